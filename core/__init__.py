@@ -1,0 +1,1 @@
+"""What all parts say to each other: events, state, commands, settings, journal, tasks."""

@@ -1,0 +1,132 @@
+"""Publishes events: stamps, reduces, journals and hands them to whoever follows.
+
+Publishing is synchronous and takes constant time; it never raises into the path of a request.
+A subscriber has a bounded queue; one that falls behind gets a single gap and re-reads the snapshot.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from core.events import Event
+from core.journal import Journal
+from core.reducer import Dirty, reduce
+from core.state import State
+
+log = logging.getLogger(__name__)
+
+QUEUE_CAP = 4_096
+SNAPSHOT_EVERY = 5_000
+"""Events between two snapshots of the state in the journal."""
+
+
+class Subscription:
+    """What one follower has not read yet. One reader only."""
+
+    def __init__(self, cap: int = QUEUE_CAP) -> None:
+        self._items: deque[Event] = deque()
+        self._cap = cap
+        self._woken = asyncio.Event()
+        self.gap = False
+        """True once events were dropped: read the snapshot, then `resume`."""
+
+    def push(self, event: Event) -> None:
+        """Add an event, or note the gap when the reader is too far behind."""
+        if len(self._items) >= self._cap:
+            self._items.clear()
+            self.gap = True
+        if not self.gap:
+            self._items.append(event)
+        self._woken.set()
+
+    def resume(self) -> None:
+        """The snapshot was read: events from here on are wanted again."""
+        self.gap = False
+
+    async def next(self, seconds: float) -> list[Event]:
+        """All events that wait, or an empty list after `seconds` without one, or at a gap."""
+        if not self._items and not self.gap:
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                return []
+        found = list(self._items)
+        self._items.clear()
+        return found
+
+
+class Bus:
+    """The one place where events become true."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        run_id: str,
+        state: State | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.journal = journal
+        self.run_id = run_id
+        self.state = state if state is not None else journal.load_state()
+        self.clock = clock
+        self._subscriptions: set[Subscription] = set()
+        self._listeners: list[Callable[[Event, Dirty], None]] = []
+        self._since_snapshot = 0
+
+    def publish(self, event: Event) -> int:
+        """Make `event` true; returns its `seq`, for `Journal.durable`."""
+        seq = self.state.seq + 1
+        stamped = msgspec.structs.replace(
+            event, seq=seq, at=event.at or self.clock(), run_id=self.run_id
+        )
+        try:
+            dirty = reduce(self.state, stamped)
+        except Exception:  # a fault in the view of things must not reach a user's request
+            log.exception("the reducer failed on %s", stamped.kind)
+            self.state.seq = seq
+            dirty = frozenset()
+        self.journal.append(stamped)
+        for subscription in self._subscriptions:
+            subscription.push(stamped)
+        for listener in self._listeners:
+            listener(stamped, dirty)
+        self._since_snapshot += 1
+        if self._since_snapshot >= SNAPSHOT_EVERY:
+            self._since_snapshot = 0
+            self.journal.append_snapshot(self.state)
+        return seq
+
+    async def publish_durable(self, event: Event) -> int:
+        """Publish and wait until the event is committed to disk.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        seq = self.publish(event)
+        await self.journal.durable(seq)
+        return seq
+
+    def listen(self, listener: Callable[[Event, Dirty], None]) -> None:
+        """Call `listener` on each event, after state was changed; it is quick and never raises."""
+        self._listeners.append(listener)
+
+    def subscribe(self) -> Subscription:
+        """Follow from now on; pair with `unsubscribe`."""
+        subscription = Subscription()
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop following."""
+        self._subscriptions.discard(subscription)
+
+    @property
+    def followers(self) -> int:
+        """How many follow now."""
+        return len(self._subscriptions)

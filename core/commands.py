@@ -1,0 +1,252 @@
+"""Everything an operator can order, in one typed registry.
+
+It feeds the key bindings, the palette, the HTTP routes of the control API, the command line and the
+docs. `where` says who carries a command out: `proxy` (through `POST /control/commands/NAME`),
+`console` (the supervisor of child processes).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from core.errors import UsageError
+
+Kind = Literal["text", "int", "float", "flag", "ints", "floats"]
+
+
+class CommandError(UsageError):
+    """A command is unknown or its arguments are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument of a command."""
+
+    name: str
+    kind: Kind
+    help: str
+    required: bool = True
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One order."""
+
+    name: str
+    """`area.verb`; also the id of its key binding."""
+    title: str
+    """As the palette shows it: "Group: Abort"."""
+    help: str
+    where: Literal["proxy", "console"] = "proxy"
+    args: tuple[Arg, ...] = ()
+    danger: bool = False
+    """It destroys something: the console asks first and names the loss."""
+    key: str = ""
+    """Default key; empty for none."""
+
+
+_GROUP = Arg("group_id", "text", "Id of the group; its first characters will do")
+_SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
+MODES = ("off", "answer_first", "hold")
+
+_ALL = (
+    Command(
+        "group.rate",
+        "Group: Rate",
+        "Rate the candidates; replaces the automatic reward until the group is sealed",
+        args=(
+            _GROUP,
+            Arg("rating", "text", "What kind of rating", choices=RATINGS),
+            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
+            Arg("scores", "floats", "scores: one number a candidate", False),
+            Arg("rater", "text", "Who rates", False),
+            Arg("note", "text", "Why", False),
+        ),
+    ),
+    Command(
+        "group.unrate",
+        "Group: Undo the rating",
+        "Take a rating back as long as it is not sent",
+        args=(_GROUP, Arg("rater", "text", "Who rates", False)),
+        key="u",
+    ),
+    Command(
+        "group.accept",
+        "Group: Accept the automatic reward",
+        "Seal the group now: with the rating if there is one, else with the automatic reward",
+        args=(_GROUP,),
+        key="a",
+    ),
+    Command(
+        "group.abort",
+        "Group: Abort",
+        "Give all episodes of the group back; nothing of it is trained on",
+        args=(_GROUP, Arg("reason", "text", "Why", False)),
+        danger=True,
+        key="x",
+    ),
+    Command(
+        "group.mark",
+        "Group: Mark",
+        "Set or clear the mark",
+        args=(_GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
+        key="m",
+    ),
+    Command(
+        "group.note",
+        "Group: Note",
+        "Write a note on the group",
+        args=(_GROUP, Arg("note", "text", "The note; empty clears it")),
+        key="n",
+    ),
+    Command(
+        "rating.mode",
+        "Rating: Switch the mode",
+        "off, answer_first (the user is answered, you rate later) or hold (the user waits for you)",
+        args=(Arg("mode", "text", "The mode", choices=MODES),),
+    ),
+    Command(
+        "engine.start",
+        "Engine: Start",
+        "Send the job and start the engine; it must be OFFLINE",
+        args=(_SERVER, Arg("preset", "text", "Which job", False, ("default", "hand"))),
+        key="s",
+    ),
+    Command(
+        "engine.stop",
+        "Engine: Stop",
+        "Stop the engine; episodes that are claimed are lost, for every client of the server",
+        args=(_SERVER,),
+        danger=True,
+        key="k",
+    ),
+    Command(
+        "alert.dismiss",
+        "Alert: Dismiss",
+        "Take an alert off the screen",
+        args=(Arg("key", "text", "Key of the alert"),),
+    ),
+    Command(
+        "mock.start",
+        "Mock user: Start",
+        "Replay a dataset through the fake vLLM",
+        where="console",
+        args=(
+            Arg("dataset", "text", "JSONL file; the shipped questions when left out", False),
+            Arg("concurrency", "int", "Requests in flight", False),
+            Arg("pace", "float", "Seconds one worker waits between two requests", False),
+            Arg("passes", "int", "How often the dataset is asked", False),
+        ),
+        key="s",
+    ),
+    Command("mock.pause", "Mock user: Pause", "Send nothing more until it is resumed", key="p"),
+    Command("mock.resume", "Mock user: Resume", "Go on", key="r"),
+    Command("mock.stop", "Mock user: Stop", "End after what is in flight", key="k"),
+    Command(
+        "proxy.restart",
+        "Proxy: Restart",
+        "Start the fake vLLM again; requests in flight are drained first",
+        where="console",
+        danger=True,
+    ),
+    Command(
+        "engine.restart_process",
+        "Engine: Restart the embedded engine's process",
+        "Start the embedded engine again from its last update",
+        where="console",
+        danger=True,
+    ),
+    Command("proxy.drain", "Proxy: Drain", "Take no new requests; finish those in flight"),
+)
+
+COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}
+
+
+def validate(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `name` checked and converted; what was left out is left out.
+
+    Raises:
+        CommandError: unknown command, unknown, missing or invalid argument; names it.
+    """
+    command = COMMANDS.get(name)
+    if command is None:
+        raise CommandError(f"there is no command `{name}`", todo=f"Known: {', '.join(COMMANDS)}")
+    known = {arg.name: arg for arg in command.args}
+    for key in given:
+        if key not in known:
+            raise CommandError(
+                f"`{name}` takes no `{key}`", todo=f"It takes: {', '.join(known) or 'nothing'}"
+            )
+    checked: dict[str, Any] = {}
+    for arg in command.args:
+        value = given.get(arg.name)
+        if value is None:
+            if arg.required:
+                raise CommandError(f"`{name}` needs `{arg.name}`", todo=arg.help)
+            continue
+        checked[arg.name] = _convert(name, arg, value)
+    return checked
+
+
+def _convert(name: str, arg: Arg, value: Any) -> Any:
+    try:
+        converted = _CONVERTERS[arg.kind](value)
+    except (TypeError, ValueError):
+        raise CommandError(
+            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"It is: {arg.help}"
+        ) from None
+    if arg.choices and converted not in arg.choices:
+        raise CommandError(
+            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"Valid: {', '.join(arg.choices)}"
+        )
+    return converted
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "false": False, "no": False}
+    if (word := str(value).lower()) not in words:
+        raise ValueError
+    return words[word]
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError
+    return number
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return list(value)
+
+
+_CONVERTERS: Mapping[str, Any] = {
+    "text": _text,
+    "int": _int,
+    "float": _float,
+    "flag": _flag,
+    "ints": lambda value: tuple(_int(one) for one in _list(value)),
+    "floats": lambda value: tuple(_float(one) for one in _list(value)),
+}

@@ -1,0 +1,161 @@
+"""What happened: small frozen records, the only thing that state is made of."""
+
+import msgspec
+
+from core.events.base import Event
+from core.events.group import (
+    AnswerReturned,
+    CandidateAnswered,
+    CandidateFailed,
+    CandidateScore,
+    ClaimIntended,
+    ClaimsReturned,
+    EpisodeAborted,
+    EpisodeClaimed,
+    EpisodeEnded,
+    GenerationStarted,
+    GroupClosed,
+    GroupEvent,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupRated,
+    GroupScored,
+    GroupSealed,
+    Part,
+    RatingAwaited,
+    RatingUndone,
+    ScoringAbstained,
+    SentReward,
+)
+from core.events.mock import (
+    MockFinished,
+    MockPaused,
+    MockResumed,
+    MockRowDone,
+    MockRowSkipped,
+    MockStarted,
+    MockStopping,
+)
+from core.events.seat import (
+    AlertCleared,
+    AlertRaised,
+    ConsoleAttached,
+    ConsoleDetached,
+    EngineChanged,
+    EngineLost,
+    PoolChanged,
+    ProxyStarted,
+    ProxyStopped,
+    RatingModeChanged,
+    RewardsChanged,
+    UpdateDone,
+)
+
+AnyEvent = (
+    ProxyStarted
+    | ProxyStopped
+    | ConsoleAttached
+    | ConsoleDetached
+    | RatingModeChanged
+    | RewardsChanged
+    | AlertRaised
+    | AlertCleared
+    | EngineChanged
+    | EngineLost
+    | PoolChanged
+    | UpdateDone
+    | GroupOpened
+    | ClaimIntended
+    | EpisodeClaimed
+    | ClaimsReturned
+    | GenerationStarted
+    | CandidateAnswered
+    | CandidateFailed
+    | GroupScored
+    | ScoringAbstained
+    | RatingAwaited
+    | GroupRated
+    | RatingUndone
+    | AnswerReturned
+    | GroupSealed
+    | EpisodeEnded
+    | EpisodeAborted
+    | GroupClosed
+    | GroupMarked
+    | GroupNoted
+    | MockStarted
+    | MockPaused
+    | MockResumed
+    | MockStopping
+    | MockRowDone
+    | MockRowSkipped
+    | MockFinished
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """The event as one line of JSON."""
+    return _encoder.encode(event)
+
+
+def decode(data: bytes | str) -> AnyEvent:
+    """One line of JSON as an event.
+
+    Raises:
+        msgspec.MsgspecError: not an event this version knows; names the field.
+    """
+    return _decoder.decode(data)
+
+
+__all__ = [
+    "AlertCleared",
+    "AlertRaised",
+    "AnswerReturned",
+    "AnyEvent",
+    "CandidateAnswered",
+    "CandidateFailed",
+    "CandidateScore",
+    "ClaimIntended",
+    "ClaimsReturned",
+    "ConsoleAttached",
+    "ConsoleDetached",
+    "EngineChanged",
+    "EngineLost",
+    "EpisodeAborted",
+    "EpisodeClaimed",
+    "EpisodeEnded",
+    "Event",
+    "GenerationStarted",
+    "GroupClosed",
+    "GroupEvent",
+    "GroupMarked",
+    "GroupNoted",
+    "GroupOpened",
+    "GroupRated",
+    "GroupScored",
+    "GroupSealed",
+    "MockFinished",
+    "MockPaused",
+    "MockResumed",
+    "MockRowDone",
+    "MockRowSkipped",
+    "MockStarted",
+    "MockStopping",
+    "Part",
+    "PoolChanged",
+    "ProxyStarted",
+    "ProxyStopped",
+    "RatingAwaited",
+    "RatingModeChanged",
+    "RatingUndone",
+    "RewardsChanged",
+    "ScoringAbstained",
+    "SentReward",
+    "UpdateDone",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,28 @@
+"""What happened: small frozen records, the only thing that state is made of.
+
+Every event carries `seq` (order in the journal), `at` (Unix seconds), `run_id` (one start of the
+proxy) and, where it concerns one, `server` (name of a swarm server). Names are past tense; `kind`
+on the wire is the class name in snake case.
+"""
+
+import re
+
+import msgspec
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
+    """What all events have; the bus stamps the first three when it publishes."""
+
+    seq: int = 0
+    at: float = 0.0
+    run_id: str = ""
+    server: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The event's name on the wire."""
+        return str(self.__struct_config__.tag)

@@ -1,0 +1,225 @@
+"""Events of one group: from the user's request to the last reward sent."""
+
+from typing import Any
+
+import msgspec
+
+from core.events.base import Event
+
+
+class GroupEvent(Event, frozen=True, kw_only=True):
+    """What all events of one group have."""
+
+    group_id: str
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One named part of a reward."""
+
+    name: str
+    value: float
+    weight: float = 1.0
+    gate: bool = False
+    reason: str = ""
+
+
+class CandidateScore(msgspec.Struct, frozen=True, kw_only=True):
+    """The automatic reward of one candidate, with what it is made of."""
+
+    index: int
+    reward: float
+    parts: tuple[Part, ...] = ()
+
+
+class SentReward(msgspec.Struct, frozen=True, kw_only=True):
+    """A reward as it was fixed when the group was sealed."""
+
+    index: int
+    episode_uuid: str
+    reward: float
+    advantage: float
+
+
+class GroupOpened(GroupEvent, frozen=True, kw_only=True):
+    """A user request arrived and became a group: QUEUED."""
+
+    request_id: str
+    task_id: str
+    n: int
+    query: str
+    """Text of the last user message."""
+    body: dict[str, Any]
+    """The request as the upstream will get it."""
+    model: str = ""
+    stream: bool = False
+    episode_type: str = "train"
+    row_id: str = ""
+    dataset_task_id: str = ""
+    reference: str | None = None
+    session: str = ""
+
+
+class ClaimIntended(GroupEvent, frozen=True, kw_only=True):
+    """N episodes are about to be claimed: CLAIMING. Durable before the first claim."""
+
+    n: int
+    discard_timeout: float
+
+
+class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
+    """One episode is ours; the group generates once it has all N."""
+
+    index: int
+    episode_uuid: str
+    step: int | None = None
+    attempt: int = 1
+
+
+class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
+    """A partial set of claims was given back; the group waits for the next chance."""
+
+    episode_uuids: tuple[str, ...]
+    cause: str
+
+
+class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
+    """All episodes are claimed and the request is out: GENERATING."""
+
+    n: int
+    expires_at: float
+    """When the server takes an idle episode back."""
+
+
+class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
+    """One episode answered."""
+
+    index: int
+    episode_uuid: str
+    message: dict[str, Any]
+    """The assistant message: role, content, reasoning, tool_calls."""
+    finish_reason: str
+    seconds: float
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    truncated: bool = False
+
+
+class CandidateFailed(GroupEvent, frozen=True, kw_only=True):
+    """One episode gave no answer that can be used."""
+
+    index: int
+    episode_uuid: str
+    cause: str
+    retried: bool = False
+    """A fresh episode is claimed in its place."""
+
+
+class GroupScored(GroupEvent, frozen=True, kw_only=True):
+    """The automatic rewards are known."""
+
+    scores: tuple[CandidateScore, ...]
+    best: int
+    version: str
+    seconds: float
+
+
+class ScoringAbstained(GroupEvent, frozen=True, kw_only=True):
+    """No automatic reward for this group; nothing is made up."""
+
+    part: str
+    cause: str
+    traceback: str = ""
+
+
+class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
+    """The group is open to the operator until `until`: AWAITING_RATING."""
+
+    until: float
+    fallback: str
+    """What happens then: accept (the automatic reward) or abort."""
+    why: str
+    """window, answer_first, hold or abstained."""
+
+
+class GroupRated(GroupEvent, frozen=True, kw_only=True):
+    """The operator rated the group; replaces the automatic reward when it is sealed."""
+
+    rating: str
+    """best, ranking, scores, tie, bad or skip."""
+    order: tuple[int, ...] = ()
+    """Candidate indices, best first."""
+    scores: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    """What the rating means in rewards; empty for a skip."""
+    rater: str = ""
+    note: str = ""
+
+
+class RatingUndone(GroupEvent, frozen=True, kw_only=True):
+    """The operator took the rating back before it was sent."""
+
+    rater: str = ""
+
+
+class AnswerReturned(GroupEvent, frozen=True, kw_only=True):
+    """The user got a candidate's answer; or nothing, with the cause."""
+
+    index: int | None
+    why: str
+    """winner, provisional, only, replayed or error."""
+    waited: float
+    """Seconds since the request arrived."""
+    keepalives: int = 0
+
+
+class GroupSealed(GroupEvent, frozen=True, kw_only=True):
+    """The rewards are fixed: SUBMITTING. Durable before any of them is sent."""
+
+    rewards: tuple[SentReward, ...]
+    best: int
+    source: str
+    """auto or human."""
+    dead: str = ""
+    """Cause when the group will teach nothing; empty when it will train."""
+    spread: float = 0.0
+    version: str = ""
+
+
+class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
+    """An `end_episode` was answered, or its outcome is not known."""
+
+    index: int
+    episode_uuid: str
+    reward: float
+    outcome: str
+    """ended, expired, refused or unknown."""
+    text: str = ""
+
+
+class EpisodeAborted(GroupEvent, frozen=True, kw_only=True):
+    """A claimed episode was given back without a reward."""
+
+    index: int
+    episode_uuid: str
+    reason: str
+
+
+class GroupClosed(GroupEvent, frozen=True, kw_only=True):
+    """The group is over: DONE, ABORTED or FAILED with its cause."""
+
+    phase: str
+    cause: str = ""
+    latency: dict[str, float] = msgspec.field(default_factory=dict)
+    """Seconds: queue, claim, generate, score, rate, submit."""
+
+
+class GroupMarked(GroupEvent, frozen=True, kw_only=True):
+    """The operator set or cleared the mark of a group."""
+
+    marked: bool
+
+
+class GroupNoted(GroupEvent, frozen=True, kw_only=True):
+    """The operator wrote a note on a group."""
+
+    note: str

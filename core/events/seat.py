@@ -1,0 +1,115 @@
+"""Events of the proxy, the consoles attached to it and the swarm servers it watches."""
+
+from core.events.base import Event
+
+
+class ProxyStarted(Event, frozen=True, kw_only=True):
+    """The fake vLLM came up: a new run begins."""
+
+    client_uuid: str
+    pid: int
+    url: str
+    version: str
+    servers: dict[str, str]
+    """Name of each swarm server -> its URL."""
+    rewards: str
+    """What computes the rewards: `builtin` or the hook folder."""
+    rating_mode: str = "off"
+
+
+class ProxyStopped(Event, frozen=True, kw_only=True):
+    """The fake vLLM ended in order; a kill leaves no such event."""
+
+    reason: str = ""
+
+
+class ConsoleAttached(Event, frozen=True, kw_only=True):
+    """An operator's console follows the feed."""
+
+    consoles: int
+    """How many follow it now."""
+
+
+class ConsoleDetached(Event, frozen=True, kw_only=True):
+    """A console left."""
+
+    consoles: int
+
+
+class RatingModeChanged(Event, frozen=True, kw_only=True):
+    """The operator switched how people rate: off, answer_first or hold."""
+
+    mode: str
+
+
+class RewardsChanged(Event, frozen=True, kw_only=True):
+    """The reward source loaded, or would not load."""
+
+    source: str
+    ok: bool
+    version: str = ""
+    cause: str = ""
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class AlertRaised(Event, frozen=True, kw_only=True):
+    """Something the operator should know; `key` names it until it is cleared."""
+
+    key: str
+    cause: str
+    todo: str = ""
+    level: str = "warning"
+    """info, warning or error."""
+
+
+class AlertCleared(Event, frozen=True, kw_only=True):
+    """The cause of an alert is gone, or the operator has dismissed it."""
+
+    key: str
+
+
+class EngineChanged(Event, frozen=True, kw_only=True):
+    """A swarm server was seen in another state, step or detail than before."""
+
+    state: str
+    """One of the design's states, or UNKNOWN."""
+    raw: str = ""
+    """The server's own word."""
+    detail: str = ""
+    step: int | None = None
+
+
+class EngineLost(Event, frozen=True, kw_only=True):
+    """A swarm server stopped answering; what was known stays known, with its age."""
+
+    error: str
+    seen_at: float
+    """When it last answered."""
+
+
+class PoolChanged(Event, frozen=True, kw_only=True):
+    """The sample pool of a swarm server, when it differs from what was known."""
+
+    method: str = ""
+    completed_episodes: int = 0
+    episode_target: int = 0
+    completed_tasks: int = 0
+    task_target: int = 0
+    non_dummy_tasks: int = 0
+    repeats: int = 0
+    """R: episodes a task needs."""
+    running: int = 0
+    """Episodes claimed now, by anyone."""
+    running_others: int = 0
+    """Of these, those of other clients."""
+    other_clients: tuple[str, ...] = ()
+    model: str = ""
+
+
+class UpdateDone(Event, frozen=True, kw_only=True):
+    """Statistics of one policy update, from servers that publish them."""
+
+    step: int
+    stats: dict[str, float]

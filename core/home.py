@@ -1,0 +1,206 @@
+"""The folder that holds everything the program writes, and who runs in it.
+
+Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `engine/` (checkpoints),
+`logs/`, `run/<role>.json` (pid, port, url of a running process) beside `run/<role>.lock`.
+"""
+
+import os
+import secrets
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from core.errors import AjetError
+
+if sys.platform != "win32":
+    import fcntl
+
+ENVIRONMENT = "AJET_CONSOLE_HOME"
+
+
+class HomeError(AjetError):
+    """The home cannot be used."""
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running process tells about itself."""
+
+    role: str
+    pid: int
+    started_at: float
+    """Unix seconds."""
+    host: str = ""
+    port: int = 0
+    url: str = ""
+    """Where it listens, without a trailing slash; empty when it does not."""
+    swarm: str = ""
+    """Proxy only: the swarm servers it was started with, for people."""
+    extra: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class AlreadyRunning(AjetError):
+    """Another process of this home has the role."""
+
+    def __init__(self, role: str, info: RunInfo | None) -> None:
+        self.info = info
+        by = f" (pid {info.pid}{', ' + info.url if info.url else ''})" if info else ""
+        super().__init__(
+            f"{role} already runs in this home{by}",
+            todo="Use it, stop it, or give another home with AJET_CONSOLE_HOME",
+        )
+
+
+def default_root() -> Path:
+    """The home named by the environment, else the platform's own place for user data."""
+    if named := os.environ.get(ENVIRONMENT):
+        return Path(named).expanduser()
+    from platformdirs import user_data_path
+
+    return user_data_path("ajet-console")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths below one root; `open` makes and checks them."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: Path | None = None) -> Self:
+        """Make the folders and see that they can be written.
+
+        Raises:
+            HomeError: the place cannot be made or written; names it and the way out.
+        """
+        home = cls((root or default_root()).absolute())
+        probe = home.run / f".probe-{os.getpid()}"
+        try:
+            for folder in (home.root, home.run, home.logs, home.engine):
+                folder.mkdir(parents=True, exist_ok=True)
+            home.root.chmod(0o700)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise HomeError(
+                f"the home cannot be written: {error.strerror or error}",
+                where=str(home.root),
+                todo=f"Make it writable or name another with {ENVIRONMENT}",
+            ) from error
+        return home
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def engine(self) -> Path:
+        return self.root / "engine"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.db"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def token_file(self) -> Path:
+        return self.root / "token"
+
+    def token(self) -> str:
+        """The control token of this home, made once, mode 0600."""
+        try:
+            fd = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            for _ in range(50):  # the process that makes it may be between open and write
+                if text := self.token_file.read_text().strip():
+                    return text
+                time.sleep(0.01)
+            raise HomeError("the token file is empty", str(self.token_file), "Delete it") from None
+        text = secrets.token_urlsafe(32)
+        with os.fdopen(fd, "w") as file:
+            file.write(text + "\n")
+        return text
+
+
+class Role:
+    """Holds a role (`proxy`, `engine`, `mock`) in a home for as long as the context is open.
+
+    The lock is the truth: it goes with the process, however it ends. The JSON file beside it is for
+    those who look for the process.
+    """
+
+    def __init__(self, home: Home, role: str) -> None:
+        self.home = home
+        self.role = role
+        self._fd: int | None = None
+
+    def __enter__(self) -> Self:
+        fd = os.open(self.home.run / f"{self.role}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        if not _try_lock(fd):
+            os.close(fd)
+            raise AlreadyRunning(self.role, _read(self.home, self.role))
+        self._fd = fd
+        self._path.unlink(missing_ok=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._path.unlink(missing_ok=True)
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    @property
+    def _path(self) -> Path:
+        return self.home.run / f"{self.role}.json"
+
+    def publish(self, **facts: Any) -> RunInfo:
+        """Write the role's JSON file, whole or not at all."""
+        info = RunInfo(role=self.role, pid=os.getpid(), started_at=time.time(), **facts)
+        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_bytes(msgspec.json.encode(info))
+        temporary.chmod(0o600)
+        temporary.replace(self._path)
+        return info
+
+
+def running(home: Home, role: str) -> RunInfo | None:
+    """Who holds `role` in `home` now; None when nobody does (a stale file is not believed)."""
+    try:
+        fd = os.open(home.run / f"{role}.lock", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        return None if _try_lock(fd) else _read(home, role)
+    finally:
+        os.close(fd)
+
+
+def _read(home: Home, role: str) -> RunInfo | None:
+    try:
+        return msgspec.json.decode((home.run / f"{role}.json").read_bytes(), type=RunInfo)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,265 @@
+"""How each event of a group changes it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from core.events import (
+    AnswerReturned,
+    CandidateAnswered,
+    CandidateFailed,
+    ClaimIntended,
+    ClaimsReturned,
+    EpisodeAborted,
+    EpisodeClaimed,
+    EpisodeEnded,
+    GenerationStarted,
+    GroupClosed,
+    GroupEvent,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupRated,
+    GroupScored,
+    GroupSealed,
+    RatingAwaited,
+    RatingUndone,
+    ScoringAbstained,
+)
+from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, Rating, State
+from core.steps import count_rewards, step_stats
+from core.text import content_text
+
+
+def open_group(state: State, event: GroupEvent) -> bool:
+    """Add the group when `event` opens one; the oldest closed ones make room."""
+    if not isinstance(event, GroupOpened):
+        return False
+    state.groups[event.group_id] = Group(
+        group_id=event.group_id,
+        request_id=event.request_id,
+        server=event.server,
+        task_id=event.task_id,
+        n=event.n,
+        query=event.query[:TEXT_CAP],
+        opened_at=event.at,
+        model=event.model,
+        stream=event.stream,
+        episode_type=event.episode_type,
+        row_id=event.row_id,
+        dataset_task_id=event.dataset_task_id,
+        reference=event.reference,
+        session=event.session,
+        candidates=[Candidate(index=index) for index in range(event.n)],
+    )
+    state.totals.groups += 1
+    if len(state.groups) > GROUP_CAP:
+        oldest = next((key for key, group in state.groups.items() if not group.open), None)
+        if oldest is not None:
+            del state.groups[oldest]
+    return True
+
+
+def _candidate(group: Group, index: int) -> Candidate:
+    while index >= len(group.candidates):
+        group.candidates.append(Candidate(index=len(group.candidates)))
+    return group.candidates[index]
+
+
+def _intended(state: State, group: Group, event: ClaimIntended) -> None:
+    group.phase = "CLAIMING"
+    group.n = event.n
+
+
+def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.episode_uuid = event.episode_uuid
+    candidate.phase = "claimed"
+    candidate.attempt = event.attempt
+    candidate.error = ""
+    if event.step is not None:
+        group.step = event.step
+
+
+def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
+    for candidate in group.candidates:
+        if candidate.episode_uuid in event.episode_uuids:
+            candidate.episode_uuid = ""
+            candidate.phase = "waiting"
+    group.cause = event.cause
+
+
+def _generating(state: State, group: Group, event: GenerationStarted) -> None:
+    group.phase = "GENERATING"
+    group.cause = ""
+    group.generating_at = event.at
+    group.expires_at = event.expires_at
+
+
+def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.phase = "answered"
+    candidate.episode_uuid = event.episode_uuid
+    text = content_text(event.message.get("content"))
+    reasoning = content_text(
+        event.message.get("reasoning") or event.message.get("reasoning_content")
+    )
+    calls = event.message.get("tool_calls")
+    called = msgspec.json.encode(calls).decode() if calls else ""
+    candidate.text = text[:TEXT_CAP]
+    candidate.reasoning = reasoning[:TEXT_CAP]
+    candidate.tool_calls = called[:TEXT_CAP]
+    candidate.cut = max(len(text), len(reasoning), len(called)) > TEXT_CAP
+    candidate.truncated = event.truncated
+    candidate.finish_reason = event.finish_reason
+    candidate.seconds = event.seconds
+    candidate.tokens = event.completion_tokens
+    candidate.error = ""
+    group.answered_at = event.at
+    if all(one.phase != "claimed" for one in group.candidates) and group.phase == "GENERATING":
+        group.phase = "SCORING"
+
+
+def _failed(state: State, group: Group, event: CandidateFailed) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.phase = "failed"
+    candidate.error = event.cause
+    candidate.text = ""
+
+
+def _scored(state: State, group: Group, event: GroupScored) -> None:
+    for score in event.scores:
+        candidate = _candidate(group, score.index)
+        candidate.auto_reward = score.reward
+        candidate.parts = score.parts
+    group.phase = "SCORING"
+    group.best = event.best
+    group.version = event.version
+    group.abstained = ""
+    group.traceback = ""
+    group.scored_at = event.at
+
+
+def _abstained(state: State, group: Group, event: ScoringAbstained) -> None:
+    group.phase = "SCORING"
+    group.abstained = f"{event.part}: {event.cause}" if event.part else event.cause
+    group.traceback = event.traceback
+    group.scored_at = event.at
+
+
+def _awaited(state: State, group: Group, event: RatingAwaited) -> None:
+    group.phase = "AWAITING_RATING"
+    group.until = event.until
+    group.fallback = event.fallback
+    group.awaiting = event.why
+
+
+def _rated(state: State, group: Group, event: GroupRated) -> None:
+    if group.rating is None:
+        state.totals.rated += 1
+    group.rating = Rating(
+        rating=event.rating,
+        order=event.order,
+        scores=event.scores,
+        rewards=event.rewards,
+        rater=event.rater,
+        note=event.note,
+        at=event.at,
+    )
+
+
+def _undone(state: State, group: Group, event: RatingUndone) -> None:
+    if group.rating is not None:
+        state.totals.rated -= 1
+    group.rating = None
+
+
+def _answer(state: State, group: Group, event: AnswerReturned) -> None:
+    group.returned = event.index
+    group.returned_why = event.why
+    group.waited = event.waited
+    if event.index is None:
+        state.totals.refused += 1
+    else:
+        state.totals.answered += 1
+
+
+def _sealed(state: State, group: Group, event: GroupSealed) -> None:
+    group.phase = "SUBMITTING"
+    group.until = None
+    group.best = event.best
+    group.source = event.source
+    group.dead = event.dead
+    group.spread = event.spread
+    group.version = event.version or group.version
+    group.sealed_at = event.at
+    for sent in event.rewards:
+        candidate = _candidate(group, sent.index)
+        candidate.reward = sent.reward
+        candidate.advantage = sent.advantage
+    state.totals.dead += bool(event.dead)
+    server = state.servers.get(group.server)
+    if server is not None and group.step is not None and event.rewards:
+        rewards = [sent.reward for sent in event.rewards]
+        count_rewards(step_stats(server, group.step, event.at), rewards, bool(event.dead))
+
+
+_OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
+
+
+def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
+    if event.outcome != "ended":
+        candidate.error = event.text
+    state.totals.episodes_ended += event.outcome == "ended"
+
+
+def _aborted(state: State, group: Group, event: EpisodeAborted) -> None:
+    for candidate in group.candidates:
+        if candidate.episode_uuid == event.episode_uuid:
+            candidate.phase = "aborted"
+            candidate.error = candidate.error or event.reason
+
+
+def _closed(state: State, group: Group, event: GroupClosed) -> None:
+    group.phase = event.phase
+    group.cause = event.cause
+    group.closed_at = event.at
+    group.until = None
+    group.latency = event.latency
+    totals = state.totals
+    totals.done += event.phase == "DONE"
+    totals.aborted += event.phase == "ABORTED"
+    totals.failed += event.phase == "FAILED"
+
+
+def _marked(state: State, group: Group, event: GroupMarked) -> None:
+    group.marked = event.marked
+
+
+def _noted(state: State, group: Group, event: GroupNoted) -> None:
+    group.note = event.note
+
+
+GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] = {
+    ClaimIntended: _intended,
+    EpisodeClaimed: _claimed,
+    ClaimsReturned: _returned_claims,
+    GenerationStarted: _generating,
+    CandidateAnswered: _answered,
+    CandidateFailed: _failed,
+    GroupScored: _scored,
+    ScoringAbstained: _abstained,
+    RatingAwaited: _awaited,
+    GroupRated: _rated,
+    RatingUndone: _undone,
+    AnswerReturned: _answer,
+    GroupSealed: _sealed,
+    EpisodeEnded: _ended,
+    EpisodeAborted: _aborted,
+    GroupClosed: _closed,
+    GroupMarked: _marked,
+    GroupNoted: _noted,
+}

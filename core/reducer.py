@@ -1,0 +1,202 @@
+"""The one function that turns events into state; the same in proxy, console, replay and tests.
+
+`reduce(state, event)` changes `state` in place and returns the keys of what it touched, so that a
+screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
+"rewards", "totals", "proxy".
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    ConsoleAttached,
+    ConsoleDetached,
+    EngineChanged,
+    EngineLost,
+    Event,
+    GroupEvent,
+    PoolChanged,
+    ProxyStarted,
+    ProxyStopped,
+    RatingModeChanged,
+    RewardsChanged,
+    UpdateDone,
+)
+from core.reduce_group import GROUP_HANDLERS, open_group
+from core.reduce_mock import MOCK_HANDLERS
+from core.state import (
+    ALERT_CAP,
+    SPAN_CAP,
+    Alert,
+    Pool,
+    Rewards,
+    Server,
+    Span,
+    State,
+)
+from core.steps import step_stats
+
+Dirty = frozenset[str]
+NOTHING: Dirty = frozenset()
+
+
+def reduce(state: State, event: Event) -> Dirty:
+    """Apply one event; unknown groups and servers are ignored, never invented."""
+    state.seq = event.seq
+    if isinstance(event, GroupEvent):
+        return _reduce_group(state, event)
+    handler = _HANDLERS.get(type(event))
+    return handler(state, event) if handler else NOTHING
+
+
+def _reduce_group(state: State, event: GroupEvent) -> Dirty:
+    opened = open_group(state, event)
+    group = state.groups.get(event.group_id)
+    if group is None:
+        return NOTHING
+    if not opened and (handler := GROUP_HANDLERS.get(type(event))) is not None:
+        handler(state, group, event)
+    return frozenset((f"group:{event.group_id}", "groups", "totals"))
+
+
+def _server(state: State, name: str) -> Server:
+    server = state.servers.get(name)
+    if server is None:
+        server = state.servers[name] = Server(name=name, url="")
+    return server
+
+
+def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
+    state.run_id = event.run_id
+    state.proxy_url = event.url
+    state.proxy_pid = event.pid
+    state.client_uuid = event.client_uuid
+    state.proxy_up = True
+    state.started_at = event.at
+    state.rating_mode = event.rating_mode
+    state.consoles = 0
+    state.rewards = Rewards(source=event.rewards)
+    kept = {name: state.servers.get(name) for name in event.servers}
+    state.servers = {
+        name: kept[name] or Server(name=name, url=url) for name, url in event.servers.items()
+    }
+    for name, url in event.servers.items():
+        server = state.servers[name]
+        server.url = url
+        server.lost = "not asked yet"
+        server.pool = None
+    state.alerts.clear()
+    return frozenset(("proxy", "servers", "alerts", "rewards", "totals"))
+
+
+def _proxy_stopped(state: State, event: ProxyStopped) -> Dirty:
+    state.proxy_up = False
+    state.consoles = 0
+    return frozenset(("proxy",))
+
+
+def _consoles(state: State, event: ConsoleAttached | ConsoleDetached) -> Dirty:
+    state.consoles = event.consoles
+    return frozenset(("proxy",))
+
+
+def _mode(state: State, event: RatingModeChanged) -> Dirty:
+    state.rating_mode = event.mode
+    return frozenset(("proxy",))
+
+
+def _rewards(state: State, event: RewardsChanged) -> Dirty:
+    state.rewards = Rewards(
+        source=event.source,
+        ok=event.ok,
+        version=event.version,
+        cause=event.cause,
+        traceback=event.traceback,
+        file=event.file,
+        line=event.line,
+    )
+    return frozenset(("rewards",))
+
+
+def _alert(state: State, event: AlertRaised) -> Dirty:
+    state.alerts.pop(event.key, None)
+    state.alerts[event.key] = Alert(
+        key=event.key, cause=event.cause, todo=event.todo, level=event.level, at=event.at
+    )
+    while len(state.alerts) > ALERT_CAP:
+        del state.alerts[next(iter(state.alerts))]
+    return frozenset(("alerts",))
+
+
+def _alert_cleared(state: State, event: AlertCleared) -> Dirty:
+    state.alerts.pop(event.key, None)
+    return frozenset(("alerts",))
+
+
+def _engine(state: State, event: EngineChanged) -> Dirty:
+    server = _server(state, event.server)
+    if not server.spans or server.state != event.state:
+        server.since = event.at
+        server.spans.append(Span(state=event.state, since=event.at, step=event.step))
+        del server.spans[:-SPAN_CAP]
+    server.state = event.state
+    server.raw = event.raw
+    server.detail = event.detail
+    server.step = event.step
+    server.lost = ""
+    server.seen_at = None
+    if event.step and event.state == "ROLLING":
+        if server.steps and event.step < server.steps[-1].step:
+            server.steps.clear()  # the policy was reset: another curve begins
+        step_stats(server, event.step, event.at)
+    return frozenset((f"server:{event.server}", "servers"))
+
+
+def _engine_lost(state: State, event: EngineLost) -> Dirty:
+    server = _server(state, event.server)
+    server.lost = event.error
+    server.seen_at = event.seen_at or None
+    return frozenset((f"server:{event.server}", "servers"))
+
+
+def _pool(state: State, event: PoolChanged) -> Dirty:
+    server = _server(state, event.server)
+    server.pool = Pool(
+        method=event.method,
+        completed_episodes=event.completed_episodes,
+        episode_target=event.episode_target,
+        completed_tasks=event.completed_tasks,
+        task_target=event.task_target,
+        non_dummy_tasks=event.non_dummy_tasks,
+        repeats=event.repeats,
+        running=event.running,
+        running_others=event.running_others,
+        other_clients=event.other_clients,
+        model=event.model,
+    )
+    return frozenset((f"server:{event.server}", "servers"))
+
+
+def _update(state: State, event: UpdateDone) -> Dirty:
+    server = _server(state, event.server)
+    step_stats(server, event.step, event.at).update = event.stats
+    return frozenset((f"server:{event.server}", "servers"))
+
+
+_HANDLERS: dict[type[Event], Callable[[State, Any], Dirty]] = {
+    ProxyStarted: _proxy_started,
+    ProxyStopped: _proxy_stopped,
+    ConsoleAttached: _consoles,
+    ConsoleDetached: _consoles,
+    RatingModeChanged: _mode,
+    RewardsChanged: _rewards,
+    AlertRaised: _alert,
+    AlertCleared: _alert_cleared,
+    EngineChanged: _engine,
+    EngineLost: _engine_lost,
+    PoolChanged: _pool,
+    UpdateDone: _update,
+    **MOCK_HANDLERS,
+}

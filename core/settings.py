@@ -1,0 +1,274 @@
+"""All settings in one typed model: file < environment < flags.
+
+The file is `config.yaml` in the home. A variable `AJET_CONSOLE__PROXY__PORT=8001` sets
+`proxy.port`; `AJET_SWARM_URL` sets `swarm_url`. An invalid value names where it stands, its key and
+what is valid.
+"""
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+import yaml
+
+from core.errors import UsageError
+
+PREFIX = "AJET_CONSOLE__"
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class SettingsError(UsageError):
+    """A setting is misspelt or invalid."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of settings; unknown keys are refused."""
+
+
+class ProxySettings(_Section, frozen=True):
+    """The fake vLLM."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8000
+    """0 takes any free one."""
+    api_key: str = ""
+    """Needed to bind anywhere but loopback; empty accepts any key on loopback."""
+    served_model_name: str = ""
+    """When set, any other model name is answered 404 as vLLM does."""
+    repeats: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Candidates a request gets; 0 takes the server's own number. Never below the server's."""
+    answer_budget: Seconds = 90.0
+    """Seconds after which a request that is not streamed gets the provisional best."""
+    stream_budget: Seconds = 600.0
+    """Seconds a stream is kept alive at most."""
+    keepalive: Seconds = 10.0
+    """Seconds between two no-op events on a stream that waits."""
+    queue_limit: Count = 256
+    """Requests that may wait for a claim; one more is answered 503."""
+    max_body_mb: Count = 32
+
+
+class RatingSettings(_Section, frozen=True):
+    """Rating by hand."""
+
+    mode: Literal["off", "answer_first", "hold"] = "off"
+    window: Annotated[float, msgspec.Meta(ge=0)] = 3.0
+    """Seconds a scored group stays open to an override in mode off while a console looks on."""
+    fallback: Literal["accept", "abort"] = "accept"
+    """What a group that nobody rated in time gets: its automatic reward, or an abort."""
+    discard_timeout: Seconds = 240.0
+    """Seconds after which the server takes an idle episode back, in mode off."""
+    discard_timeout_rating: Seconds = 600.0
+    """The same while a rating mode is on."""
+
+
+class RewardSettings(_Section, frozen=True):
+    """What computes the automatic rewards."""
+
+    hooks: str = ""
+    """Folder with `on_compute_relative_reward.py`; empty uses the built-in rewards."""
+    time_limit: Seconds = 30.0
+    """Seconds a hook may take for one group."""
+    memory_mb: Count = 2048
+    short_group: Literal["send", "abort"] = "send"
+    """What a group gets that stays short of candidates: sent with at least two, or aborted."""
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
+    """Fresh episodes tried in place of a failed candidate."""
+
+
+class EngineSettings(_Section, frozen=True):
+    """The embedded engine."""
+
+    host: str = "127.0.0.1"
+    port: Port = 10086
+
+
+class MockSettings(_Section, frozen=True):
+    """The mock user."""
+
+    dataset: str = ""
+    """Empty uses the questions that come with the program."""
+    concurrency: Count = 3
+    pace: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds one worker waits between two requests."""
+    passes: Count = 1
+    timeout: Seconds = 300.0
+
+
+class ConsoleSettings(_Section, frozen=True):
+    """The screen."""
+
+    theme: Literal["dark", "light", "ansi"] = "dark"
+    rater: str = ""
+    """Name that goes with your ratings."""
+    keys: dict[str, str] = msgspec.field(default_factory=dict)
+    """Other keys for actions, by the action's id: `group.abort: ctrl+d`."""
+
+
+class Settings(_Section, frozen=True):
+    """Everything that can be set."""
+
+    swarm_url: str | dict[str, str] = "embedded"
+    """`embedded`, the URL of an AgentJet server, or several as name: URL."""
+    proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
+    rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
+    rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
+    engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
+    mock: MockSettings = msgspec.field(default_factory=MockSettings)
+    console: ConsoleSettings = msgspec.field(default_factory=ConsoleSettings)
+
+    def servers(self) -> dict[str, str]:
+        """Name of each swarm server -> its URL or `embedded`, first one first."""
+        if isinstance(self.swarm_url, dict):
+            return dict(self.swarm_url)
+        return {"embedded" if self.swarm_url == "embedded" else "swarm": self.swarm_url}
+
+
+def load(
+    file: Path | None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read all three sources; later ones win.
+
+    Args:
+        file: The YAML file; it need not exist.
+        environment: Defaults to the process's own.
+        flags: Dotted keys to values, `{"proxy.port": 8001}`; None values are left out.
+
+    Raises:
+        SettingsError: a key is unknown or a value invalid; names source, key and what is valid.
+    """
+    values: dict[str, Any] = {}
+    found = _file_values(file) if file is not None else {}
+    _merge(values, found, str(file))
+    environ = os.environ if environment is None else environment
+    _merge(values, _env_values(environ), "environment")
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    _merge(values, _nest(given), "command line")
+    return _convert(values, "command line")
+
+
+def parse_servers(given: Iterable[str]) -> str | dict[str, str]:
+    """`["URL"]` or `["name=URL", ...]` from a repeated flag or a comma-separated variable."""
+    named: dict[str, str] = {}
+    for text in given:
+        name, mark, url = text.partition("=")
+        plain_url = not mark or "/" in name or ":" in name
+        key = "swarm" if plain_url else name.strip()
+        value = text if plain_url else url
+        if key in named:
+            key = f"{key}{len(named) + 1}"
+        named[key] = value.strip().rstrip("/")
+    for name, url in named.items():
+        if url != "embedded" and not url.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"`{url}` is no URL of a swarm server",
+                where=f"swarm_url {name}",
+                todo="Give http://HOST:PORT, https://HOST:PORT or `embedded`",
+            )
+    if list(named) == ["swarm"]:
+        return named["swarm"]
+    return named
+
+
+def _file_values(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the settings cannot be read: {error}", str(file)) from error
+    try:
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise SettingsError(
+            f"this is not YAML: {error.problem or error.context}", where=f"{file}{line}"
+        ) from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise SettingsError("the settings must be `key: value` lines", where=str(file))
+    return data
+
+
+def _env_values(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in environment.items():
+        if name.startswith(PREFIX):
+            values[name.removeprefix(PREFIX).lower().replace("__", ".")] = text
+    nested = _nest(values)
+    if url := environment.get("AJET_SWARM_URL"):
+        nested.setdefault("swarm_url", parse_servers(url.split(",")))
+    return nested
+
+
+def _nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in dotted.items():
+        *path, last = key.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def _merge(values: dict[str, Any], more: Mapping[str, Any], source: str) -> None:
+    """Lay `more` over `values`, checking it alone first so that an error names its source."""
+    _convert(more, source)
+    for key, value in more.items():
+        section = values.get(key)
+        if isinstance(value, dict) and isinstance(section, dict) and key != "swarm_url":
+            section.update(value)
+        else:
+            values[key] = dict(value) if isinstance(value, dict) else value
+
+
+def _convert(values: Mapping[str, Any], source: str) -> Settings:
+    _known(values, Settings, source, "")
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        key = path.rstrip("`") or "settings"
+        raise SettingsError(
+            f"`{key}` is invalid: {message[0].lower()}{message[1:]}",
+            where=source,
+            todo=_valid(key),
+        ) from error
+    for name, url in settings.servers().items():
+        parse_servers([f"{name}={url}"])
+    return settings
+
+
+def _valid(key: str) -> str:
+    """The words a setting can take, when it takes only some."""
+    kind: Any = Settings
+    for part in key.split("."):
+        kind = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(part)
+        if not (isinstance(kind, type) and issubclass(kind, _Section)):
+            break
+    return f"Valid: {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
+
+
+def _known(values: Mapping[str, Any], model: type[msgspec.Struct], source: str, path: str) -> None:
+    fields = {field.name: field.type for field in msgspec.structs.fields(model)}
+    for key, value in values.items():
+        if key not in fields:
+            close = difflib.get_close_matches(str(key), fields, n=1)
+            hint = f"Did you mean `{path}{close[0]}`?" if close else f"Known: {', '.join(fields)}"
+            raise SettingsError(f"unknown key `{path}{key}`", where=source, todo=hint)
+        kind = fields[key]
+        if isinstance(kind, type) and issubclass(kind, _Section):
+            if not isinstance(value, Mapping):
+                raise SettingsError(f"`{path}{key}` must hold keys of its own", where=source)
+            _known(value, kind, source, f"{path}{key}.")

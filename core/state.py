@@ -1,0 +1,290 @@
+"""What is known now: plain records that only the reducer changes.
+
+Collections are capped (`GROUP_CAP` and its kin); what fell out is read from the journal by page.
+"""
+
+import math
+
+import msgspec
+
+from core.events import Part
+
+GROUP_CAP = 500
+TEXT_CAP = 2_000
+"""Characters of a query or an answer kept in state; the whole text is in the journal."""
+SPAN_CAP = 400
+STEP_CAP = 500
+ALERT_CAP = 100
+ROW_CAP = 300
+
+OPEN_PHASES = frozenset(
+    {"QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING"}
+)
+SEALED_PHASES = frozenset({"SUBMITTING", "DONE", "ABORTED", "FAILED"})
+"""Phases in which a rating changes nothing any more."""
+
+
+class Candidate(msgspec.Struct, kw_only=True):
+    """One episode's answer in a group."""
+
+    index: int
+    episode_uuid: str = ""
+    phase: str = "waiting"
+    """waiting, claimed, answered, failed, ended, aborted, expired or unknown."""
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: str = ""
+    """JSON text; empty when there are none."""
+    cut: bool = False
+    """The texts above are not whole; the journal has them."""
+    truncated: bool = False
+    """The prompt was truncated for this candidate."""
+    finish_reason: str = ""
+    seconds: float = 0.0
+    tokens: int = 0
+    auto_reward: float | None = None
+    parts: tuple[Part, ...] = ()
+    reward: float | None = None
+    """The reward as sealed; None before."""
+    advantage: float | None = None
+    attempt: int = 1
+    error: str = ""
+
+
+class Rating(msgspec.Struct, kw_only=True):
+    """What the operator said about a group."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    rater: str = ""
+    note: str = ""
+    at: float = 0.0
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """One user request and its N candidates."""
+
+    group_id: str
+    request_id: str
+    server: str
+    task_id: str
+    n: int
+    query: str
+    opened_at: float
+    phase: str = "QUEUED"
+    cause: str = ""
+    model: str = ""
+    stream: bool = False
+    episode_type: str = "train"
+    row_id: str = ""
+    dataset_task_id: str = ""
+    reference: str | None = None
+    session: str = ""
+    step: int | None = None
+    candidates: list[Candidate] = msgspec.field(default_factory=list)
+    best: int | None = None
+    """The winner by the rewards known now."""
+    returned: int | None = None
+    returned_why: str = ""
+    waited: float | None = None
+    rating: Rating | None = None
+    source: str = ""
+    """auto or human, once sealed."""
+    dead: str = ""
+    spread: float | None = None
+    version: str = ""
+    abstained: str = ""
+    traceback: str = ""
+    until: float | None = None
+    """While AWAITING_RATING: when the window closes."""
+    fallback: str = ""
+    awaiting: str = ""
+    """Why it waits: window, answer_first, hold or abstained."""
+    expires_at: float | None = None
+    marked: bool = False
+    note: str = ""
+    generating_at: float | None = None
+    answered_at: float | None = None
+    scored_at: float | None = None
+    sealed_at: float | None = None
+    closed_at: float | None = None
+    latency: dict[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        """Whether anything can still happen to it."""
+        return self.phase in OPEN_PHASES
+
+    @property
+    def rateable(self) -> bool:
+        """Whether a rating would still be sent."""
+        return self.phase not in SEALED_PHASES and self.episode_type == "train"
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """One stay of an engine in a state."""
+
+    state: str
+    since: float
+    step: int | None = None
+
+
+class Pool(msgspec.Struct, kw_only=True):
+    """The sample pool as last seen."""
+
+    method: str = ""
+    completed_episodes: int = 0
+    episode_target: int = 0
+    completed_tasks: int = 0
+    task_target: int = 0
+    non_dummy_tasks: int = 0
+    repeats: int = 0
+    running: int = 0
+    running_others: int = 0
+    other_clients: tuple[str, ...] = ()
+    model: str = ""
+
+
+class StepStats(msgspec.Struct, kw_only=True):
+    """What was sent under one global step, and what the update made of it."""
+
+    step: int
+    groups: int = 0
+    dead: int = 0
+    rewards: int = 0
+    """Number of rewards sent."""
+    mean: float = 0.0
+    square: float = 0.0
+    """Mean and mean square of the automatic or human rewards sent."""
+    began_at: float = 0.0
+    update: dict[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation of the rewards sent."""
+        return math.sqrt(max(self.square - self.mean * self.mean, 0.0))
+
+
+class Server(msgspec.Struct, kw_only=True):
+    """A swarm server as last seen."""
+
+    name: str
+    url: str
+    state: str = "CANNOT_CONNECT"
+    raw: str = ""
+    detail: str = ""
+    step: int | None = None
+    since: float = 0.0
+    """When it entered the state."""
+    lost: str = ""
+    """Why it does not answer; empty while it does."""
+    seen_at: float | None = None
+    """While lost: when it last answered."""
+    pool: Pool | None = None
+    spans: list[Span] = msgspec.field(default_factory=list)
+    steps: list[StepStats] = msgspec.field(default_factory=list)
+
+
+class Alert(msgspec.Struct, kw_only=True):
+    """Something the operator should know."""
+
+    key: str
+    cause: str
+    todo: str
+    level: str
+    at: float
+
+
+class Rewards(msgspec.Struct, kw_only=True):
+    """The reward source."""
+
+    source: str = ""
+    ok: bool = True
+    version: str = ""
+    cause: str = ""
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class MockRow(msgspec.Struct, kw_only=True):
+    """One row the mock user asked."""
+
+    row_id: str
+    query: str
+    ok: bool
+    seconds: float
+    error: str = ""
+    at: float = 0.0
+
+
+class Mock(msgspec.Struct, kw_only=True):
+    """The newest run of the mock user."""
+
+    mock_id: str
+    dataset: str
+    target: str
+    total: int
+    phase: str = "running"
+    """running, paused, stopping, finished, stopped or failed."""
+    cause: str = ""
+    concurrency: int = 1
+    pace: float = 0.0
+    done: int = 0
+    already: int = 0
+    """Rows that an earlier start had done."""
+    failed: int = 0
+    skipped: int = 0
+    started_at: float = 0.0
+    ended_at: float | None = None
+    rows: list[MockRow] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Counts over the whole journal."""
+
+    groups: int = 0
+    done: int = 0
+    aborted: int = 0
+    failed: int = 0
+    dead: int = 0
+    rated: int = 0
+    answered: int = 0
+    """Users that got an answer."""
+    refused: int = 0
+    """Users that got an error."""
+    episodes_ended: int = 0
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything a screen may show."""
+
+    seq: int = 0
+    run_id: str = ""
+    proxy_url: str = ""
+    proxy_pid: int = 0
+    client_uuid: str = ""
+    proxy_up: bool = False
+    """By the journal: started and not ended in order."""
+    started_at: float = 0.0
+    rating_mode: str = "off"
+    consoles: int = 0
+    rewards: Rewards = msgspec.field(default_factory=Rewards)
+    servers: dict[str, Server] = msgspec.field(default_factory=dict)
+    groups: dict[str, Group] = msgspec.field(default_factory=dict)
+    """Newest last."""
+    alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
+    mock: Mock | None = None
+    totals: Totals = msgspec.field(default_factory=Totals)
+
+    def open_groups(self) -> list[Group]:
+        """Groups that are not over, oldest first."""
+        return [group for group in self.groups.values() if group.open]
+
+    def waiting(self) -> list[Group]:
+        """Groups open to a rating now, shortest clock first."""
+        found = [group for group in self.groups.values() if group.phase == "AWAITING_RATING"]
+        return sorted(found, key=lambda group: (group.until or 0.0, group.opened_at))

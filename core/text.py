@@ -1,0 +1,52 @@
+"""Text from models and users, made safe to show and to keep."""
+
+import re
+from typing import Any
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 controls but tab and line feed
+    "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # zero width, direction overrides
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates, tags
+)
+_SECRET = re.compile(
+    r"(?i)\b(sk-ajet-[A-Za-z0-9+/=_-]{6,}|sk-[A-Za-z0-9_-]{12,}|(?<=bearer )[A-Za-z0-9._~+/=-]{8,})"
+)
+
+
+def plain(text: str) -> str:
+    """`text` with each control or invisible character as a visible stand-in.
+
+    The result cannot move the cursor, change colours, reorder what is read or hide anything.
+    """
+    return _HIDDEN.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """`text` safe, on one line, and at most `limit` characters long."""
+    flat = " ".join(plain(text[: limit * 4]).split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def redact(text: str) -> str:
+    """`text` with what looks like a key replaced."""
+    return _SECRET.sub("[redacted]", text)
+
+
+def content_text(content: Any) -> str:
+    """The text of a chat message's `content`: a string, a list of blocks, or nothing."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(
+            block if isinstance(block, str) else str(block.get("text") or "")
+            for block in content
+            if isinstance(block, str | dict)
+        )
+    return ""

@@ -1,0 +1,22 @@
+"""What all tests share: a clean environment and a home of their own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from core.home import Home
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AJET", "OPENAI_", "ANTHROPIC_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """An empty home."""
+    return Home.open(tmp_path / "home")

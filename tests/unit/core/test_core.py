@@ -1,0 +1,151 @@
+"""The small parts: home, roles, text, commands, sockets, tasks."""
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.commands import COMMANDS, CommandError, validate
+from core.home import AlreadyRunning, Home, HomeError, Role, running
+from core.sockets import BindError, bind, is_loopback
+from core.tasks import Tasks
+from core.text import one_line, plain, redact
+
+
+def test_the_token_is_made_once_and_private(home: Home) -> None:
+    token = home.token()
+    assert len(token) > 30
+    assert home.token() == token
+    assert stat.S_IMODE(home.token_file.stat().st_mode) == 0o600
+
+
+def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
+    code = (
+        "import sys,time; from core.home import Home, Role; from pathlib import Path\n"
+        "with Role(Home.open(Path(sys.argv[1])), 'engine') as role:\n"
+        "    role.publish(port=5, url='http://x'); print('up', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(home.root)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    with child, child.stdout as out:
+        assert out.readline() == "up\n"
+        info = running(home, "engine")
+        assert info is not None
+        assert (info.pid, info.port) == (child.pid, 5)
+        with pytest.raises(AlreadyRunning, match=str(child.pid)), Role(home, "engine"):
+            pass
+        child.kill()
+        child.wait(10)
+    assert running(home, "engine") is None
+    with Role(home, "engine"):
+        assert running(home, "engine") is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(HomeError, match="cannot be written"):
+        Home.open(tmp_path / "x")
+
+
+def test_a_home_below_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeError) as caught:
+        Home.open(tmp_path / "file" / "home")
+    assert "AJET_CONSOLE_HOME" in str(caught.value)
+
+
+@given(st.text())
+def test_plain_text_holds_no_control_and_nothing_invisible(text: str) -> None:
+    shown = plain(text)
+    assert not any(ord(char) < 0x20 and char not in "\n\t" for char in shown)
+    assert not any(0x7F <= ord(char) < 0xA0 for char in shown)
+    assert not set(shown) & set("\u202e\u200b\u2066\ufeff")
+
+
+def test_text_keeps_what_is_harmless() -> None:
+    assert plain("Grüße 日本 🎉\n\t[b]x[/b]") == "Grüße 日本 🎉\n\t[b]x[/b]"
+    assert plain("\x1b[31mred") == "␛[31mred"
+    assert one_line("a\nb\n\nc") == "a b c"
+    assert one_line("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_secrets_are_redacted() -> None:
+    text = redact("key sk-ajet-eyJhZ2VudF9uYW1lIjoi and Bearer abcdefghijkl done")
+    assert "eyJ" not in text
+    assert "abcdefghijkl" not in text
+    assert text.endswith("done")
+
+
+def test_commands_are_checked() -> None:
+    assert validate("group.rate", {"group_id": "g", "rating": "best", "order": "2"}) == {
+        "group_id": "g",
+        "rating": "best",
+        "order": (2,),
+    }
+    for name, args, said in (
+        ("group.rat", {}, "no command"),
+        ("group.rate", {"group_id": "g"}, "needs `rating`"),
+        ("group.rate", {"group_id": "g", "rating": "good"}, "Valid: best"),
+        ("group.rate", {"group_id": "g", "rating": "scores", "scores": ["nan"]}, "cannot be"),
+        ("group.abort", {"group_id": "g", "why": "x"}, "takes no `why`"),
+        ("group.mark", {"group_id": "g", "marked": "perhaps"}, "cannot be"),
+    ):
+        with pytest.raises(CommandError, match=said):
+            validate(name, args)
+
+
+def test_command_names_and_titles_follow_one_form() -> None:
+    for name, command in COMMANDS.items():
+        assert name == command.name
+        assert name.count(".") == 1
+        assert ": " in command.title
+        assert command.help
+
+
+def test_a_taken_port_names_its_holder() -> None:
+    with bind("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(BindError, match=f"pid {os.getpid()}"):
+            bind("127.0.0.1", port)
+        with bind("127.0.0.1", port, next_free=True) as other:
+            assert other.getsockname()[1] > port
+
+
+def test_a_foreign_address_is_said() -> None:
+    with pytest.raises(BindError, match="cannot listen on"):
+        bind("203.0.113.7", 0)
+    assert is_loopback("127.0.0.1")
+    assert is_loopback("localhost")
+    assert not is_loopback("0.0.0.0")
+    assert socket.AF_INET
+
+
+async def test_tasks_end_with_their_owner(caplog: pytest.LogCaptureFixture) -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with Tasks("t") as tasks:
+        tasks.spawn(work(), "work")
+        tasks.spawn(fail(), "fail")
+        await asyncio.sleep(0.01)
+        assert len(tasks) == 1
+    assert ended.is_set()
+    assert "broken" in caplog.text

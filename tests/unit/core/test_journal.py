@@ -1,0 +1,153 @@
+"""The journal is the truth: what it keeps, what it gives back, what it refuses."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from core.bus import Bus
+from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
+from core.journal import Journal, JournalError
+from core.state import GROUP_CAP
+
+
+def opened(group_id: str) -> GroupOpened:
+    return GroupOpened(
+        group_id=group_id, request_id="r", task_id="t", n=2, query=f"q {group_id}", body={"x": 1}
+    )
+
+
+async def test_state_after_reopening_equals_the_state_before(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1", clock=lambda: 12.5)
+    bus.publish(
+        ProxyStarted(
+            client_uuid="c", pid=1, url="u", version="v", servers={"a": "b"}, rewards="builtin"
+        )
+    )
+    for number in range(GROUP_CAP + 20):
+        bus.publish(opened(f"g{number}"))
+        bus.publish(GroupClosed(group_id=f"g{number}", phase="DONE"))
+    await journal.durable(bus.state.seq)
+    journal.close()
+
+    again = Journal(tmp_path / "j.db")
+    assert again.load_state() == bus.state == again.replayed_state()
+    assert len(bus.state.groups) == GROUP_CAP
+    assert bus.state.totals.done == GROUP_CAP + 20
+    again.close()
+
+
+async def test_a_snapshot_gives_the_same_state_as_all_events(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    bus.publish(opened("g1"))
+    journal.append_snapshot(bus.state)
+    bus.publish(GroupNoted(group_id="g1", note="later"))
+    await journal.durable(bus.state.seq)
+    assert journal.load_state() == journal.replayed_state() == bus.state
+    assert bus.state.groups["g1"].note == "later"
+    journal.close()
+
+
+async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    seq = await bus.publish_durable(opened("g1"))
+    found = sqlite3.connect(tmp_path / "j.db")
+    assert found.execute("select seq from events").fetchall() == [(seq,)]
+    found.close()
+    journal.close()
+
+
+async def test_a_write_that_fails_reaches_those_who_wait_and_stays(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    await bus.publish_durable(opened("g0"))
+    told: list[str] = []
+    journal.on_error = told.append
+    breaker = sqlite3.connect(tmp_path / "j.db")
+    breaker.execute("drop table events")
+    breaker.commit()
+    breaker.close()
+    with pytest.raises(JournalError, match="cannot be written"):
+        await bus.publish_durable(opened("g1"))
+    with pytest.raises(JournalError):
+        await bus.publish_durable(opened("g2"))
+    assert len(told) == 1
+    assert set(bus.state.groups) == {"g0", "g1", "g2"}
+    journal.close()
+
+
+async def test_a_row_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    await bus.publish_durable(opened("g1"))
+    await bus.publish_durable(opened("g2"))
+    spoil = sqlite3.connect(tmp_path / "j.db")
+    spoil.execute('update events set data=\'{"kind":"of_the_future"}\' where seq=1')
+    spoil.commit()
+    spoil.close()
+    state = journal.load_state()
+    assert set(state.groups) == {"g2"}
+    assert state.seq == 2
+    journal.close()
+
+
+def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    path.write_bytes(b"this is not a database, by far not one" * 100)
+    with pytest.raises(JournalError) as caught:
+        Journal(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_newer_journal_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    Journal(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute("pragma user_version=99")
+    newer.close()
+    with pytest.raises(JournalError, match="version 99"):
+        Journal(path)
+
+
+async def test_groups_by_page_newest_first(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    times = iter(range(1, 100))
+    bus = Bus(journal, "run1", clock=lambda: float(next(times)))
+    for number in range(10):
+        bus.publish(opened(f"g{number}"))
+    await journal.durable(bus.state.seq)
+    page = journal.groups(limit=4)
+    assert [row.id for row in page] == ["g9", "g8", "g7", "g6"]
+    assert [row.id for row in journal.groups(page[-1].opened_at, 2)] == ["g5", "g4"]
+    journal.close()
+
+
+async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    subscription = bus.subscribe()
+    for number in range(5_000):
+        bus.publish(opened(f"g{number}"))
+    assert subscription.gap
+    assert await subscription.next(0.01) == []
+    subscription.resume()
+    bus.publish(opened("last"))
+    found = await subscription.next(1)
+    assert [event.group_id for event in found if isinstance(event, GroupOpened)] == ["last"]
+    journal.close()
+
+
+async def test_next_wakes_on_an_event(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    subscription = bus.subscribe()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(subscription.next(5))
+        await asyncio.sleep(0)
+        bus.publish(opened("g1"))
+    assert len(waiting.result()) == 1
+    journal.close()

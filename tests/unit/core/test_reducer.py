@@ -1,0 +1,244 @@
+"""Events in, state out: one table for each thing a screen shows."""
+
+import msgspec
+
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    AnswerReturned,
+    CandidateAnswered,
+    CandidateFailed,
+    CandidateScore,
+    ClaimIntended,
+    ClaimsReturned,
+    EngineChanged,
+    EngineLost,
+    EpisodeAborted,
+    EpisodeClaimed,
+    EpisodeEnded,
+    Event,
+    GenerationStarted,
+    GroupClosed,
+    GroupOpened,
+    GroupRated,
+    GroupScored,
+    GroupSealed,
+    MockFinished,
+    MockPaused,
+    MockResumed,
+    MockRowDone,
+    MockStarted,
+    Part,
+    PoolChanged,
+    ProxyStarted,
+    RatingAwaited,
+    RatingUndone,
+    ScoringAbstained,
+    SentReward,
+    UpdateDone,
+)
+from core.reducer import reduce
+from core.state import TEXT_CAP, State
+
+
+def made(*events: Event) -> State:
+    state = State()
+    for number, event in enumerate(events, 1):
+        reduce(state, msgspec.structs.replace(event, seq=number, at=event.at or float(number)))
+    return state
+
+
+START = ProxyStarted(
+    client_uuid="c", pid=7, url="u", version="v", servers={"s": "http://x"}, rewards="builtin"
+)
+OPEN = GroupOpened(group_id="g", request_id="r", task_id="t", n=2, query="q", body={}, server="s")
+
+
+def answer(index: int, text: str = "hi") -> CandidateAnswered:
+    return CandidateAnswered(
+        group_id="g",
+        index=index,
+        episode_uuid=f"e{index}",
+        message={"role": "assistant", "content": text},
+        finish_reason="stop",
+        seconds=0.5,
+    )
+
+
+GENERATED = (
+    START,
+    OPEN,
+    ClaimIntended(group_id="g", n=2, discard_timeout=240),
+    EpisodeClaimed(group_id="g", index=0, episode_uuid="e0", step=3),
+    EpisodeClaimed(group_id="g", index=1, episode_uuid="e1", step=3),
+    GenerationStarted(group_id="g", n=2, expires_at=99),
+)
+SCORED = GroupScored(
+    group_id="g",
+    scores=(
+        CandidateScore(index=0, reward=0.2, parts=(Part(name="length", value=0.2),)),
+        CandidateScore(index=1, reward=0.8),
+    ),
+    best=1,
+    version="abc",
+    seconds=0.1,
+)
+SEALED = GroupSealed(
+    group_id="g",
+    rewards=(
+        SentReward(index=0, episode_uuid="e0", reward=0.2, advantage=-0.6),
+        SentReward(index=1, episode_uuid="e1", reward=0.8, advantage=0.6),
+    ),
+    best=1,
+    source="auto",
+    spread=0.6,
+)
+
+
+def test_a_group_goes_through_its_phases() -> None:
+    phases = []
+    events: list[Event] = list(GENERATED)
+    steps: tuple[Event, ...] = (
+        answer(0),
+        answer(1),
+        SCORED,
+        RatingAwaited(group_id="g", until=50, fallback="accept", why="window"),
+        SEALED,
+        EpisodeEnded(group_id="g", index=0, episode_uuid="e0", reward=0.2, outcome="ended"),
+        EpisodeEnded(group_id="g", index=1, episode_uuid="e1", reward=0.8, outcome="ended"),
+        GroupClosed(group_id="g", phase="DONE"),
+    )
+    for event in steps:
+        events.append(event)
+        phases.append(made(*events).groups["g"].phase)
+    assert phases == [
+        "GENERATING",
+        "SCORING",
+        "SCORING",
+        "AWAITING_RATING",
+        "SUBMITTING",
+        "SUBMITTING",
+        "SUBMITTING",
+        "DONE",
+    ]
+    state = made(*events)
+    group = state.groups["g"]
+    assert [one.phase for one in group.candidates] == ["ended", "ended"]
+    assert group.best == 1
+    assert group.step == 3
+    assert group.candidates[0].parts[0].name == "length"
+    assert group.candidates[0].advantage == -0.6
+    assert state.totals.episodes_ended == 2
+    assert not group.open
+    stats = state.servers["s"].steps[0]
+    assert (stats.step, stats.groups, stats.rewards) == (3, 1, 2)
+    assert abs(stats.mean - 0.5) < 1e-9
+    assert abs(stats.std - 0.3) < 1e-9
+
+
+def test_partial_claims_that_went_back_leave_no_trace() -> None:
+    state = made(*GENERATED[:4], ClaimsReturned(group_id="g", episode_uuids=("e0",), cause="sync"))
+    assert [one.episode_uuid for one in state.groups["g"].candidates] == ["", ""]
+    assert state.groups["g"].phase == "CLAIMING"
+
+
+def test_winner_and_returned_are_two_facts() -> None:
+    state = made(
+        *GENERATED,
+        answer(0),
+        AnswerReturned(group_id="g", index=0, why="provisional", waited=1.0),
+        answer(1),
+        SCORED,
+    )
+    group = state.groups["g"]
+    assert (group.returned, group.best) == (0, 1)
+    assert state.totals.answered == 1
+
+
+def test_a_rating_and_its_undoing() -> None:
+    rated = GroupRated(group_id="g", rating="best", order=(0,), rewards=(1.0, 0.0), rater="ann")
+    state = made(*GENERATED, answer(0), answer(1), SCORED, rated)
+    rating = state.groups["g"].rating
+    assert rating is not None
+    assert rating.rewards == (1.0, 0.0)
+    assert state.totals.rated == 1
+    state = made(*GENERATED, answer(0), answer(1), SCORED, rated, RatingUndone(group_id="g"))
+    assert state.groups["g"].rating is None
+    assert state.totals.rated == 0
+
+
+def test_failed_abstained_and_aborted_say_why() -> None:
+    state = made(
+        *GENERATED,
+        CandidateFailed(group_id="g", index=0, episode_uuid="e0", cause="lost"),
+        ScoringAbstained(group_id="g", part="hook", cause="raised", traceback="T"),
+        EpisodeAborted(group_id="g", index=1, episode_uuid="e1", reason="because"),
+        GroupClosed(group_id="g", phase="ABORTED", cause="no reward"),
+    )
+    group = state.groups["g"]
+    assert [one.error for one in group.candidates] == ["lost", "because"]
+    assert (group.abstained, group.traceback) == ("hook: raised", "T")
+    assert state.totals.aborted == 1
+
+
+def test_long_text_is_cut_and_says_so() -> None:
+    state = made(*GENERATED, answer(0, "x" * (TEXT_CAP + 1)), answer(1))
+    first, second = state.groups["g"].candidates
+    assert len(first.text) == TEXT_CAP
+    assert first.cut
+    assert not second.cut
+
+
+def test_engine_spans_steps_and_loss() -> None:
+    state = made(
+        START,
+        EngineChanged(server="s", state="OFFLINE"),
+        EngineChanged(server="s", state="ROLLING", step=1),
+        EngineChanged(server="s", state="ROLLING", step=1, detail="x"),
+        PoolChanged(server="s", completed_tasks=2, task_target=4, repeats=4),
+        EngineLost(server="s", error="refused", seen_at=4.0),
+    )
+    server = state.servers["s"]
+    assert [span.state for span in server.spans] == ["OFFLINE", "ROLLING"]
+    assert server.since == 3.0
+    assert (server.state, server.lost, server.seen_at) == ("ROLLING", "refused", 4.0)
+    assert server.pool is not None
+    assert server.pool.completed_tasks == 2
+
+
+def test_a_reset_of_the_policy_begins_another_curve() -> None:
+    roll = [EngineChanged(server="s", state="ROLLING", step=step) for step in (1, 2, 3)]
+    update = UpdateDone(server="s", step=2, stats={"kl": 0.1})
+    state = made(START, *roll, update)
+    assert [one.step for one in state.servers["s"].steps] == [1, 2, 3]
+    assert state.servers["s"].steps[1].update == {"kl": 0.1}
+    sync = EngineChanged(server="s", state="OFFLINE", step=0)
+    assert [one.step for one in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
+
+
+def test_alerts_come_and_go() -> None:
+    raised = AlertRaised(key="k", cause="c")
+    assert list(made(raised).alerts) == ["k"]
+    assert not made(raised, AlertCleared(key="k")).alerts
+
+
+def test_the_mock_user() -> None:
+    begin = MockStarted(mock_id="m", dataset="d", target="t", total=3, done=1)
+    row = MockRowDone(mock_id="m", row_id="1", query="q", ok=False, seconds=1, error="e")
+    state = made(begin, row, MockPaused(mock_id="m"))
+    assert state.mock is not None
+    assert (state.mock.done, state.mock.failed, state.mock.phase) == (1, 1, "paused")
+    state = made(begin, MockPaused(mock_id="m"), MockResumed(mock_id="m"))
+    assert state.mock is not None
+    assert state.mock.phase == "running"
+    state = made(begin, MockFinished(mock_id="m", how="finished"), MockPaused(mock_id="m"))
+    assert state.mock is not None
+    assert state.mock.phase == "finished"
+    state = made(begin, MockRowDone(mock_id="old", row_id="1", query="q", ok=True, seconds=1))
+    assert state.mock is not None
+    assert state.mock.done == 0
+
+
+def test_what_concerns_an_unknown_group_changes_nothing() -> None:
+    state = made(START, SCORED)
+    assert not state.groups

@@ -1,0 +1,61 @@
+"""Settings: who wins, and what a mistake is answered with."""
+
+from pathlib import Path
+
+import pytest
+
+from core.settings import SettingsError, load, parse_servers
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("proxy:\n  port: 1\n  host: localhost\nrating:\n  window: 1\n")
+    environment = {"AJET_CONSOLE__PROXY__PORT": "2", "AJET_CONSOLE__RATING__WINDOW": "2.5"}
+    settings = load(file, environment, {"proxy.port": 3, "proxy.host": None})
+    assert settings.proxy.port == 3
+    assert settings.proxy.host == "localhost"
+    assert settings.rating.window == 2.5
+
+
+def test_no_file_is_no_error(tmp_path: Path) -> None:
+    assert load(tmp_path / "none.yaml", {}).swarm_url == "embedded"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("proxy:\n  prot: 1\n", "unknown key `proxy.prot`. Did you mean `proxy.port`?"),
+        ("proxi: {}\n", "Did you mean `proxy`?"),
+        ("proxy:\n  port: seven\n", "`proxy.port` is invalid"),
+        ("proxy:\n  port: 70000\n", "`proxy.port` is invalid"),
+        ("rating:\n  mode: maybe\n", "Valid: off, answer_first, hold"),
+        ("proxy: 3\n", "`proxy` must hold keys of its own"),
+        ("- a\n", "must be `key: value` lines"),
+        ("a: b: c\n", "this is not YAML"),
+        ("swarm_url: nowhere\n", "is no URL of a swarm server"),
+    ],
+)
+def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(file, {})
+    assert said in str(caught.value)
+    if "URL" not in said:
+        assert str(file) in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_mistake_in_the_environment_is_named_as_such() -> None:
+    with pytest.raises(SettingsError, match="environment"):
+        load(None, {"AJET_CONSOLE__PROXY__PORT": "x"})
+
+
+def test_several_servers() -> None:
+    assert parse_servers(["http://a:1/"]) == "http://a:1"
+    assert parse_servers(["a=http://a:1", "b=http://b:2"]) == {"a": "http://a:1", "b": "http://b:2"}
+    settings = load(None, {"AJET_SWARM_URL": "http://x:9"})
+    assert settings.servers() == {"swarm": "http://x:9"}
+    assert load(None, {}).servers() == {"embedded": "embedded"}
+    with pytest.raises(SettingsError):
+        parse_servers(["ftp://a"])
