@@ -1,16 +1,20 @@
 """Listening sockets: where to bind, and what to say when that is not possible."""
 
+import asyncio
 import errno
 import ipaddress
 import socket
+from collections.abc import Callable
 
-from core.errors import AjetError
+from core.errors import UsageError
 
 
-class BindError(AjetError):
+class BindError(UsageError):
     """A process cannot listen where it was told to."""
 
-    exit_code = 2
+
+class PortInUse(BindError):
+    """Somebody listens on the port already."""
 
 
 def is_loopback(host: str) -> bool:
@@ -33,38 +37,41 @@ def bind(host: str, port: int, next_free: bool = False, tries: int = 50) -> sock
         tries: How many ports to try then.
 
     Raises:
-        BindError: the port is taken (its holder is named where it can be known), or the host is not
-            one of this machine's.
+        PortInUse: the port is taken; its holder is named where it can be known.
+        BindError: the host is not one of this machine's.
     """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise BindError(f"not an address: {error}", host, "Give a host of this machine") from error
+    family, address = found[0][0], str(found[0][4][0])
     for offset in range(tries if next_free and port else 1):
         try:
-            return _bound(host, port + offset)
+            return _bound(family, address, port + offset)
         except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise BindError(
-                    f"cannot listen on {host}: {error.strerror or error}",
-                    where=f"{host}:{port}",
-                    todo="Give an address of this machine, 127.0.0.1 for instance",
-                ) from error
             taken = error
-    if taken.errno == errno.EACCES:
+            if error.errno != errno.EADDRINUSE:
+                break
+    where = f"{host}:{port}"
+    if taken.errno != errno.EADDRINUSE:
         raise BindError(
-            f"port {port} may not be used by this account", f"{host}:{port}", "Give one above 1023"
-        )
+            f"cannot listen: {taken.strerror or taken}",
+            where,
+            "Give an address of this machine and a port above 1023",
+        ) from taken
     by = holder(port)
-    raise BindError(
-        f"port {port} is in use{f' by {by}' if by else ''}",
-        where=f"{host}:{port}",
-        todo="Stop it, or give another port (0 takes any free one)",
-    )
+    raise PortInUse(
+        f"the port is taken{f' by {by}' if by else ''}",
+        where,
+        "Stop that process, or give another port (0 takes any free one)",
+    ) from taken
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _bound(family: int, address: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host.strip("[]"), port))
+        sock.bind((address, port))
         # Two processes may bind with SO_REUSEADDR before either listens: listening decides.
         sock.listen(2048)
     except OSError:
@@ -74,17 +81,34 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
+def public_url(host: str, port: int) -> str:
+    """How a client on this machine names what listens on `host:port`."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    if ":" in reachable and not reachable.startswith("["):
+        reachable = f"[{reachable}]"
+    return f"http://{reachable}:{port}"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where it exists; None is asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 def holder(port: int) -> str:
     """Name and pid of the process that listens on `port`; empty when it cannot be known."""
     import psutil
 
     try:
-        for connection in psutil.net_connections("tcp"):
+        for connection in psutil.net_connections("inet"):
             local = connection.laddr
             if connection.status == psutil.CONN_LISTEN and local and local.port == port:
                 if connection.pid is None:
                     return ""
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return ""
     return ""

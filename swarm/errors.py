@@ -1,0 +1,107 @@
+"""What can go wrong with a swarm server.
+
+SwarmError
+├── TransportError          no usable HTTP answer
+│   ├── Unreachable         no connection, or it was lost
+│   ├── TimedOut            connected, but no answer in time
+│   └── TooLarge            an answer beyond the bound
+├── Refusal                 an HTTP answer that says no (status, text)
+├── ChatError               a chat call without a usable answer (kind)
+└── ClaimTimedOut           no group of episodes before the deadline
+"""
+
+from enum import StrEnum
+
+from core.errors import AjetError
+
+
+class SwarmError(AjetError):
+    """A swarm server could not do what was asked."""
+
+
+class TransportError(SwarmError):
+    """There is no usable HTTP answer.
+
+    Attributes:
+        sent: False when the request surely never reached the server; True when it may have.
+    """
+
+    def __init__(self, what: str, where: str = "", todo: str = "", *, sent: bool = True) -> None:
+        super().__init__(what, where, todo)
+        self.sent = sent
+
+
+class Unreachable(TransportError):
+    """No connection could be made, or it was lost before the answer."""
+
+
+class TimedOut(TransportError):
+    """The server accepted the request and did not answer in time."""
+
+
+class TooLarge(TransportError):
+    """The answer is larger than the transport accepts."""
+
+
+class Refusal(SwarmError):
+    """The server answered that it will not; `text` is its own reason.
+
+    Attributes:
+        status: HTTP status; 200 for `success: false`.
+    """
+
+    def __init__(self, status: int, text: str, where: str = "", todo: str = "") -> None:
+        super().__init__(f"the server refused ({status}): {text or 'no reason given'}", where, todo)
+        self.status = status
+        self.text = text
+
+
+class ChatErrorKind(StrEnum):
+    """Why a chat call gave no answer."""
+
+    LOST_EPISODE = "lost_episode"
+    """404: the record is gone or the engine moved on. Abort locally, do not call again."""
+    OVERFLOW = "overflow"
+    """The conversation exceeds the model's window."""
+    UNAUTHORIZED = "unauthorized"
+    """The key was not accepted."""
+    UPSTREAM = "upstream"
+    """Any other answer that is not a completion."""
+    TIMED_OUT = "timed_out"
+    UNREACHABLE = "unreachable"
+
+
+class ChatError(SwarmError):
+    """A chat call without a usable answer.
+
+    Attributes:
+        kind: What it means for the episode.
+        status: HTTP status; 0 when there was none.
+        text: The server's own words, at most 2,000 characters.
+    """
+
+    def __init__(self, kind: ChatErrorKind, text: str, *, where: str = "", status: int = 0) -> None:
+        self.kind = kind
+        self.status = status
+        self.text = text[:2000]
+        shown = f"{kind.value} ({status})" if status else kind.value
+        super().__init__(f"the episode gave no answer, {shown}: {self.text}", where)
+
+
+class ClaimTimedOut(SwarmError):
+    """The episodes of a group could not be had before the deadline.
+
+    Attributes:
+        cause: The last refusal's kind, or the engine's state.
+        best: The most episodes that were free at once.
+    """
+
+    def __init__(self, n: int, best: int, cause: str, where: str = "") -> None:
+        self.n = n
+        self.best = best
+        self.cause = cause
+        super().__init__(
+            f"{n} episodes were not free together in time (at most {best} were; last: {cause})",
+            where,
+            "Wait for the engine to roll, or allow it more episodes",
+        )

@@ -1,0 +1,315 @@
+"""One status poll per server; everybody who waits for a state waits here.
+
+The poll is slow while nothing can change the minute, fast near a batch boundary or while somebody
+waits. An unreachable server keeps what was last seen of it, marked as such.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from swarm.client import AsyncSwarmClient
+from swarm.errors import SwarmError, TimedOut
+from swarm.schemas import EngineState, EngineStatus, PoolInfo
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+NORMAL = 0.5
+"""Seconds between polls when nothing is about to happen."""
+FAST = 0.1
+"""Seconds between polls near a boundary, or while somebody waits."""
+SLOW = 2.0
+"""Seconds between polls of a server that is long gone."""
+POOL = 1.0
+"""Seconds between readings of the pool while the engine rolls."""
+POLL_TIMEOUT = 3.0
+"""Seconds a poll may take: a server that starts or stops an engine is frozen for seconds."""
+LOST_AFTER = 2
+"""Failed polls in a row before a server is called unreachable."""
+
+_BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a server now. Times are unix seconds."""
+
+    state: EngineState = EngineState.CANNOT_CONNECT
+    """The last state heard; CANNOT_CONNECT while none ever was. See `shown`."""
+    raw: str = ""
+    """The server's own word for it."""
+    detail: str = ""
+    step: int | None = None
+    since: float = 0.0
+    """When this state was first seen."""
+    seen_at: float = 0.0
+    """When the server last answered; 0 when it never did."""
+    reachable: bool = False
+    error: str = "not asked yet"
+    """Why the last poll failed; empty when it did not."""
+
+    @property
+    def shown(self) -> EngineState:
+        """What to call it: the state, or CANNOT_CONNECT when it cannot be reached."""
+        return self.state if self.reachable else EngineState.CANNOT_CONNECT
+
+    def is_in(self, states: Collection[EngineState]) -> bool:
+        """True when the server can be reached and is in one of `states`."""
+        return self.reachable and self.state in states
+
+    def age(self, now: float) -> float:
+        """Seconds since the server last answered."""
+        return max(0.0, now - self.seen_at)
+
+
+Predicate = Callable[[Seen], bool]
+
+
+class Watcher:
+    """Watches one server while `run` runs.
+
+    Args:
+        client: The server.
+        clock: Unix seconds.
+        poll_timeout: Seconds one poll may take.
+    """
+
+    def __init__(
+        self,
+        client: AsyncSwarmClient,
+        clock: Callable[[], float] = time.time,
+        *,
+        poll_timeout: float = POLL_TIMEOUT,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.poll_timeout = poll_timeout
+        self.current = Seen()
+        self.pool: PoolInfo | None = None
+        """The last good reading; see `PoolInfo.stale`."""
+        self.pool_at = 0.0
+        self._failures = 0
+        self._eager = 0
+        self._polls = 0
+        self._polling = 0
+        self._awake = asyncio.Event()
+        self._listeners: list[Callable[[Seen], None]] = []
+        self._pool_listeners: list[Callable[[PoolInfo], None]] = []
+        self._waiters: dict[asyncio.Future[Seen], Predicate] = {}
+
+    @property
+    def period(self) -> float:
+        """Seconds until the next poll, as things are now."""
+        if self._failures >= LOST_AFTER:
+            late = min(SLOW, NORMAL * 2.0 ** min(self._failures - LOST_AFTER, 4))
+            return min(late, NORMAL) if self._eager else late
+        if self._eager or self._failures or self.current.state in _BOUNDARY:
+            return FAST
+        return NORMAL
+
+    def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
+        """Call `listener` on every change, in the loop's thread; returns what removes it.
+
+        A later time of the same state is not a change.
+        """
+        self._listeners.append(listener)
+        return lambda: _discard(self._listeners, listener)
+
+    def add_pool_listener(self, listener: Callable[[PoolInfo], None]) -> Callable[[], None]:
+        """Call `listener` on every changed reading of the pool; returns what removes it."""
+        self._pool_listeners.append(listener)
+        return lambda: _discard(self._pool_listeners, listener)
+
+    @contextlib.contextmanager
+    def eager(self) -> Iterator[None]:
+        """Poll fast for as long as the context is open: somebody waits."""
+        self._eager += 1
+        if self._eager == 1:
+            self._awake.set()
+        try:
+            yield
+        finally:
+            self._eager -= 1
+
+    def nudge(self) -> None:
+        """Poll now: something just happened that the server must have noticed."""
+        self._awake.set()
+
+    async def wait_for(
+        self, wanted: Predicate | Collection[EngineState], timeout: float | None = None
+    ) -> Seen:
+        """Wait until the server is as `wanted`; all waiters wake at the same poll.
+
+        Args:
+            wanted: States, one of which a *reachable* server is in, or a test of what was seen.
+            timeout: Seconds; None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: it did not come to that in time.
+        """
+        test = wanted if callable(wanted) else partial(_is_in, frozenset(wanted))
+        if test(self.current):
+            return self.current
+        with self.eager():
+            return await self._wait(test, timeout)
+
+    async def refresh(self, timeout: float | None = None) -> Seen:
+        """What a poll says that is begun after this call: for those who know better than `current`.
+
+        Raises:
+            TimeoutError: no poll was answered, or given up, in time.
+        """
+        begun = self._polls + self._polling
+        self._awake.set()
+        with self.eager():
+            return await self._wait(lambda _: self._polls > begun, timeout)
+
+    async def wait_stable(
+        self, states: Collection[EngineState], seconds: float, timeout: float | None = None
+    ) -> Seen:
+        """Wait until the server has been in `states`, unchanged, for `seconds`.
+
+        After a stop a late word of the dying trainer can still arrive and would knock a new start
+        back to OFFLINE.
+
+        Raises:
+            TimeoutError: it did not come to that in time.
+        """
+        key: tuple[str, int | None] | None = None
+        since = 0.0
+
+        def stable(seen: Seen) -> bool:
+            nonlocal key, since
+            now = (seen.raw, seen.step) if seen.is_in(states) else None
+            if now is None or now != key:
+                key, since = now, self.clock()
+            return now is not None and self.clock() - since >= seconds
+
+        return await self.wait_for(stable, timeout)
+
+    async def run(self) -> None:
+        """Poll until cancelled; run it once, in a task of the owner."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_status(), name=f"status:{self.client.name}")
+            group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
+
+    async def poll(self) -> Seen:
+        """Ask the status once and tell everybody."""
+        self._polling = 1
+        try:
+            status = await self.client.status(timeout=self.poll_timeout)
+        except SwarmError as error:
+            seen = self._missed(error)
+        else:
+            seen = self._heard(status)
+        finally:
+            self._polling = 0
+            self._polls += 1
+        self._tell(seen)
+        return seen
+
+    async def poll_pool(self) -> PoolInfo | None:
+        """Read the pool once and tell its listeners when it changed; None without a reading."""
+        try:
+            pool = await self.client.pool()
+        except SwarmError:
+            return None
+        if pool is None:
+            return None
+        self.pool_at = self.clock()
+        if pool != self.pool:
+            self.pool = pool
+            for listener in tuple(self._pool_listeners):
+                _call(listener, pool)
+        return pool
+
+    async def _run_status(self) -> None:
+        while True:
+            self._awake.clear()
+            await self.poll()
+            await _pause(self._awake, self.period)
+
+    async def _run_pool(self) -> None:
+        while True:
+            if not _rolls(self.current):
+                await self._wait(_rolls, None)
+            await self.poll_pool()
+            await asyncio.sleep(POOL)
+
+    async def _wait(self, test: Predicate, timeout: float | None) -> Seen:
+        future: asyncio.Future[Seen] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = test
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        finally:
+            self._waiters.pop(future, None)
+
+    def _heard(self, status: EngineStatus) -> Seen:
+        now = self.clock()
+        before = self.current
+        self._failures = 0
+        raw = status.engine_status or ""
+        state = status.state
+        step = status.global_step
+        if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
+            step = before.step  # one of the two posts of a boundary comes without the step
+        return Seen(
+            state=state,
+            raw=raw,
+            detail=status.engine_status_detail or "",
+            step=step,
+            since=before.since if before.seen_at and raw == before.raw else now,
+            seen_at=now,
+            reachable=True,
+            error="",
+        )
+
+    def _missed(self, error: SwarmError) -> Seen:
+        self._failures += 1
+        frozen = isinstance(error, TimedOut)
+        text = f"no answer for {self.poll_timeout:g} s" if frozen else error.what
+        reachable = self.current.reachable and self._failures < LOST_AFTER
+        return replace(self.current, error=text, reachable=reachable)
+
+    def _tell(self, seen: Seen) -> None:
+        before, self.current = self.current, seen
+        for future, test in tuple(self._waiters.items()):
+            if not future.done() and test(seen):
+                future.set_result(seen)
+        if replace(before, seen_at=seen.seen_at) != seen:
+            for listener in tuple(self._listeners):
+                _call(listener, seen)
+
+
+def _is_in(states: frozenset[EngineState], seen: Seen) -> bool:
+    return seen.is_in(states)
+
+
+def _rolls(seen: Seen) -> bool:
+    return seen.reachable and seen.state.rolling
+
+
+async def _pause(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _call(listener: Callable[[T], None], value: T) -> None:
+    try:
+        listener(value)
+    except Exception:  # a listener's fault must not end the only watch of a server
+        log.exception("a listener failed")
+
+
+def _discard(listeners: list[T], listener: T) -> None:
+    with contextlib.suppress(ValueError):
+        listeners.remove(listener)

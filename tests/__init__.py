@@ -1,0 +1,1 @@
+"""Tests of every part; `support` holds what several of them use."""

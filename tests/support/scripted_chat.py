@@ -1,0 +1,48 @@
+"""What a scripted server makes of keys and of answers."""
+
+import base64
+import json
+import time
+import uuid
+from typing import Any
+
+
+async def by_episode(name: str, body: dict[str, Any], index: int) -> str:
+    return f"answer {index} of {name[:6]}"
+
+
+def episode_of(header: str) -> tuple[str, str]:
+    """The episode a key names, else what is wrong with it."""
+    if not header:
+        return "", "Missing authorization header"
+    text = header.replace("Bearer ", "").replace("bearer ", "").replace("sk-ajet-", "")
+    try:
+        told = json.loads(base64.b64decode(text))
+        name = told["episode_uuid"]
+    except (ValueError, KeyError, TypeError) as error:
+        return "", f"Invalid authorization header: {error}"
+    return (name, "") if name else ("", "Invalid authorization data")
+
+
+def completion(told: Any) -> dict[str, Any]:
+    if isinstance(told, dict) and "choices" in told:
+        return told
+    message = {"role": "assistant", "content": told} if isinstance(told, str) else dict(told)
+    message = {"role": "assistant", "content": None, "refusal": None, **message}
+    calls = bool(message.get("tool_calls"))
+    words = len(str(message.get("content") or "").split())
+    return {
+        "id": uuid.uuid4().hex,
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": "unknown",
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": "tool_calls" if calls else "stop",
+                "logprobs": None,
+            }
+        ],
+        "usage": {"prompt_tokens": 7, "completion_tokens": words, "total_tokens": 7 + words},
+    }

@@ -1,0 +1,66 @@
+"""Fixtures: a scripted server, a transport, a client, a running watcher."""
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.tasks import Tasks
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.transport import AiohttpTransport
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.swarm.helpers import Book
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedSwarm]:
+    async with ScriptedSwarm() as server:
+        yield server
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[AiohttpTransport]:
+    async with AiohttpTransport() as transport:
+        yield transport
+
+
+@pytest.fixture
+def client(server: ScriptedSwarm, transport: AiohttpTransport) -> AsyncSwarmClient:
+    return AsyncSwarmClient(server.url, transport, "me", name="test")
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    async with Tasks("test") as tasks:
+        yield tasks
+
+
+@pytest.fixture
+async def watcher(client: AsyncSwarmClient, tasks: Tasks) -> Watcher:
+    """A watcher that runs and has seen the server."""
+    watcher = Watcher(client)
+    tasks.spawn(watcher.run(), "watcher")
+    await watcher.wait_for(lambda seen: seen.reachable, 5)
+    return watcher
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+@pytest.fixture
+async def desk(client: AsyncSwarmClient, watcher: Watcher, book: Book) -> AsyncIterator[ClaimDesk]:
+    desk = ClaimDesk(
+        client,
+        watcher,
+        known=lambda: book.mine,
+        on_stray=book.on_stray,
+        timeout=1.0,
+        second_look=0.1,
+        rng=random.Random(1),
+    )
+    yield desk
+    await desk.close()

@@ -1,0 +1,301 @@
+"""All or none: contention, refusals, boundaries, cancellation, lost answers."""
+
+import asyncio
+
+import pytest
+
+from core.tasks import Tasks
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.errors import ClaimTimedOut
+from swarm.schemas import EngineState, WorkflowOutput
+from swarm.transport import AiohttpTransport
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
+
+# -- the plain case -----------------------------------------------------------------------------
+
+
+async def test_a_group_is_claimed_whole(desk: ClaimDesk, book: Book, server: ScriptedSwarm) -> None:
+    seen_at_intent: list[int] = []
+
+    async def intent() -> None:
+        seen_at_intent.append(server.requests["/claim_episode"])
+
+    got = await desk.claim_group(
+        4, episode_type="eval", discard_timeout=77, on_intent=intent, on_claimed=book.on_claimed
+    )
+    assert len(got) == 4
+    assert seen_at_intent == [0]
+    assert uuids(got) == set(book.claimed) == {record.uuid for record in server.claimed()}
+    assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
+    assert server.requests["/abort_episode"] == 0
+    assert not desk.waiting
+
+
+# -- not enough free ----------------------------------------------------------------------------
+
+
+async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    server.slots = 3
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    with pytest.raises(ClaimTimedOut) as caught:
+        await group(desk, book, 4, 0.5)
+    await desk.settle(5)
+    assert (caught.value.best, caught.value.n) == (3, 4)
+    assert caught.value.cause == "none_available"
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert all(not body["declare_client_active"] for body in server.aborts)
+    assert server.active_clients == {}
+    assert {cause for _, cause in book.returned} >= {server.refusals[0]}
+
+
+async def test_the_rest_comes_free_later(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[2:], server.unclaimed[:2]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book))
+        await server.until(lambda: server.aborts and not server.claimed())
+        server.unclaimed.extend(held)
+    assert len(server.claimed()) == 4
+    assert uuids(waiting.result()) == book.mine
+
+
+@pytest.mark.parametrize("slots", [4, 6, 11])
+async def test_many_groups_of_two_clients_and_few_episodes(
+    server: ScriptedSwarm, transport: AiohttpTransport, tasks: Tasks, slots: int
+) -> None:
+    """No deadlock, no starving, nothing left behind, and never two halves of groups at once."""
+    server.slots = slots
+    server.automatic = False
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    books = [Book(), Book()]
+    done = 0
+
+    async def one(desk: ClaimDesk, book: Book, n: int) -> None:
+        nonlocal done
+        got = await group(desk, book, n, 30)
+        assert len(uuids(got)) == n
+        await asyncio.sleep(0.005)
+        await drop(desk.client, book, got)
+        done += 1
+
+    desks = []
+    for name, book in zip(("a", "b"), books, strict=True):
+        client = AsyncSwarmClient(server.url, transport, name)
+        watcher = Watcher(client)
+        tasks.spawn(watcher.run(), name)
+        desks.append(ClaimDesk(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+    async with asyncio.timeout(30), asyncio.TaskGroup() as running:
+        for n in range(24):
+            running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
+    for desk in desks:
+        await desk.close()
+    assert done == 24
+    assert server.claimed() == []
+    assert [book.mine for book in books] == [set(), set()]
+    assert server.most_claimed <= slots
+
+
+async def test_groups_come_in_the_order_they_asked(
+    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed, []
+    order: list[int] = []
+
+    async def one(n: int) -> None:
+        got = await group(desk, book)
+        order.append(n)
+        await drop(client, book, got)
+
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(5):
+            tasks.create_task(one(n))
+        await server.until(lambda: len(server.refusals) >= 2)
+        server.unclaimed.extend(held[:4])
+    assert order == [0, 1, 2, 3, 4]
+
+
+# -- the engine's states ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["OFFLINE", "BOOTING", "ROLLING_POST", "WEIGHT_SYNCING"])
+async def test_nothing_is_claimed_until_the_engine_rolls(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
+) -> None:
+    server.automatic = False
+    server.set_state(state)
+    await watcher.refresh(5)
+    async with asyncio.TaskGroup() as tasks:
+        waits = [tasks.create_task(group(desk, book, 2)) for _ in range(3)]
+        await watcher.refresh(5)
+        assert server.requests["/claim_episode"] == 0
+        server.set_state("ROLLING", 2)
+    assert len(server.claimed()) == 6
+    assert sum(len(task.result()) for task in waits) == 6
+
+
+async def test_a_refusal_the_watcher_does_not_know_of_yet(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher
+) -> None:
+    server.automatic = False
+    server.set_state("WEIGHT_SYNCING")
+    assert watcher.current.state is EngineState.ROLLING
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book))
+        await server.until(lambda: server.refusals)
+        await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 5)
+        asked = server.requests["/claim_episode"]
+        await watcher.refresh(5)
+        assert server.requests["/claim_episode"] == asked <= 8
+        server.set_state("ROLLING", 2)
+    assert len(waiting.result()) == 4
+
+
+async def test_a_refused_group_waits_for_news_before_it_asks_again(
+    client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks, book: Book
+) -> None:
+    """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
+    server.automatic = False
+    watcher = Watcher(client, poll_timeout=0.3)
+    tasks.spawn(watcher.run(), "watcher")
+    await watcher.wait_for({EngineState.ROLLING}, 5)
+    desk = ClaimDesk(client, watcher, known=lambda: book.mine)
+    server.set_state("WEIGHT_SYNCING")
+    server.fail_next("/get_engine_status", "hang_before")
+    polls = server.requests["/get_engine_status"]
+    watcher.nudge()
+    await server.until(lambda: server.requests["/get_engine_status"] > polls)
+    asked: list[int] = []
+    watcher.add_listener(lambda _: asked.append(server.requests["/claim_episode"]))
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: asked)
+    assert asked[0] == 4
+    server.set_state("ROLLING", 2)
+    assert len(await work) == 4
+
+
+async def test_the_engine_leaves_rolling_between_the_claims(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher
+) -> None:
+    """One claim hangs; the others must not be held across the boundary until it times out."""
+    desk.timeout = 1.5
+    server.sync_seconds = None
+    server.fail_next("/claim_episode", "hang_before")
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book, 4, 20))
+        await server.until(lambda: len(server.claimed()) == 3)
+        began = loop.time()
+        server.set_state("ROLLING_POST")
+        watcher.nudge()
+        await server.until(lambda: server.state == "WEIGHT_SYNCING")
+        assert loop.time() - began < 1.0
+        assert server.lost == []
+        server.finish_sync()
+    assert len(waiting.result()) == 4
+    assert len(server.claimed()) == 4
+
+
+async def test_groups_over_many_batches(
+    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    """Groups in a row across boundaries: each batch has its groups whole."""
+    server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+
+    async def one(n: int) -> None:
+        got = await group(desk, book)
+        for k, episode in enumerate(got):
+            await client.chat(episode, HELLO)
+            outcome = await client.end(episode.episode_uuid, f"t{n}", WorkflowOutput(reward=k))
+            assert outcome.ended, outcome
+            book.mine.discard(episode.episode_uuid)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for n in range(10):
+            tasks.create_task(one(n))
+    await server.until(lambda: server.step is not None and server.step > 5)
+    assert sum(len(batch) for batch in server.batches) <= 10
+    assert len({task for _, task, _ in server.reward_log}) == 10
+    assert all(len(rewards) == 4 for batch in server.batches for rewards in batch.values())
+    assert (server.lost, server.claimed(), server.duplicate_ends) == ([], [], 0)
+
+
+# -- cancellation -------------------------------------------------------------------------------
+
+
+async def test_cancelled_while_claims_are_on_their_way(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    desk.timeout = 5.0
+    server.freeze()
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    server.unfreeze()
+    assert await desk.settle(5)
+    assert len(server.claims) == 4
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert sorted(book.claimed) == sorted(u for back, _ in book.returned for u in back)
+
+
+async def test_cancelled_at_any_moment(
+    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
+    outcomes = set()
+    for steps in range(0, 120, 2):
+        work = tasks.spawn(group(desk, book), "group")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        work.cancel()
+        try:
+            got = await work
+        except asyncio.CancelledError:
+            got = []
+        outcomes.add(len(got))
+        assert await desk.settle(5)
+        assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+        await drop(client, book, got)
+    assert outcomes == {0, 4}
+
+
+async def test_cancelled_while_queueing(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed, []
+    works = [tasks.spawn(group(desk, book), f"group {n}") for n in range(4)]
+    await server.until(lambda: server.refusals)
+    for work in works[:3]:
+        work.cancel()
+    server.unclaimed.extend(held)
+    assert len(await works[3]) == 4
+    assert len(server.claimed()) == 4
+
+
+async def test_a_hook_that_fails_leaves_nothing_claimed(
+    desk: ClaimDesk, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: str) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        await desk.claim_group(4, on_claimed=full)
+    assert await desk.settle(5)
+    assert server.claimed() == []
+    assert "could not be noted" in caplog.text

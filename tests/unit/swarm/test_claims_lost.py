@@ -1,0 +1,177 @@
+"""Answers that are lost, episodes that are swept, and one episode more for a group."""
+
+import asyncio
+
+import pytest
+
+from core.tasks import Tasks
+from swarm.answers import Claimed
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.errors import ClaimTimedOut, SwarmError
+from swarm.transport import AiohttpTransport
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.swarm.helpers import Book, drop, group, uuids, within
+
+# -- answers that are lost ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["drop_after", "hang"])
+async def test_a_claim_whose_answer_is_lost_is_found_again(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, how: str
+) -> None:
+    desk.timeout = 0.3
+    server.fail_next("/claim_episode", how)
+    got = await group(desk, book)
+    await server.until(lambda: book.strays)
+    assert await desk.settle(5)
+    assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+    assert len(book.strays) == 1
+    assert not set(book.strays) & set(book.claimed[:3])
+
+
+async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    desk.timeout = 0.1
+    desk.second_look = 0.3
+    server.fail_next("/claim_episode", "stall")
+    got = await group(desk, book, 1)
+    await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
+    assert server.claims == [got[0].episode_uuid]
+    server.release()
+    await server.until(lambda: len(server.claims) == 2)
+    assert await desk.settle(10)
+    assert uuids(got) == {record.uuid for record in server.claimed()}
+    assert book.strays == server.claims[1:]
+
+
+async def test_claims_a_frozen_server_runs_late_are_found_again(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    desk.timeout = 0.1
+    server.freeze()
+    with pytest.raises(ClaimTimedOut):
+        await group(desk, book, 4, 0.3)
+    server.unfreeze()
+    await server.until(lambda: len(server.claims) == 4)
+    assert await desk.settle(10)
+    assert server.claimed() == []
+    assert sorted(book.strays) == sorted(server.claims)
+
+
+async def test_reconcile_touches_what_is_ours_and_unknown_only(
+    desk: ClaimDesk,
+    book: Book,
+    client: AsyncSwarmClient,
+    server: ScriptedSwarm,
+    transport: AiohttpTransport,
+) -> None:
+    other = AsyncSwarmClient(server.url, transport, "other")
+    got = await group(desk, book)
+    foreign, stray = await other.claim(), await client.claim()
+    assert isinstance(foreign, Claimed)
+    assert isinstance(stray, Claimed)
+    assert await desk.reconcile() == [stray.episode_uuid] == book.strays
+    assert {r.uuid for r in server.claimed()} == uuids(got) | {foreign.episode_uuid}
+    assert await desk.reconcile() == []
+    server.fail_next("/get_episode_buffer", 500)
+    with pytest.raises(SwarmError):
+        await desk.reconcile()
+
+
+async def test_reconcile_waits_for_claims_on_their_way(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    """The server has noted them, nobody here knows them yet."""
+    desk.timeout = 5.0
+    server.fail_next("/claim_episode", "late", times=4)
+    async with asyncio.TaskGroup() as tasks:
+        claiming = tasks.create_task(group(desk, book))
+        await server.until(lambda: len(server.claims) == 4)
+        sweeping = tasks.create_task(desk.reconcile())
+        for _ in range(10):
+            assert await desk.client.can_continue(server.claims[0])
+        server.release()
+    assert sweeping.result() == []
+    assert uuids(claiming.result()) == {record.uuid for record in server.claimed()}
+
+
+@pytest.mark.parametrize("how", ["drop", 500])
+async def test_an_abort_that_fails_is_made_good(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+) -> None:
+    got = await group(desk, book)
+    server.fail_next("/abort_episode", how, times=2)
+    await desk.give_back([episode.episode_uuid for episode in got], "test")
+    assert len(server.claimed()) == 2
+    assert await desk.settle(10)
+    assert server.claimed() == []
+    assert len(book.strays) == 2
+
+
+async def test_an_episode_that_came_back_to_us_is_not_swept(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    """The abort worked but its answer was lost; by then the same uuid is ours in a new group."""
+    server.automatic = False
+    server.unclaimed[4:] = []
+    first = await group(desk, book)
+    server.fail_next("/abort_episode", "hang", times=4)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(desk.give_back([episode.episode_uuid for episode in first], "test"))
+        await server.until(lambda: not server.claimed())
+        book.mine.clear()
+        second = await group(desk, book)
+    assert uuids(second) == uuids(first)
+    assert await desk.settle(5)
+    assert await desk.reconcile() == []
+    assert len(server.claimed()) == 4
+
+
+# -- one more -----------------------------------------------------------------------------------
+
+
+async def refilled(desk: ClaimDesk, book: Book, seconds: float = 5) -> Claimed | None:
+    return await desk.refill(
+        deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
+    )
+
+
+async def test_a_refill_goes_before_a_group_that_waits(
+    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    """Else the group that holds three waits for the one that waits for it."""
+    server.automatic = False
+    server.unclaimed[4:] = []
+    held = await group(desk, book)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book))
+        await server.until(lambda: server.refusals)
+        await drop(client, book, held[:1])
+        more = await refilled(desk, book)
+        assert more is not None
+        assert not waiting.done()
+        await drop(client, book, [*held[1:], more])
+    assert uuids(waiting.result()) == book.mine == {record.uuid for record in server.claimed()}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_refill_does_not_wait_for_a_boundary(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
+) -> None:
+    server.automatic = False
+    held = await group(desk, book, 3)
+    server.set_state("ROLLING_POST")
+    if seen:
+        await watcher.refresh(5)
+    assert await refilled(desk, book, 60) is None
+    assert uuids(held) == {record.uuid for record in server.claimed()}
+
+
+async def test_a_refill_has_a_deadline(desk: ClaimDesk, book: Book, server: ScriptedSwarm) -> None:
+    server.unclaimed.clear()
+    assert await refilled(desk, book, 0.15) is None
+    assert len(server.refusals) >= 1
+    assert await desk.settle(5)

@@ -1,0 +1,170 @@
+"""The HTTP seam against real sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from swarm.transport import AiohttpTransport, TimedOut, TooLarge, Unreachable
+from tests.support.scripted_swarm import ScriptedSwarm
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@asynccontextmanager
+async def raw_server(serve: Serve) -> AsyncIterator[str]:
+    """A bare socket server; every connection is handed to `serve` and then closed."""
+    open_now: set[asyncio.StreamWriter] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
+        try:
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+    finally:
+        server.close()
+        for writer in open_now:
+            writer.close()
+        await server.wait_closed()
+
+
+async def test_connections_are_kept_and_reused(
+    server: ScriptedSwarm, transport: AiohttpTransport
+) -> None:
+    for _ in range(5):
+        answer = await transport.request("GET", server.url + "/health", timeout=5)
+        assert (answer.status, answer.body) == (200, b'{"status": "ok"}')
+        assert answer.headers["CONTENT-TYPE"].startswith("application/json")
+    assert server.connections == 1
+
+
+async def test_many_requests_at_once_are_not_limited(
+    server: ScriptedSwarm, transport: AiohttpTransport
+) -> None:
+    server.freeze()
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(transport.request("GET", server.url + "/health", timeout=20))
+            for _ in range(150)
+        ]
+        await server.until(lambda: server.connections == 150)
+        server.unfreeze()
+    assert {task.result().status for task in asked} == {200}
+
+
+async def test_a_connection_that_answered_500_is_not_used_again(
+    server: ScriptedSwarm, transport: AiohttpTransport
+) -> None:
+    """The server closes it without saying so; a claim sent on it would be lost."""
+    for n in range(1, 6):
+        server.fail_next("/claim_episode", 500)
+        broken = await transport.request("POST", server.url + "/claim_episode", body=b"", timeout=5)
+        assert (broken.status, broken.body) == (500, b"Internal Server Error")
+        sound = await transport.request("POST", server.url + "/get_episode_buffer", timeout=5)
+        assert sound.status == 200
+        assert server.connections == n + 1
+
+
+async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() -> None:
+    seen = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        await reader.readuntil(b"\r\n\r\n")
+        seen += 1
+        if seen > 1:
+            writer.write(OK)
+            await writer.drain()
+
+    async with raw_server(serve) as url, AiohttpTransport() as transport:
+        answer = await transport.request("POST", url, timeout=5, repeatable=True)
+        assert answer.body == b"ok"
+        assert seen == 2
+
+
+async def test_any_other_request_is_sent_once() -> None:
+    seen = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        await reader.readuntil(b"\r\n\r\n")
+        seen += 1
+
+    async with raw_server(serve) as url, AiohttpTransport() as transport:
+        with pytest.raises(Unreachable) as caught:
+            await transport.request("POST", url, body=b"{}", timeout=5)
+        assert caught.value.sent
+        assert seen == 1
+
+
+async def test_a_refused_connection_was_surely_not_sent(transport: AiohttpTransport) -> None:
+    with socket.socket() as held:  # bound and not listening: nobody answers on this port
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/"
+        with pytest.raises(Unreachable) as caught:
+            await transport.request("GET", url, timeout=5, repeatable=True)
+    assert not caught.value.sent
+    assert "no connection" in str(caught.value)
+
+
+async def test_no_answer_in_time(server: ScriptedSwarm, transport: AiohttpTransport) -> None:
+    server.freeze()
+    with pytest.raises(TimedOut) as caught:
+        await transport.request("GET", server.url + "/health", timeout=0.05, repeatable=True)
+    assert caught.value.sent
+    server.unfreeze()
+
+
+@pytest.mark.parametrize("head", [b"content-length: 5000", b"connection: close"])
+async def test_an_answer_without_bound_is_not_swallowed(head: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + b"x" * 5000)
+        await writer.drain()
+
+    async with raw_server(serve) as url, AiohttpTransport(largest=1000) as transport:
+        with pytest.raises(TooLarge):
+            await transport.request("GET", url, timeout=5)
+
+
+async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        body = await reader.readexactly(length)
+        text = str(len(body)).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
+        await writer.drain()
+
+    async with raw_server(serve) as url, AiohttpTransport() as transport:
+        answer = await transport.request("POST", url, body=b"x" * 3_000_000, timeout=5)
+        assert answer.body == b"3000000"
+
+
+async def test_redirects_are_not_followed() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 302 F\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with raw_server(serve) as url, AiohttpTransport() as transport:
+        assert (await transport.request("GET", url, timeout=5)).status == 302
+
+
+async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
+    transport = AiohttpTransport()
+    await transport.request("GET", server.url + "/health", timeout=5)
+    await transport.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await transport.request("GET", server.url + "/health", timeout=5)
