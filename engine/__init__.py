@@ -1,0 +1,1 @@
+"""The embedded engine: a swarm server on the laptop's CPU that really trains."""

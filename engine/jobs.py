@@ -1,0 +1,239 @@
+"""A training job: the YAML tree a client sends, read into the few values this engine honours.
+
+The whole expanded tree of AgentJet is accepted; what has no meaning on a laptop (model path, GPU
+counts, LoRA) is passed over. Names and defaults: protocol section 10.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from core.errors import UsageError
+from engine.policy import Hyperparameters
+
+MAX_BYTES = 1_000_000
+"""A whole expanded tree takes about 29 kB."""
+
+_MAX_DEPTH = 100
+
+ENOUGH_EPISODES = "rollout_until_finish_enough_episodes"
+ENOUGH_TASKS = "rollout_until_finish_enough_tasks"
+ENOUGH_NON_DUMMY = "rollout_until_finish_enough_non_dummy_tasks"
+ANY_AGREES = "rollout_until_any_client_agree_sync_weight"
+ALL_AGREE = "rollout_until_all_clients_agree_sync_weight"
+METHODS = (ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGREE)
+
+_ALGORITHMS = ("grpo", "grpo_vectorized")
+
+_METHOD = "ajet.swarm_mode_sample_collection_method"
+_CACHED = "ajet.swarm_mode_sample_collection_max_cached_episodes"
+_BATCH = "ajet.data.train_batch_size"
+_REPEAT = "ajet.rollout.num_repeat"
+_TEMPERATURE = "ajet.rollout.temperature"
+_TOP_P = "ajet.rollout.top_p"
+_TURN = "ajet.rollout.max_response_length_in_one_turn"
+_WORKERS = "ajet.rollout.max_env_worker"
+_ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
+_LR = "ajet.trainer_common.optim.lr"
+_EPOCHS = "ajet.trainer_common.ppo_epochs"
+_KL = "ajet.trainer_common.kl_loss_coef"
+_USE_KL = "ajet.trainer_common.use_kl_loss"
+_STEPS = "ajet.trainer_common.total_training_steps"
+_NAME = "ajet.experiment_name"
+
+
+class JobError(UsageError):
+    """A job that makes no sense; reads `key: reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is trained and when a batch is full."""
+
+    batch_size: int = 4
+    """Tasks a batch (B)."""
+    num_repeat: int = 4
+    """Episodes a task (R)."""
+    method: str = ENOUGH_TASKS
+    max_env_worker: int = 128
+    max_cached_episodes: int = 9999
+    temperature: float = 1.0
+    """Of the train episodes."""
+    top_p: float = 1.0
+    max_tokens: int | None = None
+    """Longest answer in tokens; None leaves it to the policy's default."""
+    total_training_steps: int | None = None
+    experiment_name: str = ""
+    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    notes: tuple[str, ...] = ()
+    """What was read otherwise than written, for the log."""
+
+    @property
+    def slots(self) -> int:
+        """Episodes open at the same time (protocol section 7)."""
+        return min(self.batch_size, math.ceil(self.max_env_worker / self.num_repeat)) * (
+            self.num_repeat
+        )
+
+
+def parse_job(text: str) -> Job:
+    """Read a job.
+
+    Args:
+        text: YAML, a mapping at the top.
+
+    Raises:
+        JobError: broken YAML or a value that cannot be trained with; names the key.
+    """
+    read = _Reader(_load(text))
+    base = Job()
+    temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
+    if temperature is None:
+        temperature = base.temperature
+    return Job(
+        batch_size=read.integer(_BATCH, most=100_000) or base.batch_size,
+        num_repeat=read.integer(_REPEAT, most=1024) or base.num_repeat,
+        method=read.method(),
+        max_env_worker=read.integer(_WORKERS, most=4096) or base.max_env_worker,
+        max_cached_episodes=read.integer(_CACHED, most=1_000_000) or base.max_cached_episodes,
+        temperature=temperature,
+        top_p=read.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
+        max_tokens=read.integer(_TURN, unset=4096, most=1_000_000),
+        total_training_steps=read.integer(_STEPS, most=10**9),
+        experiment_name=read.text(_NAME),
+        hyper=_hyper(read, temperature),
+        notes=tuple(read.notes),
+    )
+
+
+def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
+    algorithm = read.text(_ALGORITHM) or _ALGORITHMS[0]
+    if algorithm not in _ALGORITHMS:
+        raise JobError(
+            f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo", _ALGORITHM
+        )
+    base = Hyperparameters()
+    lr = read.number(_LR, unset=1e-6, above=0.0, most=1.0)
+    kl = read.number(_KL, unset=0.002, least=0.0, most=100.0)
+    if read.get(_USE_KL) is False:
+        kl = 0.0
+    return Hyperparameters(
+        lr=base.lr if lr is None else lr,
+        epochs=read.integer(_EPOCHS, unset=1, most=100) or base.epochs,
+        kl=base.kl if kl is None else kl,
+        temperature=temperature,
+    )
+
+
+def _load(text: str) -> Mapping[str, Any]:
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise JobError(f"longer than {MAX_BYTES} bytes", "yaml_as_string")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_depth(text, loader)
+        tree = yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise JobError(f"not YAML: {' '.join(str(error).split())}", "yaml_as_string") from error
+    if not isinstance(tree, Mapping):
+        found = "nothing" if tree is None else type(tree).__name__
+        raise JobError(f"must be a mapping, found {found}", "yaml_as_string")
+    return tree
+
+
+def _check_depth(text: str, loader: Any) -> None:
+    """The fast loader recurses without a limit: deep nesting would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise JobError(f"nested deeper than {_MAX_DEPTH} levels", "yaml_as_string")
+
+
+class _Reader:
+    """Takes typed values out of the tree by dotted path; None when the key is unset."""
+
+    def __init__(self, tree: Mapping[str, Any]) -> None:
+        self.tree = tree
+        self.notes: list[str] = []
+
+    def get(self, path: str) -> Any:
+        node: Any = self.tree
+        passed: list[str] = []
+        for part in path.split("."):
+            if node is None:
+                return None
+            if not isinstance(node, Mapping):
+                raise JobError(f"must be a mapping, found {node!r:.80}", ".".join(passed))
+            node = node.get(part)
+            passed.append(part)
+        return node
+
+    def text(self, path: str) -> str:
+        value = self.get(path)
+        if value is None:
+            return ""
+        if isinstance(value, (Mapping, list)):
+            raise JobError(f"must be a name, found {value!r:.80}", path)
+        return str(value)
+
+    def method(self) -> str:
+        name = self.text(_METHOD) or ENOUGH_TASKS
+        if name not in METHODS:
+            self.notes.append(f"{_METHOD}: {name!r} is not known, {ENOUGH_TASKS} is used")
+            return ENOUGH_TASKS
+        return name
+
+    def number(
+        self,
+        path: str,
+        *,
+        unset: float | None = None,
+        above: float | None = None,
+        least: float | None = None,
+        most: float,
+    ) -> float | None:
+        """A finite number in its bounds; `unset` is AgentJet's own default, read as no wish."""
+        value = self.get(path)
+        if value is None:
+            return None
+        number = _finite(value)
+        if number is None:
+            raise JobError(f"must be a number, found {value!r:.80}", path)
+        if above is not None and number <= above:
+            raise JobError(f"must be above {above:g}, found {value!r:.80}", path)
+        if least is not None and number < least:
+            raise JobError(f"must be at least {least:g}, found {value!r:.80}", path)
+        if number > most:
+            raise JobError(f"must be at most {most:g}, found {value!r:.80}", path)
+        if unset is not None and math.isclose(number, unset):
+            self.notes.append(
+                f"{path}: {number:g} is AgentJet's own default, the embedded recipe is used instead"
+            )
+            return None
+        return number
+
+    def integer(self, path: str, *, unset: int | None = None, most: int) -> int | None:
+        """A whole number from 1 to `most`."""
+        number = self.number(path, unset=unset, least=1.0, most=float(most))
+        if number is None:
+            return None
+        if number != int(number):
+            raise JobError(f"must be a whole number, found {number!r}", path)
+        return int(number)
+
+
+def _finite(value: object) -> float | None:
+    """YAML 1.1 reads `1e-6` as text, so text that is a number counts as one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

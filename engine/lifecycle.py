@@ -1,0 +1,345 @@
+"""The engine's state machine and its training loop.
+
+OFFLINE -> BOOTING -> ROLLING -> ROLLING_POST -> WEIGHT_SYNCING -> ROLLING (global step + 1), and
+back to OFFLINE from any of them (protocol section 4.1). Everything here runs on one event loop;
+between two awaits nothing else changes the state, so there are no locks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from core.errors import AjetError
+from core.tasks import Tasks
+from engine.backend import Backend, PolicyFactory
+from engine.jobs import ENOUGH_NON_DUMMY, ENOUGH_TASKS, Job
+from engine.policy import PolicyBackend, SaveError
+from engine.pool import ActiveClients, Finished, Pool, is_full, tally, train_samples
+from engine.records import Updates, VerboseLog
+
+SWEEP_SECONDS = 10.0
+_BOOT_PATIENCE = 2.0
+_STOP_PATIENCE = 1.0
+
+
+class Status(StrEnum):
+    """States as the wire names them."""
+
+    OFFLINE = "ENGINE.OFFLINE"
+    BOOTING = "ENGINE.BOOTING"
+    ROLLING = "ENGINE.ROLLING"
+    ROLLING_POST = "ENGINE.ROLLING_POST"
+    WEIGHT_SYNCING = "ENGINE.WEIGHT_SYNCING"
+
+
+ROLLING = (Status.ROLLING, Status.ROLLING_POST)
+
+
+class Refused(AjetError):
+    """A request the engine does not serve now or at all; `status` is the HTTP status."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(what)
+        self.status = status
+
+
+class Engine:
+    """One policy, one job, one pool of episodes.
+
+    Use as an async context manager; leaving it stops the engine and closes the policy.
+
+    Args:
+        factory: Opens the policy when the engine is started.
+        directory: Where the policy is kept; shown to clients, not read.
+        reset: The first start goes to the base weights.
+        clock: Monotonic seconds, for idle times.
+        sweep_seconds: Period of the idle sweep.
+    """
+
+    def __init__(
+        self,
+        factory: PolicyFactory,
+        *,
+        directory: str = "",
+        reset: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        self.directory = directory
+        self.base_url = "http://localhost:10086/v1"
+        """Told to clients with each episode; set by whoever binds the port."""
+        self.clock = clock
+        self.status = Status.OFFLINE
+        self.detail: str | None = None
+        self.global_step: int | None = None
+        """None until the first start, as on the real server."""
+        self.job: Job | None = None
+        self.pool = Pool(clock)
+        self.clients = ActiveClients(clock, time.time)
+        self.verbose = VerboseLog()
+        self.updates = Updates()
+        self.latest_call: dict[str, Any] | None = None
+        self.booting_since: float | None = None
+        self.tasks = Tasks("engine")
+        self.backend = Backend(factory, self.tasks, self.verbose, reset=reset)
+        self._sweep_seconds = sweep_seconds
+        self._work: asyncio.Task[Any] | None = None
+        self._frozen: dict[str, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        self.tasks.spawn(self._janitor(), "janitor")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+        await self.tasks.close()
+
+    # -- what clients order -------------------------------------------------------------------
+
+    def configure(self, job: Job) -> None:
+        """Take the job for the next start."""
+        self.require_offline("take a training config")
+        self.job = job
+        for note in job.notes:
+            self.verbose.add("job", note)
+
+    async def start(self) -> str | None:
+        """OFFLINE -> BOOTING; waits a moment so that a failure is told to the one who asked.
+
+        Returns:
+            None, or why the engine is OFFLINE again.
+        """
+        self.require_offline("start")
+        if self.backend.resetting:
+            raise Refused(400, "The policy is being reset. Try again in a moment.")
+        if self.job is None:
+            return "No training config found. Please sync a training config first."
+        self._set(Status.BOOTING)
+        self.booting_since = time.time()
+        self.detail, self.global_step = None, 0
+        boot: asyncio.Task[str | None] = self.tasks.spawn(self._boot(self.job), "boot")
+        self._work = boot
+        await asyncio.wait({boot}, timeout=_BOOT_PATIENCE)
+        if not boot.done():
+            return None
+        return "The engine was stopped while it booted." if boot.cancelled() else boot.result()
+
+    async def stop(self) -> None:
+        """To OFFLINE from any state; calls in flight end, the policy is closed in the background
+        when it takes longer than a second."""
+        if self.status is not Status.OFFLINE:
+            self._halt(None)
+        await self.backend.released(_STOP_PATIENCE)
+
+    async def reset(self) -> None:
+        """Base weights, step 0, fresh optimizer; only while OFFLINE.
+
+        Raises:
+            Refused: not OFFLINE, or the policy could not be opened.
+        """
+        self.require_offline("reset the policy")
+        if self.backend.resetting:
+            raise Refused(400, "The policy is being reset already.")
+        opened = await self.backend.reset()
+        if opened.policy is None:
+            raise Refused(500, opened.error)
+        self.updates.clear()
+
+    def require_offline(self, deed: str) -> None:
+        """Raises Refused unless OFFLINE."""
+        if self.status is not Status.OFFLINE:
+            raise Refused(400, f"Engine is not offline, cannot {deed}. Status: [{self.status}].")
+
+    def require_job(self) -> Job:
+        """The job of the run.
+
+        Raises:
+            Refused: none was synced.
+        """
+        if self.job is None:
+            raise Refused(400, "No training config found. Please sync a training config first.")
+        return self.job
+
+    # -- the pool -----------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Take the transitions that hold now; call it after every change of the pool."""
+        job, policy = self.job, self.backend.policy
+        if job is None or policy is None:
+            return
+        if self.status is Status.ROLLING and is_full(
+            job, tally(self.pool, job), self.clients.votes
+        ):
+            self.pool.drop_unclaimed()
+            self._set(Status.ROLLING_POST)
+        if self.status is Status.ROLLING_POST and not self.pool.claimed:
+            self._frozen = self._count()
+            batch = self.pool.take()
+            self.pool.wipe()
+            self.clients.clear()
+            self._set(Status.WEIGHT_SYNCING)
+            self._work = self.tasks.spawn(self._sync(policy, batch, job), "sync")
+        self.refill()
+
+    def refill(self) -> None:
+        """Give every slot an episode again while the batch is open; guard the cache limit."""
+        job = self.job
+        if job is None or self.status is not Status.ROLLING:
+            return
+        cached = tally(self.pool, job).episodes
+        if cached > job.max_cached_episodes and job.method in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
+            self.pool.take()
+            self.verbose.add(
+                "pool",
+                f"{cached} episodes are cached and no batch is full: all are thrown away, as "
+                f"swarm_mode_sample_collection_max_cached_episodes={job.max_cached_episodes} says",
+                logging.WARNING,
+            )
+        for _ in range(job.slots - len(self.pool)):
+            self.pool.register()
+
+    def sweep(self) -> None:
+        """Take back idle episodes and forget idle clients."""
+        for episode in self.pool.idle():
+            self.verbose.add(
+                "pool",
+                f"episode {episode.uuid} of client {episode.client!r} was idle for more than "
+                f"{episode.timeout:g} s and is taken back",
+            )
+            self.give_back(episode.uuid)
+        self.clients.expire()
+        self.advance()
+
+    def give_back(self, name: str) -> None:
+        """ROLLING: registered again under the same key. ROLLING_POST: deleted."""
+        episode = self.pool.find(name)
+        if episode is None or episode.status != "claimed":
+            return
+        if self.status is Status.ROLLING:
+            self.pool.revert(episode)
+        else:
+            self.pool.drop(episode)
+
+    def counters(self) -> dict[str, Any]:
+        """The trainer's part of the pool information; stays as it was after a stop."""
+        return self._count() if self.status in ROLLING else dict(self._frozen)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    async def _boot(self, job: Job) -> str | None:
+        opened = await self.backend.open()
+        self._work = None
+        error = opened.error
+        total = job.total_training_steps
+        if opened.policy is not None and total is not None and opened.policy.step >= total:
+            error = (
+                f"ajet.trainer_common.total_training_steps: {total} steps are asked for and the "
+                f"policy has {opened.policy.step} already. Ask for more, or reset the policy."
+            )
+        if opened.policy is None or error:
+            self._halt(error)
+            return error
+        self._roll(opened.policy)
+        return None
+
+    def _roll(self, policy: PolicyBackend) -> None:
+        self.global_step = policy.step + 1
+        self.pool.wipe()
+        self._set(Status.ROLLING)
+        self.refill()
+
+    async def _sync(self, policy: PolicyBackend, batch: list[Finished], job: Job) -> None:
+        """One policy update; a failure takes the engine OFFLINE with its reason.
+
+        As on the real server, where a dead training process does; rolling on with a policy that
+        cannot learn would waste the episodes of the clients.
+        """
+        began = self.clock()
+        samples = train_samples(batch, job)
+        detail = None
+        try:
+            if samples:
+                stats = await policy.train(samples, job.hyper)
+                self.updates.add(stats, self.clock() - began)
+                self.verbose.add(
+                    "train",
+                    f"step {stats.step}: {stats.samples} samples, {stats.groups} groups "
+                    f"({stats.dead_groups} dead), reward {stats.reward_mean:.3f}",
+                )
+            else:
+                self.verbose.add("train", "the batch holds nothing to train on", logging.WARNING)
+        except SaveError as error:
+            detail = f"The update is done but not saved, the weights are kept in memory: {error}"
+            self.verbose.add("train", detail, logging.ERROR)
+        except Exception as error:  # whatever the backend raises ends the training, not the server
+            detail = f"Training failed at step {policy.step + 1}: {error!r}"
+            self.verbose.add("train", detail, logging.ERROR)
+            logging.getLogger(__name__).error("training", exc_info=error)
+            self._work = None
+            self._halt(detail)
+            return
+        self._work = None
+        self.backend.note(policy)
+        if job.total_training_steps is not None and policy.step >= job.total_training_steps:
+            finished = f"Finished: {policy.step} of {job.total_training_steps} training steps done."
+            self.verbose.add("engine", finished)
+            self._halt(f"{finished} {detail or ''}".strip())
+            return
+        self.detail = detail
+        self._roll(policy)
+
+    def _halt(self, detail: str | None) -> None:
+        """To OFFLINE now; what runs is cancelled, the policy is closed in the background."""
+        if self.status in ROLLING:
+            self._frozen = self._count()
+        self._set(Status.OFFLINE)
+        self.detail = detail
+        self.global_step = 0
+        self.pool.wipe()
+        self.clients.clear()
+        work, self._work = self._work, None
+        if work is not None:
+            work.cancel()
+        self.backend.release(work)
+
+    def _set(self, status: Status) -> None:
+        if status is not Status.BOOTING:
+            self.booting_since = None
+        if status is not self.status:
+            self.verbose.add("engine", f"{self.status} -> {status}")
+        self.status = status
+
+    def _count(self) -> dict[str, Any]:
+        job = self.job or Job()
+        count = tally(self.pool, job)
+        finished = self.pool.finished.items()
+        return {
+            "sample_collection_method": job.method,
+            "completed_episodes": count.episodes,
+            "completed_episode_target": job.batch_size * job.num_repeat,
+            "completed_tasks": count.tasks,
+            "completed_task_target": job.batch_size,
+            "completed_non_dummy_tasks": count.non_dummy,
+            "completed_non_dummy_task_target": job.batch_size,
+            "task_expected_num_repeat": job.num_repeat,
+            "completed_tasks_details": {
+                name: [episode.uuid for episode in group] for name, group in finished
+            },
+            "completed_tasks_rewards": {
+                name: [episode.reward for episode in group] for name, group in finished
+            },
+        }
+
+    async def _janitor(self) -> None:
+        while True:
+            await asyncio.sleep(self._sweep_seconds)
+            self.sweep()

@@ -1,0 +1,159 @@
+"""The engine's process: port, run file, signals, event loop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from types import FrameType
+
+import uvicorn
+
+from core.errors import UsageError
+from core.home import Home, Role
+from core.logs import setup
+from core.sockets import bind, is_loopback, loop_factory, public_url
+from engine.backend import PolicyFactory
+from engine.lifecycle import Engine
+from engine.policy import PolicyBackend
+from engine.server import create_app, loopback_hosts
+
+log = logging.getLogger("engine")
+
+DEFAULT_PORT = 10086
+"""AgentJet's own, so that scripts find it."""
+
+_GRACE_SECONDS = 1
+_KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep idle connections, so that they close first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How the engine is run."""
+
+    home: Home
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 takes any free one."""
+    reset: bool = False
+    """Begin at the base weights."""
+    allow_unauthenticated: bool = False
+    """Bind where others can reach it, although the swarm wire carries no key."""
+    log_level: str = "info"
+
+
+def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; logs go to stderr.
+
+    Args:
+        options: Where and how.
+        factory: Opens the policy; by default the tiny one in the home.
+
+    Returns:
+        The exit status of the process.
+
+    Raises:
+        UsageError: a routable host without `allow_unauthenticated`.
+        PortInUse: names the holder where it can be known.
+        AlreadyRunning: an engine of this home runs.
+    """
+    _check_host(options)
+    setup(options.log_level.upper())
+    with Role(options.home, "engine") as role, bind(options.host, options.port) as listener:
+        engine = Engine(
+            factory or tiny_policy(options.home),
+            directory=str(options.home.engine),
+            reset=options.reset,
+        )
+        host, port = listener.getsockname()[:2]
+        url = public_url(options.host, port)
+        engine.base_url = f"{url}/v1"
+        hosts = loopback_hosts(options.host) if is_loopback(options.host) else None
+        server = _Server(
+            uvicorn.Config(
+                create_app(engine, home=str(options.home.root), allowed_hosts=hosts),
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                ws="none",
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            ),
+            engine,
+            lambda: role.publish(host=host, port=port, url=url),
+        )
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(server.serve(sockets=[listener]))
+        return 0 if server.started else 1
+
+
+def tiny_policy(home: Home) -> PolicyFactory:
+    """Opens the tiny policy kept in the home."""
+
+    async def open_tiny(reset: bool) -> PolicyBackend:
+        return await asyncio.to_thread(_open_tiny, home, reset)
+
+    return open_tiny
+
+
+def _open_tiny(home: Home, reset: bool) -> PolicyBackend:
+    from engine import numerics
+
+    numerics.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    from engine.tiny import TinyPolicy
+
+    return TinyPolicy.open(home.engine, reset=reset)
+
+
+class _Server(uvicorn.Server):
+    """Ends by signal with the exit status 0, after the engine has let go of its callers."""
+
+    def __init__(
+        self, config: uvicorn.Config, engine: Engine, on_started: Callable[[], object]
+    ) -> None:
+        super().__init__(config)
+        self._engine = engine
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then tell where."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_started()
+            log.info("listening on %s", self._engine.base_url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Calls in flight end first, so that nobody waits for their answers."""
+        await self._engine.stop()
+        await super().shutdown(sockets=sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As in uvicorn, but the signal is not raised again afterwards."""
+        before = {
+            number: signal.signal(number, self._signalled)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        log.info("stopping on %s", signal.Signals(number).name)
+        self.handle_exit(number, frame)
+
+
+def _check_host(options: EngineOptions) -> None:
+    if options.allow_unauthenticated or is_loopback(options.host):
+        return
+    raise UsageError(
+        "others could reach the engine, and the swarm protocol carries no key: "
+        "anyone could stop it, abort episodes and train the policy",
+        options.host,
+        "Bind 127.0.0.1 and use an SSH tunnel, or give --allow-unauthenticated",
+    )

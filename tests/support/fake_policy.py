@@ -1,0 +1,143 @@
+"""A policy for tests: answers at once and always the same for the same seed, learns nothing."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.policy import (
+    Completion,
+    Hyperparameters,
+    PolicyBackend,
+    Prompt,
+    SamplingParams,
+    TrainSample,
+    UpdateStats,
+)
+
+_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+@dataclass
+class Bench:
+    """What outlives one opening of the policy, and the levers of a test."""
+
+    step: int = 0
+    opened: int = 0
+    closed: int = 0
+    params: list[SamplingParams] = field(default_factory=list)
+    trained: list[list[TrainSample]] = field(default_factory=list)
+    hypers: list[Hyperparameters] = field(default_factory=list)
+    resets: list[bool] = field(default_factory=list)
+    open_gate: asyncio.Event | None = None
+    sample_gate: asyncio.Event | None = None
+    train_gate: asyncio.Event | None = None
+    close_gate: asyncio.Event | None = None
+    sampling: int = 0
+    training: int = 0
+    open_error: Exception | None = None
+    sample_error: Exception | None = None
+    train_error: Exception | None = None
+
+    async def factory(self, reset: bool) -> PolicyBackend:
+        """A `PolicyFactory`."""
+        await _pass(self.open_gate)
+        if self.open_error is not None:
+            raise self.open_error
+        assert self.opened == self.closed, "two policies are open on the same files"
+        self.opened += 1
+        self.resets.append(reset)
+        if reset:
+            self.step = 0
+        return FakePolicy(self)
+
+
+class FakePolicy:
+    """See `Bench` for the levers."""
+
+    name = "fake"
+    context = 256
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    @property
+    def step(self) -> int:
+        return self.bench.step
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        max_tokens: int,
+    ) -> Prompt:
+        text = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        if "unrenderable" in text:
+            raise ValueError("unrenderable")
+        room = self.context - max_tokens
+        tokens = tuple(text.encode())
+        return Prompt(tokens=tokens[:room], truncated=len(tokens) > room)
+
+    async def sample(self, prompt: Prompt, params: SamplingParams) -> Completion:
+        bench = self.bench
+        bench.params.append(params)
+        bench.sampling += 1
+        try:
+            await _pass(bench.sample_gate)
+        finally:
+            bench.sampling -= 1
+        if bench.sample_error is not None:
+            raise bench.sample_error
+        draw = random.Random(len(bench.params) if params.seed is None else params.seed)
+        words = [draw.choice(_WORDS) for _ in range(min(3, params.max_tokens))]
+        return Completion(
+            text=" ".join(words),
+            prompt_tokens=prompt.tokens,
+            tokens=tuple(map(len, words)),
+            logprobs=tuple(-1.0 for _ in words),
+            finish_reason="stop",
+            truncated=prompt.truncated,
+            step=bench.step,
+        )
+
+    async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
+        bench = self.bench
+        bench.training += 1
+        try:
+            await _pass(bench.train_gate)
+        finally:
+            bench.training -= 1
+        if bench.train_error is not None:
+            raise bench.train_error
+        bench.trained.append(list(samples))
+        bench.hypers.append(hyper)
+        bench.step += 1
+        rewards = [sample.reward for sample in samples]
+        return UpdateStats(
+            step=bench.step,
+            samples=len(samples),
+            tokens=sum(len(sample.tokens) for sample in samples),
+            groups=len({sample.task_id for sample in samples}),
+            dead_groups=0,
+            reward_mean=sum(rewards) / len(rewards),
+            reward_std=0.0,
+            kl=float("nan"),
+            clip_fraction=0.0,
+            entropy=1.0,
+            grad_norm=1.0,
+            response_tokens=3.0,
+            seconds=0.0,
+        )
+
+    async def reset(self) -> None:
+        self.bench.step = 0
+
+    async def close(self) -> None:
+        await _pass(self.bench.close_gate)
+        self.bench.closed += 1
+
+
+async def _pass(gate: asyncio.Event | None) -> None:
+    if gate is not None:
+        await gate.wait()

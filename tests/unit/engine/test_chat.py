@@ -1,0 +1,349 @@
+"""Keys, bodies, sampling and answers of the chat route."""
+
+import asyncio
+import base64
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import httpx
+import pytest
+
+from engine.chat import Key, make_key, parse_key
+from engine.lifecycle import Refused
+from engine.policy import Completion, ToolCall
+from tests.support.engine_client import driving, wait_for
+
+
+def coded(facts: object) -> str:
+    return "sk-ajet-" + base64.b64encode(json.dumps(facts).encode()).decode()
+
+
+NAMES = {"agent_name": "a", "target_tag": "t", "episode_uuid": "u"}
+
+
+@pytest.mark.parametrize("prefix", ["", "Bearer ", "bearer "])
+def test_a_key_is_read_back(prefix: str) -> None:
+    key = parse_key(prefix + make_key("some-uuid", "embedded://secret"))
+    assert key == Key("some-uuid", "embedded://secret")
+    assert key.opens("embedded://secret")
+    assert not key.opens("embedded://other")
+
+
+def test_a_key_has_the_parts_clients_read() -> None:
+    key = make_key("some-uuid", "address")
+    assert key.startswith("sk-ajet-")
+    assert json.loads(base64.b64decode(key.removeprefix("sk-ajet-"))) == {
+        "agent_name": "default_agent_name",
+        "target_tag": "default_target_tag",
+        "episode_uuid": "some-uuid",
+        "episode_address": "address",
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (None, "Missing authorization header"),
+        ("", "Missing authorization header"),
+        ("Bearer sk-something-else", "Invalid authorization header: "),
+        ("Bearer \u00e9", "Invalid authorization header: "),
+        ("sk-ajet-" + base64.b64encode(b"not json").decode(), "Invalid authorization header: "),
+        ("sk-ajet-" + base64.b64encode(b"\xff\xfe").decode(), "Invalid authorization header: "),
+        (coded([1]), "Invalid authorization data"),
+        (coded({}), "Invalid authorization data"),
+        (coded({**NAMES, "agent_name": ""}), "Invalid authorization data"),
+        (coded({**NAMES, "target_tag": None}), "Invalid authorization data"),
+        (coded({**NAMES, "episode_uuid": 7}), "Invalid authorization data"),
+    ],
+)
+def test_bad_keys(header: str | None, text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_key(header)
+    assert refused.value.status == 401
+    assert str(refused.value).startswith(text)
+
+
+async def test_an_answer() -> None:
+    async with driving() as d:
+        await d.start()
+        answer = (await d.chat(await d.claim())).json()
+        assert len(answer["id"]) == 32
+        int(answer["id"], 16)
+        assert answer["object"] == "chat.completion"
+        assert answer["model"] == "fake"
+        (choice,) = answer["choices"]
+        assert (choice["index"], choice["finish_reason"]) == (0, "stop")
+        assert choice["message"]["role"] == "assistant"
+        assert len(choice["message"]["content"].split()) == 3
+        assert answer["usage"] == {
+            "prompt_tokens": len("user: hello"),
+            "completion_tokens": 3,
+            "total_tokens": len("user: hello") + 3,
+        }
+        assert answer["ajetc"] == {"truncated": False, "step": 0}
+        long = (await d.chat(await d.claim(), "word " * 200)).json()
+        assert long["ajetc"]["truncated"] is True
+
+
+async def test_a_stream_is_four_events() -> None:
+    async with driving() as d:
+        await d.start()
+        answer = await d.chat(await d.claim(), stream=True, model="asked-for")
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        events = answer.text.split("\n\n")
+        assert events[3:] == ["data: [DONE]", ""]
+        chunks = [json.loads(event.removeprefix("data: ")) for event in events[:3]]
+        assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+        assert {chunk["model"] for chunk in chunks} == {"asked-for"}
+        assert len({chunk["id"] for chunk in chunks}) == 1
+        assert chunks[0]["id"].startswith("chatcmpl-")
+        assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert len(chunks[1]["choices"][0]["delta"]["content"].split()) == 3
+        assert chunks[2]["choices"][0]["finish_reason"] == "stop"
+        assert chunks[2]["usage"]["completion_tokens"] == 3
+        assert "usage" not in chunks[1]
+
+
+async def test_tool_calls() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        policy = d.engine.backend.policy
+        assert policy is not None
+
+        async def call_a_tool(*_: object) -> Completion:
+            return Completion(
+                text="",
+                prompt_tokens=(1,),
+                tokens=(2,),
+                logprobs=(-0.1,),
+                finish_reason="tool_calls",
+                tool_calls=(ToolCall("add", '{"a": 1}'),),
+            )
+
+        policy.sample = call_a_tool  # type: ignore[method-assign,assignment]
+        message = (await d.chat(episode)).json()["choices"][0]["message"]
+        assert message["content"] is None
+        (call,) = message["tool_calls"]
+        assert call["function"] == {"name": "add", "arguments": '{"a": 1}'}
+        assert (call["type"], call["id"][:5]) == ("function", "call_")
+        streamed = (await d.chat(episode, stream=True)).text.split("\n\n")
+        delta = json.loads(streamed[1].removeprefix("data: "))["choices"][0]["delta"]
+        assert delta["tool_calls"][0]["index"] == 0
+        assert delta["tool_calls"][0]["function"]["name"] == "add"
+        assert '"finish_reason": "tool_calls"' in streamed[2]
+
+
+async def test_a_train_call_samples_as_the_job_says() -> None:
+    async with driving() as d:
+        await d.start(rollout={"num_repeat": 2, "temperature": 0.7})
+        episode = await d.claim()
+        await d.chat(episode, temperature=0, seed=1, top_p=0.1, n=4, stop=["x", ""], max_tokens=5)
+        await d.chat(episode, max_completion_tokens=7, max_tokens=9)
+        await d.chat(episode, max_tokens=5000)
+        first, second, third = d.bench.params
+        assert (first.temperature, first.seed, first.top_p) == (0.7, None, 1.0)
+        assert (first.stop, first.max_tokens) == (("x",), 5)
+        assert (second.max_tokens, third.max_tokens) == (7, 96)
+
+
+async def test_an_eval_call_samples_as_it_asks() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim(kind="eval")
+        await d.chat(episode, temperature=0, seed=1, top_p=0.5, stop="end", max_tokens=5)
+        await d.chat(episode)
+        first, second = d.bench.params
+        assert (first.temperature, first.seed, first.top_p) == (0, 1, 0.5)
+        assert (first.stop, first.max_tokens) == (("end",), 5)
+        assert (second.temperature, second.seed, second.top_p) == (1.0, None, 1.0)
+
+
+@pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 96), (4000, 128), (128, 128)])
+async def test_the_job_bounds_answers(turn: int, limit: int) -> None:
+    async with driving() as d:
+        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+        await d.chat(await d.claim())
+        assert d.bench.params[0].max_tokens == limit
+        assert (await d.get("/ajetc/info"))["max_tokens"] == limit
+
+
+async def test_content_lists_and_odd_text_reach_the_policy() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        body = (
+            '{"messages": [{"role": "system", "content": null},'
+            '{"role": "user", "content": [{"type": "text", "text": "caf\\u00e9 \\ud83d"},'
+            '{"type": "image_url", "image_url": {"url": "data:"}},'
+            '{"type": "text", "text": "b"}]}],'
+            '"tools": [], "unknown": {"x": "\\udc00"}}'
+        )
+        headers = {"Authorization": episode["openai_api_key"]}
+        answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
+        assert answer.status_code == 200, answer.text
+        await d.end(episode, "t")
+        (finished,) = d.engine.pool.finished["t"]
+        prompt = bytes(finished.completions[0].prompt_tokens).decode()
+        assert prompt == "system: \nuser: caf\u00e9 \ufffd\nb"
+        assert (await d.http.post("/replay_latest_llm_call")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "named"),
+    [
+        ("{", 400, "not JSON"),
+        ("", 400, "not JSON"),
+        ('{"messages": [], "x": NaN}', 400, "NaN"),
+        ("[" * 200_000, 400, "not JSON"),
+        ("[]", 422, "body"),
+        ("{}", 422, "messages"),
+        ('{"messages": []}', 422, "messages"),
+        ('{"messages": "hi"}', 422, "messages"),
+        ('{"messages": [{"content": "x"}]}', 422, "role"),
+        ('{"messages": [{"role": "user", "content": 7}]}', 422, "content"),
+        ('{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', 422, "max_tokens"),
+        ('{"messages": [{"role": "user", "content": "x"}], "top_p": 2}', 422, "top_p"),
+        ('{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}', 422, "temper"),
+        ('{"messages": [{"role": "user", "content": "unrenderable"}]}', 400, "cannot be rendered"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_bad_bodies_are_refused_with_json(body: str, status: int, named: str) -> None:
+    async with driving() as d:
+        await d.start()
+        headers = {"Authorization": (await d.claim())["openai_api_key"]}
+        answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
+        assert answer.status_code == status
+        assert named in json.dumps(answer.json()["detail"])
+
+
+async def test_whose_key_opens_what() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        forged = dict(episode, openai_api_key=make_key(episode["episode_uuid"], ""))
+        answer = await d.chat(forged)
+        assert (answer.status_code, answer.json()) == (
+            401,
+            {"detail": "Invalid authorization data"},
+        )
+        other = await d.claim()
+        address = parse_key(other["openai_api_key"]).address
+        mixed = dict(episode, openai_api_key=make_key(episode["episode_uuid"], address))
+        assert (await d.chat(mixed)).status_code == 401
+        assert (await d.http.post("/v1/chat/completions", json={})).status_code == 401
+        assert d.bench.params == []
+        unknown = dict(episode, openai_api_key=make_key("nobody", address))
+        gone = await d.chat(unknown)
+        assert (gone.status_code, gone.json()["detail"]) == (404, "Episode nobody not found.")
+        await d.abort(episode)
+        free = await d.chat(episode)
+        assert free.status_code == 404
+        assert "is not claimed" in free.json()["detail"]
+
+
+async def test_many_calls_of_one_episode_at_once() -> None:
+    async with driving() as d:
+        await d.start(batch=1, repeat=1)
+        episode = await d.claim()
+        answers = await asyncio.gather(*(d.chat(episode, f"text {k}") for k in range(5)))
+        assert {answer.status_code for answer in answers} == {200}
+        status = (await d.post("/get_episode_buffer")).json()["buffer"][0]
+        assert status["llm_call_count"] == 5
+        await d.end(episode, "t")
+        await d.until("ROLLING", 2)
+        assert len(d.bench.trained[0]) == 5
+
+
+@pytest.mark.parametrize("how", ["end", "abort", "sweep"])
+async def test_a_call_whose_episode_goes_is_cancelled(how: str) -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim(timeout=1)
+        await d.chat(episode)
+        d.bench.sample_gate = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            calling = group.create_task(d.chat(episode))
+            await wait_for(lambda: d.bench.sampling)
+            if how == "end":
+                await d.end(episode, "t")
+            elif how == "abort":
+                await d.abort(episode)
+            else:
+                d.engine.give_back(episode["episode_uuid"])
+        assert calling.result().status_code == 404
+        assert d.bench.sampling == 0
+        if how == "end":
+            (finished,) = d.engine.pool.finished["t"]
+            assert len(finished.completions) == 1
+
+
+async def test_a_client_that_leaves_frees_the_sampler() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        d.bench.sample_gate = asyncio.Event()
+        left = asyncio.Event()
+        sent: list[MutableMapping[str, Any]] = []
+        body = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> MutableMapping[str, Any]:
+            for message in messages:
+                return message
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        transport = d.http._transport
+        assert isinstance(transport, httpx.ASGITransport)
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "query_string": b"",
+            "headers": [(b"authorization", episode["openai_api_key"].encode())],
+        }
+
+        async def serve() -> None:
+            await transport.app(scope, receive, send)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve())
+            await wait_for(lambda: d.bench.sampling)
+            left.set()
+        assert d.bench.sampling == 0
+        assert sent[0]["status"] == 499
+        d.bench.sample_gate = None
+        await d.end(episode, "t")
+        assert d.engine.pool.finished == {}, "an answer nobody got is no call"
+
+
+async def test_a_failing_policy_is_one_failed_call() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        d.bench.sample_error = RuntimeError("worker died")
+        failed = await d.chat(episode)
+        assert failed.status_code == 500
+        assert "worker died" in failed.json()["detail"]
+        assert "worker died" in await d.logged()
+        d.bench.sample_error = None
+        assert (await d.chat(episode)).status_code == 200
+
+
+async def test_the_latest_call_can_be_replayed() -> None:
+    async with driving() as d:
+        empty = await d.http.post("/replay_latest_llm_call")
+        assert (empty.status_code, set(empty.json())) == (404, {"detail"})
+        await d.start()
+        answer = (await d.chat(await d.claim(), "the question", custom=1)).json()
+        await d.post("/stop_engine")
+        kept = (await d.http.post("/replay_latest_llm_call")).json()
+        assert kept["output"] == answer
+        assert kept["input"]["messages"][0]["content"] == "the question"
+        assert kept["input"]["custom"] == 1

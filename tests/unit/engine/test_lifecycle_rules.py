@@ -1,0 +1,167 @@
+"""Stop rules, what counts, and the books over many batches; driven over HTTP."""
+
+import asyncio
+import random
+from collections import Counter
+
+from tests.support.engine_client import Driver, driving, wait_for
+
+
+async def test_episodes_rule() -> None:
+    async with driving() as d:
+        await d.start("episodes", batch=1, repeat=3)
+        for name in "abc":
+            await d.play(name)
+        await d.until("ROLLING", 2)
+
+
+async def test_non_dummy_rule() -> None:
+    async with driving() as d:
+        await d.start("non_dummy", batch=1, repeat=2)
+        await d.group("dummy", (1.0, 1.0))
+        pool = await d.pool()
+        assert (pool["completed_tasks"], pool["completed_non_dummy_tasks"]) == (1, 0)
+        await d.group("real", (1.0, 0.0))
+        await d.until("ROLLING", 2)
+        assert {sample.task_id for sample in d.bench.trained[0]} == {"real"}
+
+
+async def test_an_unknown_rule_is_enough_tasks() -> None:
+    async with driving() as d:
+        await d.start("rollout_until_tea_time", batch=1, repeat=1)
+        assert (await d.pool())["sample_collection_method"] == "rollout_until_finish_enough_tasks"
+        await d.play("a")
+        await d.until("ROLLING", 2)
+
+
+async def agree(d: Driver, client: str) -> dict[str, object]:
+    return dict((await d.post("/agree_sync_weight", client_uuid=client)).json())
+
+
+async def test_any_client_agrees() -> None:
+    async with driving() as d:
+        await d.start("any")
+        assert (await agree(d, "c1"))["success"] is False
+        await d.play("a", client="c1")
+        await d.play("a", client="c2")
+        assert await d.status() == ("ROLLING", 1)
+        assert await agree(d, "c2") == {"success": True, "failure_reason": ""}
+        await d.until("ROLLING", 2)
+        assert (await agree(d, "c2"))["success"] is False, "the list is cleared by the sync"
+
+
+async def test_all_clients_agree() -> None:
+    async with driving() as d:
+        await d.start("all")
+        await d.play("a", client="c1")
+        await d.play("a", client="c2")
+        await agree(d, "c1")
+        active = (await d.pool())["swarm_client_instruction"]["active_clients"]
+        assert {one["client_uuid"]: one["allowed_sync_weight"] for one in active} == {
+            "c1": True,
+            "c2": False,
+        }
+        assert await d.status() == ("ROLLING", 1)
+        d.clock.now += 601
+        d.engine.sweep()
+        assert await d.status() == ("ROLLING", 1), "nobody is left to agree"
+        await d.play("a", client="c3")
+        await agree(d, "c3")
+        await d.until("ROLLING", 2)
+
+
+async def test_agreement_is_refused_where_no_rule_asks_for_it() -> None:
+    async with driving() as d:
+        await d.start()
+        refused = await d.post("/agree_sync_weight", client_uuid="c1")
+        assert refused.status_code == 400
+        assert "rollout_until_finish_enough_tasks" in refused.json()["detail"]
+
+
+async def test_an_ended_episode_without_a_call_is_not_counted() -> None:
+    async with driving() as d:
+        await d.start(batch=1, repeat=1)
+        episode = await d.claim()
+        assert (await d.end(episode, "a")).json()["success"] is True
+        assert (await d.pool())["completed_episodes"] == 0
+        assert "without an LLM call" in await d.logged()
+        assert await d.status() == ("ROLLING", 1)
+        assert len(d.engine.pool) == 1
+
+
+async def test_the_cache_limit_throws_everything_away() -> None:
+    async with driving() as d:
+        limit = "swarm_mode_sample_collection_max_cached_episodes"
+        await d.start("tasks", **{"batch": 1, "repeat": 2, limit: 3})
+        for name in "abc":
+            await d.play(name)
+        assert (await d.pool())["completed_episodes"] == 3
+        await d.play("d")
+        assert (await d.pool())["completed_episodes"] == 0
+        assert "thrown away" in await d.logged()
+
+
+async def test_updates_are_served() -> None:
+    async with driving() as d:
+        assert await d.get("/ajetc/updates") == []
+        await d.start(batch=1, repeat=1)
+        for step in (1, 2, 3):
+            await d.until("ROLLING", step)
+            await d.play("a", 0.5)
+        await d.until("ROLLING", 4)
+        updates = await d.get("/ajetc/updates?after=1")
+        assert [update["step"] for update in updates] == [2, 3]
+        assert updates[0]["reward_mean"] == 0.5
+        assert updates[0]["kl"] is None, "not a number cannot travel"
+        assert updates[0]["sync_seconds"] >= 0
+        await d.post("/stop_engine")
+        await d.http.post("/ajetc/reset")
+        assert await d.get("/ajetc/updates") == []
+
+
+async def test_many_clients_lose_and_double_nothing() -> None:
+    """16 clients end, abort, forget and answer over many batches; the books agree at the end."""
+    episodes_each, clients = 20, 16
+    accepted: Counter[tuple[str, float]] = Counter()
+    uuids: set[str] = set()
+    async with driving() as d:
+        await d.start("episodes", batch=4, repeat=4)
+
+        async def client(name: str) -> None:
+            draw = random.Random(name)
+            done = 0
+            while done < episodes_each:
+                episode = await d.claim(name)
+                if not episode["success"]:
+                    await asyncio.sleep(0)
+                    continue
+                if (await d.chat(episode)).status_code != 200:
+                    continue
+                if draw.random() < 0.2:
+                    assert (await d.abort(episode, name)).json()["success"]
+                    continue
+                reward = draw.random()
+                task = f"{name}-{done // 4}"
+                ended = await d.end(episode, task, reward, name)
+                assert ended.json()["success"] is True, ended.text
+                assert episode["episode_uuid"] not in uuids
+                uuids.add(episode["episode_uuid"])
+                accepted[task, reward] += 1
+                again = await d.end(episode, task, reward, name)
+                assert again.status_code == 400
+                done += 1
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(clients):
+                group.create_task(client(f"client{number}"))
+        await wait_for(lambda: d.engine.status == "ENGINE.ROLLING")
+        trained = Counter(
+            (sample.task_id, sample.reward) for batch in d.bench.trained for sample in batch
+        )
+        for group_left in d.engine.pool.finished.values():
+            trained.update((one.task_id, one.reward) for one in group_left)
+        assert trained == accepted
+        assert accepted.total() == episodes_each * clients
+        assert len(d.bench.trained) >= 10
+        assert len(d.engine.pool) == 16
+        assert d.engine.pool.claimed == []

@@ -1,0 +1,237 @@
+"""The process: options, port, run file, signals; the server is a real one here."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from core.errors import UsageError
+from core.home import AlreadyRunning, Home, RunInfo, running
+from core.sockets import PortInUse, bind
+from engine.policy import PolicyBackend
+from engine.serve import EngineOptions, run, tiny_policy
+from tests.support.engine_client import driving
+from tests.support.fake_policy import Bench
+
+ROOT = Path(__file__).parents[3]
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from core.home import Home
+from engine.serve import EngineOptions, run
+from tests.support.fake_policy import Bench
+
+bench = Bench()
+async def factory(reset):
+    bench.sample_gate = asyncio.Event()
+    return await bench.factory(reset)
+
+sys.exit(run(EngineOptions(home=Home.open(Path(sys.argv[1])), port=0), factory))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.open(tmp_path / "home")
+
+
+def await_run(home: Home, seconds: float = 15) -> RunInfo:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (info := running(home, "engine")) is not None:
+            return info
+        time.sleep(0.01)
+    raise AssertionError("the engine did not come up")
+
+
+@pytest.fixture
+def process(home: Home) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(home.root)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        yield child
+        child.kill()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_a_call_is_in_flight(
+    home: Home, process: subprocess.Popen[str], number: signal.Signals
+) -> None:
+    info = await_run(home)
+    assert (info.pid, info.host) == (process.pid, "127.0.0.1")
+    assert info.url == f"http://127.0.0.1:{info.port}"
+    answers: list[httpx.Response] = []
+    with httpx.Client(base_url=info.url) as http:
+        http.post("/sync_train_config", json={"yaml_as_string": "{}"})
+        assert http.post("/start_engine", json={}).json()["success"] is True
+        body = {"client_uuid": "c", "episode_type": "train", "discard_episode_timeout": 60}
+        claimed = http.post("/claim_episode", json=body).json()
+        assert claimed["openai_base_url"] == f"{info.url}/v1"
+
+        def call() -> None:
+            answers.append(
+                httpx.post(
+                    f"{claimed['openai_base_url']}/chat/completions",
+                    headers={"Authorization": f"Bearer {claimed['openai_api_key']}"},
+                    json={"messages": [{"role": "user", "content": "x"}]},
+                )
+            )
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            pool = http.get("/get_current_batch_rollout_pool_information").json()
+            if [one["llm_call_count"] for one in pool["running_episode_details"].values()] == ["1"]:
+                break
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(timeout=5) == 0
+        assert time.monotonic() - began < 2
+        caller.join(timeout=5)
+    assert [answer.status_code for answer in answers] == [404]
+    assert running(home, "engine") is None
+    assert not (home.run / "engine.json").exists()
+    assert process.stderr is not None
+    log = process.stderr.read()
+    assert f"listening on {info.url}/v1" in log
+    assert f"stopping on {number.name}" in log
+    assert "Traceback" not in log
+    assert "Warning" not in log
+
+
+@pytest.mark.process
+def test_real_clients_over_a_real_socket(home: Home) -> None:
+    """In this process, so that the answers' policy can be looked at."""
+    bench = Bench()
+    ended: list[int] = []
+
+    async def factory(reset: bool) -> PolicyBackend:
+        return await bench.factory(reset)
+
+    async def use(url: str) -> None:
+        async with httpx.AsyncClient(base_url=url) as http:
+            await http.post("/sync_train_config", json={"yaml_as_string": "{}"})
+            await http.post("/start_engine", json={})
+            body: dict[str, Any] = {
+                "client_uuid": "c",
+                "episode_type": "train",
+                "discard_episode_timeout": 60,
+            }
+            claimed = (await http.post("/claim_episode", json=body)).json()
+            async with openai.AsyncOpenAI(
+                api_key=claimed["openai_api_key"],
+                base_url=claimed["openai_base_url"],
+                max_retries=0,
+            ) as client:
+                ask: dict[str, Any] = {
+                    "model": "m",
+                    "messages": [{"role": "user", "content": "hi"}],
+                }
+                whole = await client.chat.completions.create(**ask)
+                assert whole.choices[0].message.content
+                text, used = "", None
+                async for chunk in await client.chat.completions.create(**ask, stream=True):
+                    text += chunk.choices[0].delta.content or ""
+                    used = chunk.usage or used
+                assert len(text.split()) == 3
+                assert used is not None
+                assert used.completion_tokens == 3
+                await http.post("/stop_engine")
+                with pytest.raises(openai.NotFoundError):
+                    await client.chat.completions.create(**ask)
+
+    def client() -> None:
+        try:
+            asyncio.run(use(await_run(home).url))
+            ended.append(0)
+        finally:
+            if running(home, "engine") is not None:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    worker = threading.Thread(target=client)
+    worker.start()
+    assert run(EngineOptions(home=home, port=0), factory) == 0
+    worker.join()
+    assert ended == [0]
+    assert (bench.opened, bench.closed) == (1, 1)
+
+
+async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
+    async with driving(tiny_policy(home), directory=str(home.engine)) as d:
+        await d.start(batch=1, repeat=4)
+        for step in (1, 2):
+            await d.until("ROLLING", step)
+            for reward in (0.0, 0.25, 0.5, 1.0):
+                await d.play(f"t{step}", reward)
+        await d.until("ROLLING", 3)
+        updates = await d.get("/ajetc/updates")
+        assert [update["samples"] for update in updates] == [4, 4]
+        assert all(update["grad_norm"] > 0 for update in updates)
+    async with driving(tiny_policy(home)) as d:
+        await d.start()
+        assert await d.status() == ("ROLLING", 3)
+        episode = await d.claim(kind="eval")
+        ask = {"temperature": 0.8, "seed": 3}
+        answers = [(await d.chat(episode, "What is 2 + 3?", **ask)).json() for _ in range(2)]
+        texts = [answer["choices"][0]["message"]["content"] for answer in answers]
+        assert texts[0] == texts[1] != ""
+        assert answers[0]["ajetc"]["step"] == 2
+        await d.post("/stop_engine")
+        assert (await d.http.post("/ajetc/reset")).json() == {"success": True, "step": 0}
+
+
+def test_a_routable_bind_is_refused(home: Home) -> None:
+    with pytest.raises(UsageError, match="carries no key") as refused:
+        run(EngineOptions(home=home, host="0.0.0.0", port=0))
+    assert "--allow-unauthenticated" in refused.value.todo
+    assert running(home, "engine") is None
+
+
+@pytest.mark.process
+def test_one_engine_a_home(home: Home, process: subprocess.Popen[str]) -> None:
+    info = await_run(home)
+    with pytest.raises(AlreadyRunning, match=re.escape(info.url)):
+        run(EngineOptions(home=home, port=0))
+
+
+def test_a_taken_port_names_its_holder(home: Home) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(PortInUse, match="taken") as refused:
+            run(EngineOptions(home=home, port=port))
+        assert refused.value.where == f"127.0.0.1:{port}"
+        assert f"(pid {os.getpid()})" in refused.value.what
+    assert running(home, "engine") is None
+
+
+@pytest.mark.parametrize("host", ["not a host", "a" * 300])
+def test_no_address(host: str) -> None:
+    with pytest.raises(UsageError, match="not an address"):
+        bind(host, 0)
+
+
+def test_an_address_of_another_machine() -> None:
+    with pytest.raises(Exception, match="cannot listen") as refused:
+        bind("192.0.2.1", 0)
+    assert refused.value.where == "192.0.2.1:0"  # type: ignore[attr-defined]  # an AjetError

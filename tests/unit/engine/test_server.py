@@ -1,0 +1,199 @@
+"""The app around the engine: routes on offer, guard, shapes."""
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from core.sockets import is_loopback
+from engine.lifecycle import Engine
+from engine.server import MAX_BODY, create_app, loopback_hosts
+from tests.support.engine_client import driving
+from tests.support.fake_policy import Bench
+
+
+def app_client(allowed: bool = True) -> httpx.AsyncClient:
+    engine = Engine(Bench().factory)
+    app = create_app(engine, allowed_hosts=loopback_hosts("127.0.0.1") if allowed else None)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:10086")
+
+
+async def test_what_is_offered() -> None:
+    async with driving() as d:
+        paths = (await d.get("/openapi.json"))["paths"]
+        assert {f"{next(iter(methods))} {path}" for path, methods in paths.items()} == {
+            "get /health",
+            "get /get_engine_status",
+            "post /sync_train_config",
+            "post /sync_train_code",
+            "post /start_engine",
+            "post /stop_engine",
+            "post /claim_episode",
+            "post /end_episode",
+            "post /abort_episode",
+            "post /can_continue_episode",
+            "post /get_episode_buffer",
+            "get /get_current_batch_rollout_pool_information",
+            "post /agree_sync_weight",
+            "get /get_server_experiment_dir",
+            "get /get_verbose_logs",
+            "post /replay_latest_llm_call",
+            "post /v1/chat/completions",
+            "get /ajetc/info",
+            "get /ajetc/updates",
+            "post /ajetc/reset",
+        }
+        assert (await d.http.get("/docs")).status_code == 200
+        assert await d.get("/health") == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/update_engine_status",
+        "/register_episode",
+        "/is_episode_claimed",
+        "/update_current_batch_rollout_pool_information_and_fetch_instruction",
+        "/push_verbose_log",
+    ],
+)
+async def test_the_trainers_side_is_not_offered(path: str) -> None:
+    async with driving() as d:
+        answer = await d.post(path, engine_status="ENGINE.ROLLING")
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+async def test_code_is_refused() -> None:
+    async with driving() as d:
+        headers = {"content-type": "application/zip"}
+        answer = await d.http.post("/sync_train_code", content=b"PK\x03\x04", headers=headers)
+        assert answer.status_code == 400
+        assert "does not run code" in answer.json()["detail"]
+
+
+async def test_a_bad_job_is_refused_at_the_sync() -> None:
+    async with driving() as d:
+        text = "ajet: {data: {train_batch_size: -1}}"
+        answer = await d.post("/sync_train_config", yaml_as_string=text)
+        assert answer.status_code == 200
+        assert answer.json()["success"] is False
+        assert answer.json()["error"].startswith("ajet.data.train_batch_size: ")
+        broken = (await d.post("/sync_train_config", yaml_as_string="a: [")).json()
+        assert "not YAML" in broken["error"]
+        assert (await d.post("/sync_train_config", yaml_as_string=5)).status_code == 422
+        assert "No training config" in (await d.post("/start_engine")).json()["error"]
+
+
+async def test_notes_on_a_job_are_logged_once() -> None:
+    async with driving() as d:
+        await d.sync(trainer_common={"optim": {"lr": 1e-6}})
+        await d.post("/start_engine")
+        assert (await d.logged()).count("optim.lr: 1e-06 is AgentJet's own default") == 1
+
+
+async def test_info() -> None:
+    async with driving(directory="/home/of/tests/engine") as d:
+        before = await d.get("/ajetc/info")
+        assert (before["policy"], before["step"], before["job"]) == (None, None, None)
+        assert before["home"] == "/home/of/tests"
+        await d.start(batch=3)
+        info = await d.get("/ajetc/info")
+        assert (info["policy"], info["context"], info["step"]) == ("fake", 256, 0)
+        assert (info["damping"], info["max_tokens"]) == (0.2, 96)
+        assert info["engine_status"] == "ENGINE.ROLLING"
+        assert (info["job"]["batch_size"], info["job"]["hyper"]["lr"]) == (3, 5e-4)
+        directory = await d.get("/get_server_experiment_dir")
+        assert directory == {"server_experiment_dir": "/home/of/tests/engine"}
+
+
+async def test_verbose_logs_have_times_and_tags() -> None:
+    async with driving() as d:
+        await d.start()
+        entries = (await d.get("/get_verbose_logs"))["entries"]
+        assert [entry["message"] for entry in entries][-2:] == [
+            "ENGINE.OFFLINE -> ENGINE.BOOTING",
+            "ENGINE.BOOTING -> ENGINE.ROLLING",
+        ]
+        assert entries[0].keys() == {"timestamp", "tag", "message"}
+        for number in range(60):
+            d.engine.verbose.add("test", str(number))
+        entries = (await d.get("/get_verbose_logs"))["entries"]
+        assert [entry["message"] for entry in entries] == [str(k) for k in range(10, 60)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:9"}, 200),
+        ({"host": "[::1]:10086"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"host": "evil.example:10086"}, 403),
+        ({"host": "[::1"}, 403),
+        ({"origin": "http://127.0.0.1:10086"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
+    ],
+)
+async def test_web_pages_are_kept_out(headers: dict[str, str], status: int) -> None:
+    async with app_client() as http:
+        answer = await http.post("/stop_engine", headers=headers)
+        assert answer.status_code == status
+        assert status == 200 or "detail" in answer.json()
+
+
+async def test_any_host_is_allowed_where_that_was_chosen() -> None:
+    async with app_client(allowed=False) as http:
+        answer = await http.get("/health", headers={"host": "gpu-box"})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("length", ["1" * 30, "-1", "\u00b2"])
+async def test_long_bodies_are_refused(length: str) -> None:
+    async with app_client() as http:
+        headers = [(b"content-length", length.encode("latin-1"))]
+        answer = await http.post("/end_episode", headers=headers, content=b"{}")
+        assert answer.status_code == 413
+
+
+async def test_a_long_body_without_a_length_is_refused() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY // 1024 // 1024 + 2):
+            yield b" " * 1024 * 1024
+
+    async with app_client() as http:
+        headers = {"content-type": "application/json"}
+        answer = await http.post("/end_episode", headers=headers, content=endless())
+        assert (answer.status_code, set(answer.json())) == (413, {"detail"})
+
+
+async def test_an_unforeseen_error_is_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Engine) -> dict[str, object]:
+        raise ZeroDivisionError("odd")
+
+    monkeypatch.setattr(Engine, "counters", fail)
+    async with app_client() as http:
+        answer = await http.get("/get_current_batch_rollout_pool_information")
+        assert answer.status_code == 500
+        assert "ZeroDivisionError" in json.dumps(answer.json())
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.5", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_loopback(host: str, answer: bool) -> None:
+    assert is_loopback(host) is answer
