@@ -113,7 +113,7 @@ class UpdateStats:
 
 
 class PolicyBackend(Protocol):
-    """A policy that can be sampled from, trained and saved. Every method is a coroutine or quick."""
+    """A policy to sample from, train and save. Every method is a coroutine or quick."""
 
     @property
     def name(self) -> str:

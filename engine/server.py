@@ -4,8 +4,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import AjetError
+from core.version import version
 from engine.episodes import Episodes
 from engine.lifecycle import Engine, Refused
 from engine.records import finite
@@ -38,7 +37,7 @@ def create_app(
         home: Told by `/ajetc/info`.
         allowed_hosts: Names that a Host header may hold; None allows every one.
     """
-    version = _version()
+    release = version()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -48,13 +47,13 @@ def create_app(
     app = FastAPI(
         title="ajet-console embedded engine",
         description="An AgentJet swarm server on the laptop's CPU.",
-        version=version,
+        version=release,
         lifespan=lifespan,
     )
     episodes = Episodes(engine)
     app.include_router(control_routes(episodes))
     app.include_router(chat_routes(episodes))
-    app.include_router(ajetc_routes(episodes, home, version))
+    app.include_router(ajetc_routes(episodes, home, release))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AjetError, _refused)
     app.add_exception_handler(Exception, _failed)
@@ -119,13 +118,6 @@ def _hostname(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _version() -> str:
-    try:
-        return installed_version("ajet-console")
-    except PackageNotFoundError:
-        return "source"
 
 
 def _error(status: int, detail: str) -> JSONResponse:

@@ -1,0 +1,1 @@
+"""The mock user: replays a dataset through the application."""

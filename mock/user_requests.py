@@ -1,0 +1,178 @@
+"""The mock user: asks the application every row of a dataset, as a user would.
+
+`run` is the whole process: it holds the role `mock` in the home, shows how far it is, obeys the
+proxy's directives and signals, and says at the end what became of the rows.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import urlsplit
+
+from core.errors import UsageError
+from core.home import Home, Role
+from core.tasks import Tasks
+from mock.asking import Asker
+from mock.dataset import Dataset
+from mock.progress import Progress
+from mock.runner import Control, Outcome, Pace, Runner
+from mock.tally import Tally, clock_text
+
+log = logging.getLogger("mock")
+
+_TTY_EVERY = 0.5
+_LOG_EVERY = 5.0
+_TERM_WAIT = 1.5
+"""Seconds rows in flight get after SIGTERM: its sender kills after five."""
+
+MakeControl = Callable[[], AbstractAsyncContextManager[Control]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockOptions:
+    """One start of the mock user."""
+
+    home: Home
+    dataset: Path
+    base_url: str
+    """OpenAI-compatible address; `/v1` is added when it has no path."""
+    target: str = ""
+    """What tells this target's progress from another's; the address when empty."""
+    api_key: str = ""
+    model: str = "ajet"
+    timeout: float = 300.0
+    pace: Pace = field(default_factory=Pace)
+    restart: bool = False
+    """Begin anew even when an earlier start was not done."""
+
+
+def run(
+    options: MockOptions, make_control: MakeControl | None = None, out: TextIO | None = None
+) -> int:
+    """Ask all rows; blocks until done, stopped or failed.
+
+    Args:
+        options: What to ask whom.
+        make_control: Opens the proxy's control API; None when no proxy is known.
+        out: Where progress goes; standard error when left out.
+
+    Returns:
+        0 done or stopped by order, 1 failed or no row answered, 130 interrupted.
+
+    Raises:
+        AjetError: the dataset, the address or the control API cannot be used, or a mock user of
+            this home runs.
+    """
+    with Role(options.home, "mock") as role:
+        return asyncio.run(_run(options, make_control, role, out or sys.stderr))
+
+
+async def _run(
+    options: MockOptions, make_control: MakeControl | None, role: Role, out: TextIO
+) -> int:
+    base_url = _base_url(options.base_url)
+    async with contextlib.AsyncExitStack() as stack:
+        dataset = stack.enter_context(await asyncio.to_thread(Dataset.open, options.dataset))
+        progress = stack.enter_context(
+            await asyncio.to_thread(_open_progress, options, dataset, base_url)
+        )
+        control = await stack.enter_async_context(make_control()) if make_control else None
+        asker = Asker(
+            base_url,
+            model=options.model,
+            api_key=options.api_key,
+            timeout=options.timeout,
+            connections=options.pace.concurrency,
+        )
+        stack.push_async_callback(asker.close)
+        runner = Runner(dataset, progress, asker, options.pace, control, base_url)
+        role.publish(
+            extra={
+                "mock_id": runner.mock_id,
+                "dataset": str(options.dataset),
+                "target": base_url,
+            }
+        )
+        interrupts = _listen(runner)
+        async with Tasks("terminal") as tasks:
+            tasks.spawn(_show(runner.tally, out), "progress")
+            outcome = await runner.run()
+        _sum_up(runner, outcome, out)
+        if interrupts:
+            return 130
+        nothing = runner.tally.done > 0 and not runner.tally.answered
+        return 1 if outcome.how == "failed" or nothing else 0
+
+
+def _open_progress(options: MockOptions, dataset: Dataset, base_url: str) -> Progress:
+    target = options.target or base_url
+    name = f"{dataset.fingerprint()}-{_short(target)}"
+    return Progress(options.home.root / "mock", name, options.restart)
+
+
+def _short(text: str) -> str:
+    kept = "".join(letter if letter.isalnum() else "-" for letter in text)
+    return "-".join(part for part in kept.split("-") if part)[:80]
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise UsageError("not an address", url, "Give it as http://host:port/v1")
+    return url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
+
+
+def _listen(runner: Runner) -> list[int]:
+    """Stop in order on the first signal, at once on the second; returns the interrupts so far."""
+    interrupts: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        interrupts.append(signal.SIGINT)
+        log.warning("stopping: what is in flight ends first; once more ends it at once")
+        runner.stop("stopped", "interrupted", wait=None if len(interrupts) == 1 else 0.0)
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, runner.stop, "stopped", "terminated", _TERM_WAIT)
+    return interrupts
+
+
+async def _show(tally: Tally, out: TextIO) -> None:
+    """Keep one line of a terminal up to date, or log one now and then."""
+    if not out.isatty():
+        while True:
+            await asyncio.sleep(_LOG_EVERY)
+            log.info("%s", tally.line())
+    try:
+        while True:
+            out.write(f"\r\x1b[2K{tally.line()}")
+            out.flush()
+            await asyncio.sleep(_TTY_EVERY)
+    finally:
+        out.write("\r\x1b[2K")
+        out.flush()
+
+
+def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
+    tally = runner.tally
+    cause = f": {outcome.cause}" if outcome.cause else ""
+    lines = [
+        f"{outcome.how}{cause}",
+        f"{tally.done} rows asked in {clock_text(tally.seconds)}: {tally.answered} answered, "
+        f"{tally.failed} failed; {tally.skipped} broken rows skipped"
+        + (f"; {tally.already} done before" if tally.already else ""),
+    ]
+    lines += [f"  {count} x {error}" for error, count in tally.errors.most_common(3)]
+    lines += [f"  line {one.line}: {one.cause}" for one in runner.dataset.problems[:3]]
+    lines.append(f"results: {runner.progress.results}")
+    if tally.left and outcome.how != "finished":
+        lines.append(f"{tally.left} rows are left: the same command goes on with them")
+    out.write("\n".join(lines) + "\n")
+    out.flush()

@@ -1,0 +1,203 @@
+"""The typed client of the control API: what consoles, mock users and commands talk through."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import msgspec
+
+from core.errors import AjetError
+from core.events import AnyEvent, Event, decode, encode
+from core.state import State
+
+T = TypeVar("T")
+
+PING_LIMIT = 15.0
+"""Seconds without a byte after which the feed counts as lost; the server pings every 5."""
+
+
+class ControlError(AjetError):
+    """The proxy refused; the message is its own."""
+
+    def __init__(self, what: str, where: str = "", todo: str = "", status: int = 0) -> None:
+        self.status = status
+        super().__init__(what, where, todo)
+
+
+class ControlLost(AjetError):
+    """The proxy does not answer."""
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The feed cannot go on from where it was: read the snapshot again."""
+
+
+class CommandReply(msgspec.Struct, frozen=True):
+    """A command was carried out."""
+
+    ok: bool
+    message: str
+    result: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _Snapshot(msgspec.Struct):
+    state: State
+
+
+class _Events(msgspec.Struct):
+    events: list[AnyEvent]
+
+
+class ControlClient:
+    """One proxy's control API."""
+
+    def __init__(
+        self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(10.0, read=30.0),
+            transport=transport,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def snapshot(self) -> State:
+        """The state now; `state.seq` is where the feed goes on."""
+        data = await self._call("GET", "/control/snapshot")
+        return _read(data, _Snapshot).state
+
+    async def events(self, after: int, console: bool = False) -> AsyncIterator[AnyEvent | Reset]:
+        """Events above `after` as they happen, over one connection.
+
+        Args:
+            after: Sequence number of the last event that is known.
+            console: Count as an operator who looks on.
+
+        Raises:
+            ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
+        """
+        parameters = {"after": str(after), "console": "1" if console else "0"}
+        limits = httpx.Timeout(10.0, read=PING_LIMIT)
+        try:
+            async with self._http.stream(
+                "GET", "/control/events", params=parameters, timeout=limits
+            ) as answer:
+                if answer.status_code != 200:
+                    raise _refused(answer.status_code, await answer.aread())
+                async for kind, data in _sse(answer):
+                    if kind == "reset":
+                        yield Reset()
+                    elif kind != "ping":
+                        with contextlib.suppress(msgspec.MsgspecError):  # of a newer version
+                            yield decode(data)
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        raise ControlLost("the proxy closed the feed", where=self.url)
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
+        """Order something; see `core.commands`.
+
+        Raises:
+            ControlError: it is not possible; says why.
+            ControlLost: the proxy does not answer.
+        """
+        data = await self._call("POST", f"/control/commands/{name}", args, read=60.0)
+        return _read(data, CommandReply)
+
+    async def group_events(self, group_id: str) -> list[AnyEvent]:
+        """Everything that happened to one group, whole texts included."""
+        data = await self._call("GET", f"/control/groups/{group_id}")
+        return _read(data, _Events).events
+
+    async def register_row(self, row: Mapping[str, Any]) -> str:
+        """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""
+        answer = msgspec.json.decode(await self._call("POST", "/control/rows", row))
+        return str(answer["directive"])
+
+    async def directive(self, mock_id: str) -> str:
+        """What the mock user should do now: `run`, `pause` or `stop`."""
+        data = await self._call("GET", f"/control/mock?mock_id={mock_id}")
+        return str(msgspec.json.decode(data)["directive"])
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        """Put a fact of the mock user into the journal, once however often it is posted."""
+        body = b'{"id":' + msgspec.json.encode(fact_id) + b',"event":' + encode(event) + b"}"
+        await self._call("POST", "/control/facts", body)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        read: float = 30.0,
+    ) -> bytes:
+        content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
+        try:
+            answer = await self._http.request(
+                method,
+                path,
+                content=content,
+                headers={"content-type": "application/json"} if content is not None else None,
+                timeout=httpx.Timeout(10.0, read=read),
+            )
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        if answer.status_code != 200:
+            raise _refused(answer.status_code, answer.content)
+        return answer.content
+
+    def _lost(self, error: Exception) -> ControlLost:
+        return ControlLost(
+            f"the proxy does not answer ({type(error).__name__})",
+            where=self.url,
+            todo="Start it, or name another with --url",
+        )
+
+
+async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[str, str]]:
+    kind, data = "", ""
+    async for line in answer.aiter_lines():
+        if line.startswith("event:"):
+            kind = line[6:].strip()
+        elif line.startswith("data:"):
+            data += line[5:].strip()
+        elif not line and kind:
+            yield kind, data
+            kind, data = "", ""
+
+
+def _read(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ControlError(
+            f"the proxy's answer cannot be read: {error}",
+            todo="Use the same version of the program on both ends",
+        ) from error
+
+
+def _refused(status: int, body: bytes) -> ControlError:
+    try:
+        found = msgspec.json.decode(body)["error"]
+        return ControlError(found["message"], found["where"], found["todo"], status)
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return ControlError(f"the proxy answered {status}", status=status)

@@ -1,0 +1,266 @@
+"""The control API: snapshot, feed, commands, rows and facts, for those who hold the token."""
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from core.commands import validate
+from core.errors import AjetError, UsageError
+from core.events import AnyEvent, ConsoleAttached, ConsoleDetached, Event, MockRowDone, MockStarted
+from core.journal import JournalError
+from proxy.orders import Orders
+from proxy.rows import Row
+from proxy.seat import Seat
+
+PING_EVERY = 5.0
+REPLAY_CAP = 20_000
+"""A follower that is further behind than this reads the snapshot instead."""
+BODY_CAP = 4 << 20
+
+_LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+
+
+class _Refused(AjetError):
+    """A request to the control API that is answered with an error status."""
+
+    def __init__(self, status: int, what: str, todo: str = "") -> None:
+        self.status = status
+        super().__init__(what, todo=todo)
+
+
+class _Fact(msgspec.Struct):
+    id: str
+    event: AnyEvent
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _error(error: AjetError, status: int) -> Response:
+    said = {"message": error.what, "where": error.where, "todo": error.todo}
+    return _json({"error": said}, status)
+
+
+class Control:
+    """Answers for one proxy."""
+
+    def __init__(self, seat: Seat, orders: Orders, token: str, hosts: frozenset[str]) -> None:
+        self.seat = seat
+        self.orders = orders
+        self._token = token.encode()
+        self._hosts = _LOCAL | hosts
+        self._consoles = 0
+        self._facts: dict[str, None] = {}
+
+    def router(self) -> APIRouter:
+        """The routes, to be mounted on the proxy's application."""
+        router = APIRouter(prefix="/control", include_in_schema=False)
+        table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
+            ("GET", "/snapshot", self._snapshot),
+            ("GET", "/events", self._events),
+            ("POST", "/commands/{name}", self._command),
+            ("GET", "/groups", self._groups),
+            ("GET", "/groups/{group_id}", self._group),
+            ("POST", "/rows", self._row),
+            ("GET", "/mock", self._mock),
+            ("POST", "/facts", self._fact),
+        )
+        for method, path, handler in table:
+            router.add_api_route(path, self._guarded(handler), methods=[method])
+        return router
+
+    def _guarded(
+        self, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                self._check(request)
+                return await handler(request)
+            except _Refused as error:
+                return _error(error, error.status)
+            except UsageError as error:
+                return _error(error, 400)
+            except AjetError as error:
+                return _error(error, 409)
+
+        return answer
+
+    def _check(self, request: Request) -> None:
+        """A web page must not be able to order anything: Host, Origin and token are looked at."""
+        host = request.headers.get("host", "").rsplit(":", 1)[0]
+        if host not in self._hosts:
+            raise _Refused(403, "this Host is not served here")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.split("://")[-1].rsplit(":", 1)[0] not in self._hosts:
+            raise _Refused(403, "this Origin may not use the control API")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._token)
+        if scheme.lower() != "bearer" or not right:
+            raise _Refused(401, "the control token is missing or wrong", "See --token-file")
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _snapshot(self, request: Request) -> Response:
+        state = self.seat.bus.state
+        return _json({"seq": state.seq, "state": state})
+
+    async def _groups(self, request: Request) -> Response:
+        before = _number(request.query_params.get("before"), "before")
+        limit = int(_number(request.query_params.get("limit"), "limit") or 200)
+        rows = await asyncio.to_thread(self.seat.journal.groups, before, max(1, min(limit, 1_000)))
+        return _json({"groups": rows})
+
+    async def _group(self, request: Request) -> Response:
+        group_id = request.path_params["group_id"]
+        await self._settled()
+        events = await asyncio.to_thread(self.seat.journal.group_events, group_id)
+        if not events:
+            raise _Refused(404, f"there is no group {group_id}")
+        return _json({"events": events})
+
+    async def _settled(self) -> None:
+        """What was published before now can be read from the journal."""
+        try:
+            await self.seat.journal.durable(self.seat.bus.state.seq)
+        except JournalError:
+            return  # the alert says so; what is on disk is still shown
+
+    async def _events(self, request: Request) -> Response:
+        after = int(_number(request.query_params.get("after"), "after") or 0)
+        console = request.query_params.get("console") == "1"
+        return StreamingResponse(
+            self._feed(after, console),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+
+    async def _feed(self, after: int, console: bool) -> AsyncIterator[bytes]:
+        bus = self.seat.bus
+        until = bus.state.seq
+        subscription = bus.subscribe()
+        try:
+            if console:
+                self._consoles += 1
+                bus.publish(ConsoleAttached(consoles=self._consoles))
+            async for chunk in self._missed(after, until):
+                yield chunk
+            while True:
+                found = await subscription.next(PING_EVERY)
+                if subscription.gap:
+                    subscription.resume()
+                    yield _frame(bus.state.seq, "reset", b"{}")
+                elif not found:
+                    yield b"event: ping\ndata: {}\n\n"
+                else:
+                    yield b"".join(_event(event) for event in found)
+        finally:
+            bus.unsubscribe(subscription)
+            if console:
+                self._consoles -= 1
+                bus.publish(ConsoleDetached(consoles=self._consoles))
+
+    async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
+        """What lies between the follower's last event and the subscription, from the journal."""
+        if not 0 <= after <= until or until - after > REPLAY_CAP:
+            yield _frame(until, "reset", b"{}")
+            return
+        await self._settled()
+        while after < until:
+            page = await asyncio.to_thread(self.seat.journal.events, after, 500)
+            wanted = [event for event in page if event.seq <= until]
+            if not wanted:
+                return
+            after = wanted[-1].seq
+            yield b"".join(_event(event) for event in wanted)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def _command(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        args = await _body(request)
+        if not isinstance(args, Mapping):
+            raise _Refused(400, "the arguments of a command are a JSON object")
+        message, result = await self.orders.carry_out(name, validate(name, args))
+        return _json({"ok": True, "message": message, "result": result})
+
+    async def _row(self, request: Request) -> Response:
+        try:
+            row = msgspec.convert(await _body(request), Row)
+        except msgspec.ValidationError as error:
+            raise _Refused(400, f"this is no row: {error}") from error
+        directive = self.orders.directive(row.mock_id)
+        if directive == "run":
+            self.seat.rows.register(row)
+        return _json({"directive": directive})
+
+    async def _mock(self, request: Request) -> Response:
+        mock_id = request.query_params.get("mock_id", "")
+        return _json({"directive": self.orders.directive(mock_id)})
+
+    async def _fact(self, request: Request) -> Response:
+        try:
+            fact = msgspec.convert(await _body(request), _Fact)
+        except msgspec.ValidationError as error:
+            raise _Refused(400, f"this is no fact: {error}") from error
+        event = fact.event
+        if not event.kind.startswith("mock_"):
+            raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
+        if not self._known(fact.id, event):
+            if isinstance(event, MockRowDone):
+                self.seat.rows.release(event.row_id)
+            stamped = msgspec.structs.replace(event, at=self.seat.clock())
+            await self.seat.bus.publish_durable(stamped)
+        return _json({"ok": True})
+
+    def _known(self, fact_id: str, event: Event) -> bool:
+        """Whether the fact is in the journal already; a restart of the proxy does not forget."""
+        if fact_id in self._facts:
+            return True
+        self._facts[fact_id] = None
+        while len(self._facts) > REPLAY_CAP:
+            del self._facts[next(iter(self._facts))]
+        mock = self.seat.bus.state.mock
+        if mock is None:
+            return False
+        if isinstance(event, MockStarted):
+            return event.mock_id == mock.mock_id and mock.ended_at is None
+        if isinstance(event, MockRowDone) and event.mock_id == mock.mock_id:
+            return any(row.row_id == event.row_id for row in mock.rows)
+        return False
+
+
+async def _body(request: Request) -> Any:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > BODY_CAP:
+            raise _Refused(413, "the body is too large for the control API")
+    if not data:
+        return {}
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise _Refused(400, f"the body is not JSON: {error}") from error
+
+
+def _number(text: str | None, name: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise _Refused(400, f"`{name}` must be a number") from None
+
+
+def _frame(seq: int, kind: str, data: bytes) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, kind.encode(), data)
+
+
+def _event(event: Event) -> bytes:
+    return _frame(event.seq, event.kind, msgspec.json.encode(event))

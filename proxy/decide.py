@@ -1,0 +1,124 @@
+"""When a scored group is sealed, and with what: one pure function of the situation.
+
+The rules:
+
+- `group.accept` seals at once: with the rating if there is one, else with the automatic reward.
+- A rating can be undone for a while. Mode off: 2 s, or to the window's end if that is later, and no
+  longer than ROLLING lasts. Rating modes: `rating.window` seconds.
+- Mode off without a rating: sealed when the window ends; the window is open only while a console
+  looks on and the server is ROLLING.
+- answer_first and hold: open until the clock of the episodes runs out, then the fallback.
+- A group without automatic rewards is open to the operator until the clock runs out, then aborted;
+  with nobody at a console it is aborted at once.
+- Nothing outlives the clock. When the engine has wiped its episodes nothing can be sent any more.
+"""
+
+from dataclasses import dataclass
+
+UNDO = 2.0
+"""Seconds in which a rating can be taken back in mode off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the decision depends on. Times are unix seconds."""
+
+    now: float
+    mode: str
+    """off, answer_first or hold."""
+    consoles: int
+    """Attached now."""
+    attended_until: float
+    """Until then somebody is taken to be at a console that was detached."""
+    rolling: bool
+    """The server is ROLLING and no drain is under way."""
+    gone: bool
+    """The engine has wiped its episodes."""
+    closing: bool
+    """The proxy is about to stop: no more waiting."""
+    scored: bool
+    scored_at: float
+    clock: float
+    window: float
+    fallback: str
+    rated_at: float | None
+    skip: bool
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Stay open; look again at `wake` at the latest."""
+
+    until: float
+    """When the window closes, for people."""
+    wake: float
+    fallback: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Fix the rewards: `human` or `auto`."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Abort the group whole."""
+
+    cause: str
+
+
+Decision = Wait | Seal | Drop
+
+
+def decide(now: Situation) -> Decision:
+    """What to do with a scored (or abstained) group now."""
+    if now.gone:
+        return Drop("lost: the engine left rolling")
+    if now.rated_at is not None:
+        return _rated(now, now.rated_at)
+    if not now.scored:
+        return _unscored(now)
+    if now.accepted:
+        return Seal("auto")
+    if now.mode == "off":
+        end = min(now.scored_at + now.window, now.clock)
+        looked_at = now.consoles > 0 and now.rolling and not now.closing
+        if looked_at and now.now < end:
+            return Wait(end, end, "accept", "window")
+        return Seal("auto")
+    if now.now < now.clock and not now.closing:
+        return Wait(now.clock, now.clock, now.fallback, now.mode)
+    return Seal("auto") if now.fallback == "accept" else Drop("not rated in time")
+
+
+def _rated(now: Situation, rated_at: float) -> Decision:
+    due = rated_at + now.window
+    if now.mode == "off":
+        due = max(rated_at + UNDO, now.scored_at + now.window) if now.rolling else now.now
+    due = min(due, now.clock)
+    if now.now < due and not now.accepted and not now.closing:
+        why = _why(now)
+        return Wait(now.clock if why != "window" else due, due, now.fallback, why)
+    return Drop("skipped by the operator") if now.skip else Seal("human")
+
+
+def _unscored(now: Situation) -> Decision:
+    if now.closing:
+        return Drop("unscored: the proxy stops")
+    if now.now >= now.clock:
+        return Drop("unscored: nobody rated it in time")
+    if now.consoles > 0:
+        return Wait(now.clock, now.clock, "abort", "abstained")
+    if now.now < now.attended_until:
+        return Wait(now.clock, min(now.clock, now.attended_until), "abort", "abstained")
+    return Drop("unscored: no console is attached")
+
+
+def _why(now: Situation) -> str:
+    if not now.scored:
+        return "abstained"
+    return "window" if now.mode == "off" else now.mode

@@ -1,0 +1,299 @@
+"""All groups that live: admission, joining, leaving, drain.
+
+One request makes one group. The same bytes from the same sender, sent again while the first is not
+answered, join its group; once it is answered they make a new one.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from core.events import ConsoleDetached, Event, GroupOpened
+from core.reducer import Dirty
+from core.tasks import Tasks
+from proxy.chat import ChatRequest
+from proxy.errors import Refusal, busy
+from proxy.group_commands import GroupCommands
+from proxy.lifecycle import Lifecycle
+from proxy.models import check_model, model_names
+from proxy.recovery import Recovery
+from proxy.rows import Row
+from proxy.run import Run, Stop, Ticket
+from proxy.seat import Seat, ServerSeat
+from proxy.sense import Sense, is_down
+from swarm.watcher import Seen
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times, in seconds, that are nobody's setting."""
+
+    leave_grace: float = 0.4
+    """A retry that comes this soon after its client has left still finds its group."""
+    down_grace: float = 10.0
+    """A server may be down this long before requests that wait for it are refused."""
+    console_grace: float = 10.0
+    """A console that was detached is expected back for so long."""
+    recover: float = 10.0
+    """What recovery may hold up the start; it goes on in the background."""
+    last_ends: float = 5.0
+    """What sealed groups get to send their rewards after a drain was over."""
+
+
+class Groups(GroupCommands):
+    """The registry. Lives on the seat's loop.
+
+    Args:
+        seat: The proxy's shared parts; their watchers run.
+        limits: For tests.
+    """
+
+    def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
+        super().__init__(seat, self._stop)
+        self.limits = limits or Limits()
+        self.draining = False
+        self._closing = False
+        self._joinable: dict[str, Run] = {}
+        self._tasks = Tasks("groups")
+        self._rescue = Tasks("groups-rescue")
+        self._behind = Tasks("groups-background")
+        self._console_left = 0.0
+        self._removers: list[Callable[[], None]] = []
+        self.senses: dict[str, Sense] = {}
+        for name, server in seat.servers.items():
+            self.senses[name] = Sense(server, self._behind)
+            self._removers.append(server.watcher.add_listener(self._listener(name)))
+        self._lifecycle = Lifecycle(
+            self._rescue,
+            draining=lambda: self.draining,
+            closing=lambda: self._closing,
+            attended_until=lambda: self._console_left + self.limits.console_grace,
+        )
+        self._recovery = Recovery(seat, self.senses, self._behind)
+        seat.bus.listen(self._on_event)
+
+    # --- what others ask -----------------------------------------------------------------------
+
+    @property
+    def open_count(self) -> int:
+        """Groups that live."""
+        return len(self._runs)
+
+    @property
+    def waiting(self) -> int:
+        """Groups that hold nothing yet."""
+        return sum(run.phase in ("QUEUED", "CLAIMING") for run in self._runs.values())
+
+    @property
+    def serving(self) -> bool:
+        """Whether a request would now be queued and answered."""
+        return not self.draining and not all(
+            is_down(server.watcher.current) for server in self.seat.servers.values()
+        )
+
+    def models(self) -> list[str]:
+        """The names that are served, the default first."""
+        upstreams = {
+            name: server.watcher.pool.training_model_path if server.watcher.pool else None
+            for name, server in self.seat.servers.items()
+        }
+        return model_names(self.seat.settings, upstreams)
+
+    def context_of(self, model: str) -> int | None:
+        """The window in tokens of the server behind a model name; None when it is not known."""
+        return self.senses[self._server(model).name].context
+
+    async def recover(self) -> None:
+        """End or abort what a killed proxy left; before any request is served.
+
+        Bounded: what cannot be done in time, as with a server that does not answer, goes on in the
+        background until it is done.
+        """
+        await self._recovery.run(self.limits.recover)
+
+    # --- admission -----------------------------------------------------------------------------
+
+    async def submit(self, request: ChatRequest) -> Ticket:
+        """Admit a request, or join the one in flight that it repeats.
+
+        Raises:
+            Refusal: overload, drain, an engine that is off or not there, an unknown model. Nothing
+                was claimed.
+        """
+        joined = self._joinable.get(request.key)
+        if joined is not None and joined.reply is None and joined.stop is None:
+            return joined.join(request.stream)
+        names = self.models()
+        check_model(self.seat.settings, request.model, names)
+        if self.draining:
+            raise busy(5, "The server is shutting down. Please try again later.")
+        server = self._server(request.model)
+        if is_down(server.watcher.current):
+            raise busy(10)
+        if self.waiting >= self.seat.settings.proxy.queue_limit:
+            raise busy(2)
+        run = self._open(request, server)
+        ticket = run.join(request.stream)
+        self._runs[run.group_id] = run
+        self._joinable[request.key] = run
+        run.task = self._tasks.spawn(self._live(run), run.group_id)
+        return ticket
+
+    def _server(self, model: str) -> ServerSeat:
+        servers = self.seat.servers
+        return servers.get(model) or next(iter(servers.values()))
+
+    def _open(self, request: ChatRequest, server: ServerSeat) -> Run:
+        group_id = secrets.token_hex(6)
+        row = self.seat.rows.match(request.headers, request.query)
+        if row is not None:
+            self.seat.rows.release(row.row_id)  # outstanding no more: the next same text is another
+        sense = self.senses[server.name]
+        repeats = max(sense.known_repeats, self.seat.settings.proxy.repeats)
+        run = Run(
+            seat=self.seat,
+            sense=sense,
+            group_id=group_id,
+            request=request,
+            row=row,
+            n=(repeats or 4) if request.train else 1,
+            task_id=f"{row.row_id if row else request.request_id}#{group_id}",
+            metadata=_metadata(row),
+            opened_at=self.seat.clock(),
+            on_alone=self._alone,
+            kind="train" if request.train else "eval",
+        )
+        run.metadata["task_id"] = run.task_id
+        self.seat.bus.publish(
+            GroupOpened(
+                server=server.name,
+                group_id=group_id,
+                request_id=request.request_id,
+                task_id=run.task_id,
+                n=run.n,
+                query=request.query,
+                body=request.body,
+                model=request.model,
+                stream=request.stream,
+                episode_type=run.kind,
+                row_id=row.row_id if row else "",
+                dataset_task_id=row.task_id if row else "",
+                reference=row.reference if row else None,
+                session=request.session,
+            )
+        )
+        run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1
+        return run
+
+    async def _live(self, run: Run) -> None:
+        try:
+            await self._lifecycle.walk(run)
+        finally:
+            self._runs.pop(run.group_id, None)
+            if self._joinable.get(run.request.key) is run:
+                del self._joinable[run.request.key]
+            if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
+                await run.sense.agree()
+
+    # --- leaving -------------------------------------------------------------------------------
+
+    def _alone(self, run: Run) -> None:
+        """Nobody waits for the answer any more."""
+        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_alone, run)
+
+    def _still_alone(self, run: Run) -> None:
+        if run.tickets:
+            return
+        if run.reply is None:
+            self._stop(run, Stop("client left", "ABORTED", busy(1)))
+        elif run.reply.index is None:
+            self._stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+
+    def _stop(self, run: Run, stop: Stop) -> bool:
+        """End a run before its time; False when it is too late for that."""
+        if run.sealed or run.closing or run.stop is not None or run.task is None:
+            return False
+        run.stop = stop
+        return run.task.cancel()
+
+    # --- the world changes ---------------------------------------------------------------------
+
+    def _listener(self, name: str) -> Callable[[Seen], None]:
+        return lambda seen: self._engine_changed(name, seen)
+
+    def _engine_changed(self, name: str, seen: Seen) -> None:
+        self.senses[name].engine_changed(seen)
+        if is_down(seen):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.limits.down_grace, self._still_down, name, seen.since)
+        for run in self._of(name):
+            run.wake.set()
+
+    def _still_down(self, name: str, since: float) -> None:
+        seen = self.seat.servers[name].watcher.current
+        if not is_down(seen) or seen.since != since:
+            return
+        for run in self._of(name):
+            if run.phase in ("QUEUED", "CLAIMING"):
+                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", busy(10)))
+
+    def _of(self, name: str) -> list[Run]:
+        return [run for run in self._runs.values() if run.sense.server.name == name]
+
+    def _on_event(self, event: Event, dirty: Dirty) -> None:
+        if "proxy" not in dirty:
+            return
+        if isinstance(event, ConsoleDetached) and not event.consoles:
+            self._console_left = self.seat.clock()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for run in self._runs.values():
+            run.wake.set()
+
+    # --- the end -------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> bool:
+        """Take no new requests and let those in flight end.
+
+        Windows of mode off close at once; groups that wait for the operator may use the time, then
+        their fallback holds.
+
+        Returns:
+            False when something had to be cut short.
+        """
+        self.draining = True
+        self._wake_all()
+        done = await self._tasks.drain(seconds)
+        if not done:
+            self._closing = True
+            self._wake_all()
+            await self._tasks.drain(self.limits.last_ends)
+        return done
+
+    async def close(self) -> None:
+        """Stop what still runs; everything held is given back, sealed rewards get a moment more."""
+        self.draining = self._closing = True
+        self._wake_all()
+        gone = Stop("the proxy stopped", "ABORTED", Refusal(503, 5, "The server is stopping."))
+        for run in tuple(self._runs.values()):
+            if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
+                self._stop(run, gone)
+        await self._tasks.drain(self.limits.last_ends)
+        await self._tasks.close()
+        await self._rescue.drain(self.limits.last_ends)
+        await self._rescue.close()
+        await self._behind.close()
+        for remove in self._removers:
+            remove()
+
+
+def _metadata(row: Row | None) -> dict[str, Any]:
+    if row is None:
+        return {"dataset_task_id": ""}
+    return {**row.metadata, "dataset_task_id": row.task_id}

@@ -1,0 +1,364 @@
+"""Walks one group from its request to its last reward.
+
+QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or
+ABORTED or FAILED with a cause. The user's answer is a fact of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from core.events import AlertRaised, GroupClosed, GroupSealed, RatingAwaited, SentReward
+from core.journal import JournalError
+from core.tasks import Tasks, finish
+from proxy.decide import Drop, Seal, Situation, Wait, decide
+from proxy.errors import Refusal, busy
+from proxy.generate import claim, generate, may_go_again
+from proxy.rewards.math import advantages, is_dead, spread
+from proxy.run import Run, best_of
+from proxy.scoring import score
+from proxy.sense import ROLLING, has_lost_all
+from proxy.submit import release, submit
+from swarm.errors import ChatErrorKind, ClaimTimedOut
+
+log = logging.getLogger(__name__)
+
+HOOK_LIMIT = 10.0
+"""Seconds the hook that is told of a new request may hold it up."""
+ROUNDS = 3
+"""Times a group is begun anew when the engine takes all its episodes away."""
+
+
+class Ended(Exception):
+    """The run is over: its phase and cause."""
+
+    def __init__(self, phase: str, cause: str) -> None:
+        super().__init__(cause)
+        self.phase = phase
+        self.cause = cause
+
+
+class Lifecycle:
+    """Walks runs; one for all groups.
+
+    Args:
+        rescue: Owner of clean-up that must come to its end.
+        draining: Whether no new requests are taken any more.
+        closing: Whether waiting for the operator is over.
+        attended_until: Until when somebody is taken to be at a console.
+    """
+
+    def __init__(
+        self,
+        rescue: Tasks,
+        *,
+        draining: Callable[[], bool],
+        closing: Callable[[], bool],
+        attended_until: Callable[[], float],
+    ) -> None:
+        self._rescue = rescue
+        self._draining = draining
+        self._closing = closing
+        self._attended_until = attended_until
+
+    async def walk(self, run: Run) -> None:
+        """Live the whole life of `run`; whatever happens, nothing stays claimed."""
+        run.lap("")
+        try:
+            await self._phases(run)
+        except Ended as ended:
+            await self._surely_finish(run, ended)
+        except asyncio.CancelledError:
+            stop = run.stop
+            if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
+                raise
+            end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
+            refusal = stop.refusal if stop else busy(5)
+            await self._rescued(run, end, refusal)
+            if stop is None:
+                raise
+        except Exception as error:  # one group's fault must not reach the others
+            log.exception("group %s failed", run.group_id)
+            cause = f"{type(error).__name__}: {error}"
+            refusal = Refusal(500, None, "The request could not be completed.")
+            await self._rescued(run, Ended("FAILED", cause), refusal)
+
+    async def _rescued(self, run: Run, end: Ended, refusal: Refusal) -> None:
+        best = run.best()
+        if best is not None and run.reply is None and run.tickets:
+            run.resolve(best, "provisional")
+        run.refuse(refusal)
+        await self._surely_finish(run, end)
+
+    async def _surely_finish(self, run: Run, end: Ended) -> None:
+        """Give back what is held and close the group, also when cancelled meanwhile."""
+        run.closing = True
+        if run.held:
+            await finish(self._finish(run, end), self._rescue, f"end:{run.group_id}")
+        else:
+            await self._finish(run, end)
+
+    async def _finish(self, run: Run, end: Ended) -> None:
+        if run.held:
+            await release(run, run.held, end.cause)
+        run.lap("submit" if run.sealed else "")
+        if run.row is not None and (run.reply is None or run.reply.index is None):
+            run.seat.rows.register(run.row)  # it was not answered: its next try finds it again
+        run.phase = end.phase
+        run.seat.bus.publish(
+            GroupClosed(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                phase=end.phase,
+                cause=end.cause,
+                latency=run.latency,
+            )
+        )
+
+    async def _phases(self, run: Run) -> None:
+        await self._tell_source(run)
+        await self._get_answers(run)
+        if run.kind == "eval":
+            raise Ended("DONE", run.untrained)
+        await self._score(run)
+        source = await self._decide(run)
+        await self._seal_and_send(run, source)
+
+    # --- before the answers --------------------------------------------------------------------
+
+    async def _tell_source(self, run: Run) -> None:
+        source = run.seat.rewards
+        request = run.request
+        try:
+            async with asyncio.timeout(HOOK_LIMIT):
+                report = await source.request(
+                    request.request_id, run.task_id, request.query, run.metadata
+                )
+        except TimeoutError:
+            self._alert(run, "hook", "the hook for new requests took too long and was left out")
+            return
+        if report.error is not None:
+            self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
+        own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
+        run.metadata = {**report.metadata, **own}
+        run.n = max(run.n, report.repeat or 0) if run.kind == "train" else 1
+
+    async def _get_answers(self, run: Run) -> None:
+        for _ in range(ROUNDS):
+            try:
+                await self._claim(run)
+            except ClaimTimedOut as error:
+                run.refuse(busy(2))
+                raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
+            run.phase = "GENERATING"
+            run.lap("claim")
+            await generate(run)
+            run.lap("generate")
+            if run.usable or not self._another_round(run):
+                break
+        if not run.usable:
+            run.refuse(_why_none(run))
+            raise Ended("FAILED", f"no candidate gave an answer: {_errors(run)}")
+        if run.kind == "eval":
+            run.resolve(run.usable[0], "only")
+
+    def _another_round(self, run: Run) -> bool:
+        in_time = asyncio.get_running_loop().time() < run.deadline - 1.0
+        return run.reply is None and in_time and may_go_again(run)
+
+    async def _claim(self, run: Run) -> None:
+        run.phase = "CLAIMING"
+        watcher = run.sense.server.watcher
+        left = run.deadline - asyncio.get_running_loop().time()
+        try:
+            await watcher.wait_for(ROLLING, max(left, 0.0))
+        except TimeoutError:
+            cause = watcher.current.shown.value
+            raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
+        if run.kind == "train":
+            run.n = max(run.n, await run.sense.repeats())
+        run.lap("queue")
+        settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
+        off = mode == "off"
+        run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
+        if not run.seat.journal.error:
+            try:
+                await claim(run)
+                return
+            except JournalError:
+                log.error("group %s: the intent cannot be committed", run.group_id)
+        # Nothing may be trained on without the journal; the user is answered all the same.
+        self._alert(run, "journal", "the journal cannot be written: nothing is trained on")
+        run.kind, run.n = "eval", 1
+        run.untrained = "not trained on: the journal cannot be written"
+        await claim(run, durable=False)
+
+    # --- rewards -------------------------------------------------------------------------------
+
+    async def _score(self, run: Run) -> None:
+        run.phase = "SCORING"
+        enough = len(run.usable) >= min(2, run.n)
+        if enough:
+            await score(run)
+        run.lap("score")
+        state = run.seat.bus.state
+        best = run.best()
+        assert best is not None
+        short = len(run.usable) < run.n
+        abort = short and (not enough or run.seat.settings.rewards.short_group == "abort")
+        if state.rating_mode != "hold" or abort:
+            run.resolve(best, self._why(run))
+        if abort:
+            raise Ended("ABORTED", f"short: {len(run.usable)} of {run.n} candidates answered")
+
+    def _why(self, run: Run) -> str:
+        if len(run.usable) == 1:
+            return "only"
+        final = run.sheet is not None and run.seat.bus.state.rating_mode == "off"
+        return "winner" if final else "provisional"
+
+    async def _decide(self, run: Run) -> str:
+        """Wait for the operator as long as the rules say; returns whose rewards are sealed."""
+        shown: tuple[float, str, str] | None = None
+        while True:
+            run.wake.clear()
+            now = run.seat.clock()
+            decision = decide(self._situation(run, now))
+            if isinstance(decision, Seal):
+                run.lap("rate")
+                return decision.source
+            if isinstance(decision, Drop):
+                self._dropped(run, decision)
+            assert isinstance(decision, Wait)
+            run.phase = "AWAITING_RATING"
+            key = (decision.until, decision.fallback, decision.why)
+            if key != shown:
+                shown = key
+                self._await(run, decision)
+            try:
+                async with asyncio.timeout(max(decision.wake - now, 0.001)):
+                    await run.wake.wait()
+            except TimeoutError:
+                pass
+
+    def _dropped(self, run: Run, decision: Drop) -> None:
+        if (best := run.best()) is not None:
+            run.resolve(best, "provisional")
+        run.lap("rate")
+        for one in run.candidates:
+            one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
+        raise Ended("ABORTED", decision.cause)
+
+    def _await(self, run: Run, decision: Wait) -> None:
+        run.seat.bus.publish(
+            RatingAwaited(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                until=decision.until,
+                fallback=decision.fallback,
+                why=decision.why,
+            )
+        )
+
+    def _situation(self, run: Run, now: float) -> Situation:
+        state, settings = run.seat.bus.state, run.seat.settings.rating
+        seen = run.sense.server.watcher.current
+        return Situation(
+            now=now,
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            attended_until=self._attended_until(),
+            rolling=seen.is_in(ROLLING) and not self._draining(),
+            gone=has_lost_all(seen),
+            closing=self._closing(),
+            scored=run.sheet is not None,
+            scored_at=run.scored_at,
+            clock=run.clock,
+            window=settings.window,
+            fallback=settings.fallback,
+            rated_at=run.rating.at if run.rating is not None else None,
+            skip=run.rating is not None and run.rating.rating == "skip",
+            accepted=run.accepted,
+        )
+
+    # --- sending -------------------------------------------------------------------------------
+
+    async def _seal_and_send(self, run: Run, source: str) -> None:
+        rewards = self._rewards(run, source)
+        winner = best_of(run.usable, rewards)
+        assert winner is not None
+        run.phase = "SUBMITTING"
+        run.sealed = True
+        sealed = _sealed(run, rewards, winner.index, source)
+        run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
+        try:
+            await run.seat.bus.publish_durable(sealed)
+        except JournalError:
+            self._alert(run, "journal", "the journal cannot be written: no reward is sent")
+            run.sealed = False
+            raise Ended("ABORTED", "the journal cannot be written") from None
+        outcomes = await submit(run, rewards)
+        if run.ended == len(outcomes):
+            raise Ended("DONE", "")
+        counted = ", ".join(
+            f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes) if kind != "ended"
+        )
+        if run.ended or "unknown" in outcomes:
+            raise Ended("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
+        expired = all(outcome == "expired" for outcome in outcomes)
+        raise Ended("ABORTED" if expired else "FAILED", "expired" if expired else counted)
+
+    def _rewards(self, run: Run, source: str) -> dict[int, float]:
+        if source == "human":
+            return dict(run.rated)
+        assert run.sheet is not None
+        return {score.index: score.reward for score in run.sheet.scores}
+
+    def _alert(self, run: Run, key: str, cause: str) -> None:
+        known = run.seat.bus.state.alerts.get(key)
+        if known is None or (known.cause != cause and key != "journal"):
+            run.seat.bus.publish(AlertRaised(key=key, cause=cause, level="error"))
+
+
+def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
+    order = [one.index for one in run.usable]
+    values = [rewards[index] for index in order]
+    found = dict(zip(order, advantages(values, run.sense.damping), strict=True))
+    dead = ""
+    if is_dead(values):
+        dead = "equal rewards" if len(values) > 1 else "a single candidate"
+    return GroupSealed(
+        server=run.sense.server.name,
+        group_id=run.group_id,
+        rewards=tuple(
+            SentReward(
+                index=one.index,
+                episode_uuid=one.uuid,
+                reward=rewards[one.index],
+                advantage=found[one.index],
+            )
+            for one in run.usable
+        ),
+        best=best,
+        source=source,
+        dead=dead,
+        spread=spread(values),
+        version=run.sheet.version if run.sheet is not None else "",
+    )
+
+
+def _errors(run: Run) -> str:
+    return ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
+
+
+def _why_none(run: Run) -> Refusal:
+    errors = {one.error for one in run.candidates}
+    if errors == {ChatErrorKind.OVERFLOW.value}:
+        text = (
+            "This model's maximum context length is exceeded by your prompt. "
+            "Please reduce the length of the input prompt."
+        )
+        return Refusal(400, None, text, param="input_tokens")
+    if errors <= {ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value}:
+        return busy(5)
+    return Refusal(502, None, f"None of the {run.n} candidates gave an answer.")

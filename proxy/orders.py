@@ -1,0 +1,139 @@
+"""Carries out the commands of the registry that are the proxy's."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from core.commands import CommandError
+from core.errors import AjetError
+from core.events import AlertCleared, AlertRaised, MockPaused, MockResumed, MockStopping
+from core.state import Mock
+from proxy.groups import Groups
+from proxy.seat import Seat, ServerSeat
+from swarm.job import default_job, dump_job, hand_job
+
+log = logging.getLogger(__name__)
+
+Reply = tuple[str, dict[str, Any]]
+
+_ENDED = frozenset({"finished", "stopped", "failed"})
+
+
+class Orders:
+    """One proxy's hands."""
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self.seat = seat
+        self.groups = groups
+        self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "group.rate": self._rate,
+            "group.unrate": lambda args: groups.unrate(**args),
+            "group.accept": lambda args: groups.accept(**args),
+            "group.abort": lambda args: groups.abort(**args),
+            "group.mark": lambda args: groups.mark(**args),
+            "group.note": lambda args: groups.note(**args),
+            "rating.mode": lambda args: groups.set_mode(**args),
+            "engine.start": self._engine_start,
+            "engine.stop": self._engine_stop,
+            "alert.dismiss": self._dismiss,
+            "mock.pause": self._mock_pause,
+            "mock.resume": self._mock_resume,
+            "mock.stop": self._mock_stop,
+            "proxy.drain": self._drain,
+        }
+
+    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+        """Do what `name` says with validated arguments.
+
+        Raises:
+            AjetError: it is not possible now; says why.
+        """
+        handler = self._table.get(name)
+        if handler is None:
+            raise CommandError(
+                f"`{name}` is not the proxy's to do", todo="Use the console or the command line"
+            )
+        log.info("command %s %s", name, args)
+        return await handler(args), {}
+
+    async def _rate(self, args: dict[str, Any]) -> str:
+        return await self.groups.rate(**args)
+
+    # --- engines --------------------------------------------------------------------------------
+
+    def _server(self, args: Mapping[str, Any]) -> ServerSeat:
+        servers = self.seat.servers
+        name = args.get("server") or next(iter(servers))
+        if name not in servers:
+            raise CommandError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
+        return servers[name]
+
+    async def _engine_start(self, args: dict[str, Any]) -> str:
+        server = self._server(args)
+        seen = server.watcher.current
+        if seen.reachable and seen.state not in ("OFFLINE", "CANNOT_CONNECT"):
+            raise AjetError(
+                f"the engine of {server.name} is {seen.state}, not OFFLINE",
+                todo="Stop it first" if seen.state == "BOOTING" else "",
+            )
+        job = hand_job() if args.get("preset") == "hand" else default_job()
+        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        try:
+            await server.client.sync_train_config(dump_job(job))
+            await server.client.start_engine()
+        except AjetError as error:
+            self.seat.bus.publish(
+                AlertRaised(
+                    key=f"start:{server.name}",
+                    cause=f"{server.name} did not start: {error.what}",
+                    todo=error.todo or "Stop it and try again",
+                    level="error",
+                )
+            )
+            raise
+        server.watcher.nudge()
+        return f"{server.name} is starting"
+
+    async def _engine_stop(self, args: dict[str, Any]) -> str:
+        server = self._server(args)
+        await server.client.stop_engine()
+        server.watcher.nudge()
+        return f"{server.name} is stopped"
+
+    async def _dismiss(self, args: dict[str, Any]) -> str:
+        self.seat.bus.publish(AlertCleared(key=args["key"]))
+        return "dismissed"
+
+    # --- the mock user --------------------------------------------------------------------------
+
+    def directive(self, mock_id: str) -> str:
+        """What the mock user of that id should do now: run, pause or stop."""
+        mock = self.seat.bus.state.mock
+        if mock is None or mock.mock_id != mock_id:
+            return "run"
+        return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
+
+    def _running(self) -> Mock:
+        mock = self.seat.bus.state.mock
+        if mock is None or mock.phase in _ENDED:
+            raise AjetError("no mock user runs", todo="Start one with `ajet-console mock`")
+        return mock
+
+    async def _mock_pause(self, args: dict[str, Any]) -> str:
+        self.seat.bus.publish(MockPaused(mock_id=self._running().mock_id))
+        return "the mock user pauses"
+
+    async def _mock_resume(self, args: dict[str, Any]) -> str:
+        mock = self._running()
+        if mock.phase != "paused":
+            raise AjetError(f"the mock user is {mock.phase}, not paused")
+        self.seat.bus.publish(MockResumed(mock_id=mock.mock_id))
+        return "the mock user goes on"
+
+    async def _mock_stop(self, args: dict[str, Any]) -> str:
+        self.seat.bus.publish(MockStopping(mock_id=self._running().mock_id))
+        return "the mock user ends after what is in flight"
+
+    async def _drain(self, args: dict[str, Any]) -> str:
+        self.seat.tasks.spawn(self.groups.drain(60.0), "drain")
+        return "no new requests are taken; those in flight are finished"

@@ -1,0 +1,131 @@
+"""The operator's word on one group: rate, undo, accept.
+
+Indices are those of the candidates. Those without an answer are not rated; the rewards of a rating
+are one for each candidate that has an answer, by index.
+"""
+
+from typing import get_args
+
+from core.events import GroupRated, RatingUndone
+from core.state import Rating
+from proxy.errors import NotNow
+from proxy.rewards.rating import Kind, rating_rewards
+from proxy.rewards.rating import Rating as Said
+from proxy.run import Run
+
+KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+
+
+def rate(
+    run: Run,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    *,
+    rater: str = "",
+    note: str = "",
+) -> None:
+    """Note a rating; it holds until the group is sealed.
+
+    Args:
+        run: The group.
+        rating: best, ranking, scores, tie, bad or skip.
+        order: Candidate indices, best first.
+        scores: One for each candidate, or one for each that has an answer, by index.
+        rater: Who.
+        note: Why.
+
+    Raises:
+        NotNow: not all candidates are there yet, or the group is not trained on.
+        RatingError: the rating does not fit the group.
+    """
+    _check(run)
+    indices = [one.index for one in run.usable]
+    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
+    rewards = [one for one in rating_rewards(said, len(indices)) if one is not None]
+    run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
+    run.rating = Rating(
+        rating=rating,
+        order=order,
+        scores=scores,
+        rewards=tuple(rewards),
+        rater=rater,
+        note=note,
+        at=run.seat.clock(),
+    )
+    run.seat.bus.publish(
+        GroupRated(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            rating=rating,
+            order=order,
+            scores=scores,
+            rewards=tuple(rewards),
+            rater=rater,
+            note=note,
+        )
+    )
+    run.wake.set()
+
+
+def unrate(run: Run, rater: str) -> None:
+    """Take the rating back.
+
+    Raises:
+        NotNow: there is none.
+    """
+    if run.rating is None:
+        raise NotNow(f"group {run.group_id} has no rating")
+    run.rating, run.rated = None, {}
+    run.seat.bus.publish(
+        RatingUndone(server=run.sense.server.name, group_id=run.group_id, rater=rater)
+    )
+    run.wake.set()
+
+
+def accept(run: Run) -> None:
+    """Seal the group now.
+
+    Raises:
+        NotNow: there is neither a rating nor an automatic reward.
+    """
+    _check(run)
+    if run.rating is None and run.sheet is None:
+        why = "it could not be scored" if run.scored_at else "it is not scored yet"
+        raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
+    run.accepted = True
+    run.wake.set()
+
+
+def _check(run: Run) -> None:
+    if run.kind != "train":
+        raise NotNow(f"group {run.group_id} is not trained on")
+    if run.phase not in ("SCORING", "AWAITING_RATING"):
+        raise NotNow(
+            f"group {run.group_id} is {run.phase}: its candidates are not there yet",
+            todo="Wait until all have answered",
+        )
+
+
+def _kind(rating: str) -> Kind:
+    if rating not in KINDS:
+        raise NotNow(f"there is no rating {rating}", todo=f"Known: {', '.join(KINDS)}")
+    return KINDS[rating]
+
+
+def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
+    """Candidate indices as places among those that have an answer."""
+    for index in order:
+        if index not in indices:
+            raise NotNow(
+                f"candidate {index} has no answer",
+                "rating.order",
+                f"Those with one: {', '.join(map(str, indices))}",
+            )
+    return tuple(indices.index(index) for index in order)
+
+
+def _used(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
+    if scores and len(scores) == n:
+        return tuple(scores[index] for index in indices)
+    return scores

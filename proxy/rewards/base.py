@@ -1,0 +1,159 @@
+"""What every source of rewards takes and gives back.
+
+A sheet is whole or nothing: scores for all answers of a group, or one abstention that says why
+there are none. A reward is never made up to fill a gap.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Listener = Callable[["SourceHealth"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One candidate's answer, as the upstream gave it."""
+
+    index: int
+    """Position of the candidate in its group, from 0."""
+    message: Mapping[str, Any]
+    """The assistant message: `role`, `content` (may be None), perhaps `tool_calls`."""
+    finish_reason: str
+    episode_uuid: str
+    seconds: float
+    completion: Mapping[str, Any]
+    """The whole chat completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    """All that a source may look at to score one group."""
+
+    group_id: str
+    request_id: str
+    task_id: str
+    query: str
+    """Text of the last user message."""
+    messages: Sequence[Mapping[str, Any]]
+    metadata: Mapping[str, Any]
+    reference: str | None
+    """The dataset's own answer, where there is one. It never enters a prompt."""
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A named piece of a reward.
+
+    The reward is the product of the gates times the sum of `weight * value` over the other parts.
+    A part of weight 0 is shown and kept, and changes nothing.
+    """
+
+    name: str
+    value: float
+    weight: float = 1.0
+    gate: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The reward of one answer and what it is made of."""
+
+    index: int
+    reward: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """Why there is no reward."""
+
+    part: str
+    """Which source or part abstained: `hook`, `builtin`, `judge`."""
+    cause: str
+    """One line for a person."""
+    traceback: str = ""
+    """Cut to the frames of the code the operator wrote; empty when no exception was involved."""
+    file: str = ""
+    line: int = 0
+    """1-based; 0 when there is no such place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSheet:
+    """Scores for all answers, or an abstention and no scores at all."""
+
+    scores: tuple[Score, ...]
+    abstention: Abstention | None
+    version: str
+    """Version of the source that did the work."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What came of telling a source about a new request."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The task's metadata, with what the hook changed in it."""
+    repeat: int | None = None
+    """Candidates the hook asks for (it returned a positive integer); None when it does not say."""
+    error: Abstention | None = None
+    """Why the hook failed; the request goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """Whether the newest code of a source is the one that scores."""
+
+    ok: bool
+    error: Abstention | None
+    version: str
+    """The version that serves. Not empty while `ok` is False: an older version still scores after
+    a broken save. Empty: nothing serves, every group abstains."""
+
+
+class RewardSource(Protocol):
+    """Gives rewards to whole groups."""
+
+    @property
+    def name(self) -> str:
+        """`builtin` or `hook`."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Hash of the content that makes the reward; empty while nothing serves."""
+        ...
+
+    async def start(self) -> None:
+        """Make ready; returns soon even when getting ready takes longer."""
+        ...
+
+    async def close(self) -> None:
+        """Give back every process and file."""
+        ...
+
+    async def request(
+        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
+    ) -> RequestReport:
+        """Tell of a new request, before any episode is claimed; never raises."""
+        ...
+
+    async def score(self, ctx: GroupContext) -> ScoreSheet:
+        """Score one group; never raises except `CancelledError`, failures are abstentions."""
+        ...
+
+    def health(self) -> SourceHealth:
+        """The state now."""
+        ...
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the loop at every change of health or version.
+
+        Returns:
+            A function that takes the listener away again.
+        """
+        ...

@@ -1,0 +1,133 @@
+"""What a hook sees: the objects it is handed, and a stand-in for AgentJet's names."""
+
+import importlib.util
+import inspect
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any
+
+
+@dataclass
+class Task:
+    """AgentJet's task, as far as the hooks of its tutorials use it."""
+
+    main_query: str = ""
+    init_messages: list[dict[str, Any]] = field(default_factory=list)
+    task_id: str = ""
+    env_type: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def model_dump(self) -> dict[str, Any]:
+        """All fields as a plain dictionary."""
+        return asdict(self)
+
+
+@dataclass
+class WorkflowOutput:
+    """AgentJet's result of an episode."""
+
+    reward: float | list[float] | None = None
+    is_success: bool | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    log_metrics: dict[str, Any] = field(default_factory=dict)
+
+    def model_dump(self) -> dict[str, Any]:
+        """All fields as a plain dictionary."""
+        return asdict(self)
+
+
+@dataclass
+class EpisodeResult:
+    """One of `valid_results`: attributes, and the same names by `get` and by index."""
+
+    episode_uuid: str
+    response: dict[str, Any]
+    question: str = ""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field `name`, else `default`."""
+        return vars(self).get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self)[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in vars(self)
+
+
+def has_repeat(token: Iterable[Any], remember_n_words: int = 5, patience_max: int = 10) -> bool:
+    """Whether a text turns in circles.
+
+    Args:
+        token: Words, or a string to look at character by character.
+        remember_n_words: How many distinct tokens back a token counts as seen.
+        patience_max: True as soon as that many tokens in a row were seen just before.
+    """
+    recent: deque[Any] = deque(maxlen=remember_n_words)
+    seen_in_a_row = 0
+    for item in token:
+        if item in recent:
+            seen_in_a_row += 1
+            if seen_in_a_row >= patience_max:
+                return True
+        else:
+            recent.append(item)
+            seen_in_a_row = 0
+    return False
+
+
+def install_shim() -> bool:
+    """Answer AgentJet's names when AgentJet is not installed; False when it is."""
+    if importlib.util.find_spec("ajet") is not None:
+        return False
+    names: dict[str, dict[str, Any]] = {
+        "ajet": {},
+        "ajet.schema": {},
+        "ajet.schema.task": {"Task": Task, "WorkflowOutput": WorkflowOutput},
+        "ajet.utils": {},
+        "ajet.utils.compute_madness": {"has_repeat": has_repeat},
+    }
+    for name, content in names.items():
+        module = ModuleType(name, "Stands in for AgentJet, which is not installed.")
+        module.__path__ = []
+        vars(module).update(content)
+        for thing in content.values():
+            thing.__module__ = name
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+    return True
+
+
+def reward_caller(
+    function: Callable[..., Any],
+) -> Callable[[list[EpisodeResult], list[dict[str, Any]], str], Any]:
+    """Adapt to both published signatures of `on_compute_relative_reward`.
+
+    Raises:
+        TypeError: it cannot be called with two or with three arguments.
+    """
+    signature = inspect.signature(function)
+    if "question" in signature.parameters:
+        signature.bind([], [], question="")
+        return lambda results, answers, query: function(results, answers, question=query)
+    if _takes(signature, 3):
+        return function
+    if _takes(signature, 2):
+        return lambda results, answers, query: function(results, answers)
+    raise TypeError(
+        f"on_compute_relative_reward takes {signature}, expected"
+        " (valid_results, all_answers) or (valid_results, all_answers, question)"
+    )
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""Looking at a folder of hooks from outside: what is in it, and whether it changed."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+DEEPEST = 3
+MOST_FILES = 500
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Relative path, modification time (ns) and size of every Python file, sorted."""
+
+
+def stamp(folder: Path) -> Stamp:
+    """A cheap fingerprint; empty when the folder is missing or holds no Python."""
+    return tuple(sorted(_files(folder)))
+
+
+def digest(folder: Path, files: Stamp) -> str:
+    """Hash of names and contents, 12 hexadecimal digits."""
+    total = hashlib.sha256()
+    for name, _, _ in files:
+        total.update(name.encode() + b"\0")
+        with contextlib.suppress(OSError):  # gone since the look: the next look will see it
+            total.update((folder / name).read_bytes())
+        total.update(b"\0")
+    return total.hexdigest()[:12]
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    count = 0
+    for root, folders, names in os.walk(folder):
+        place = Path(root).relative_to(folder)
+        deep = len(place.parts) >= DEEPEST
+        folders[:] = [] if deep else sorted(n for n in folders if _wanted(Path(root) / n))
+        for name in sorted(names):
+            if not name.endswith(".py"):
+                continue
+            with contextlib.suppress(OSError):
+                facts = os.stat(os.path.join(root, name))
+                yield (place / name).as_posix(), facts.st_mtime_ns, facts.st_size
+            count += 1
+            if count >= MOST_FILES:
+                return
+
+
+def _wanted(folder: Path) -> bool:
+    if folder.name.startswith(".") or folder.name in SKIPPED:
+        return False
+    return not (folder / "pyvenv.cfg").exists()
+
+
+def trim_log(file: Path, largest: int) -> None:
+    """Keep the last quarter of `largest` bytes when a log has outgrown them.
+
+    Writers have the file open for appending, so they go on at its new end.
+    """
+    with contextlib.suppress(OSError):
+        if file.stat().st_size <= largest:
+            return
+        with file.open("r+b") as log:
+            log.seek(-(largest // 4), os.SEEK_END)
+            tail = log.read()
+            log.seek(0)
+            log.truncate()
+            log.write(tail)

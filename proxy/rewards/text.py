@@ -1,0 +1,107 @@
+"""Reading an answer once for all the parts that look at its text."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.rewards.base import Answer
+
+READ_LIMIT = 8_000
+"""Characters whose words are looked at: the first and the last half of it. Bounds the work on very
+long answers; a loop shows in either end."""
+
+_CJK = "぀-ヿ㐀-䶿一-鿿가-힯"
+_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:['’][^\W_]+)?")
+
+_STOPWORDS = """
+a about all also am an and any are as at be been but by can could did do does for from give had
+has have he her him his how i if in into is it its just let like make me more my no not of on
+one or our out please say she should so some tell than that the their them then there these they
+this to up us was we were what when where which who why will with would you your
+"""
+STOPWORDS = frozenset(_STOPWORDS.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer, cut into what the parts need."""
+
+    text: str
+    """Content as one string; empty for a message of tool calls alone."""
+    ends: str
+    """The first and the last part of the text or, without any, of the tool calls."""
+    words: list[str]
+    """Lower case; a character of a script without spaces is a word of its own."""
+    count: int
+    """Words of the whole text, also beyond the read limit."""
+    grams: frozenset[tuple[str, ...]]
+    """Word trigrams; shorter runs when there are fewer than three words."""
+    finish_reason: str
+    tool_calls: list[Any]
+
+
+def read(answer: Answer) -> Reading:
+    """Cut one answer into text, words and tool calls."""
+    text = content_text(answer.message)
+    calls = answer.message.get("tool_calls")
+    tool_calls = calls if isinstance(calls, list) else []
+    visible = text or " ".join(call_text(call) for call in tool_calls)
+    ends = ends_of(visible)
+    words = words_of(ends)
+    count = len(words) if ends is visible else len(visible.split())
+    grams = frozenset(grams_of(words, min(3, len(words))))
+    return Reading(text, ends, words, count, grams, answer.finish_reason, tool_calls)
+
+
+def content_text(message: Mapping[str, Any]) -> str:
+    """Text of a message whose content is a string, a list of text parts, or None."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def call_text(call: Any) -> str:
+    """Name and arguments of a tool call, as text to compare."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return ""
+    return f"{function.get('name')} {function.get('arguments')}"
+
+
+def ends_of(text: str) -> str:
+    """`text`, or its two ends when it is longer than `READ_LIMIT` characters."""
+    half = READ_LIMIT // 2
+    return text if len(text) <= READ_LIMIT else f"{text[:half]} {text[-half:]}"
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words of `text`."""
+    return _WORD.findall(text.lower())
+
+
+def grams_of(words: list[str], size: int) -> list[tuple[str, ...]]:
+    """All runs of `size` words, in order."""
+    if size < 1:
+        return []
+    return list(zip(*(words[start:] for start in range(size)), strict=False))
+
+
+def stem(word: str) -> str:
+    """A word without its commonest English endings; at least three letters stay."""
+    for ending in ("'s", "ing", "ed", "es", "ly", "s", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word[: -len(ending)]
+            break
+    doubled = len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls"
+    return word[:-1] if doubled else word
+
+
+def content_stems(query: str) -> tuple[str, ...]:
+    """Stems of the words of a query that carry meaning, each once, in order."""
+    words = (word for word in words_of(query) if word not in STOPWORDS)
+    return tuple(dict.fromkeys(stem(word) for word in words))

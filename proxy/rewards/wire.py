@@ -1,0 +1,175 @@
+"""What the proxy and the hooks' process say to each other, over a socket pair of their own.
+
+A frame is a 4-byte big-endian length and a JSON document. The standard streams of the child are not
+used: whatever a hook prints cannot disturb the talk.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+import msgspec
+
+HEADER = 4
+LARGEST = 64 << 20
+"""Longest frame either side accepts, in bytes."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What went wrong in the hooks' process, and where in the operator's code."""
+
+    cause: str
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class WireAnswer(msgspec.Struct, frozen=True):
+    """One answer as the hook needs it."""
+
+    episode_uuid: str
+    message: dict[str, Any]
+    completion: dict[str, Any]
+
+
+class ScoreCall(msgspec.Struct, frozen=True, tag="score"):
+    """To the child: run `on_compute_relative_reward`."""
+
+    id: int
+    query: str
+    answers: list[WireAnswer]
+
+
+class RequestCall(msgspec.Struct, frozen=True, tag="request"):
+    """To the child: run `on_user_submit_new_requests`."""
+
+    id: int
+    request_id: str
+    task_id: str
+    query: str
+    metadata: dict[str, Any]
+
+
+class CancelCall(msgspec.Struct, frozen=True, tag="cancel"):
+    """To the child: stop the call `id`."""
+
+    id: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """From the child: the hooks are imported and ready."""
+
+    submit: bool
+    """Whether there is an `on_user_submit_new_requests`."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """From the child: the hooks cannot be loaded."""
+
+    trouble: Trouble
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a hook wrote into one answer beside its reward."""
+
+    values: dict[str, float]
+    texts: dict[str, str]
+
+
+class Scored(msgspec.Struct, frozen=True, tag="scored"):
+    """From the child: one reward and one note for each answer, in order."""
+
+    id: int
+    rewards: list[float]
+    notes: list[Note]
+
+
+class Noted(msgspec.Struct, frozen=True, tag="noted"):
+    """From the child: the submit hook has run."""
+
+    id: int
+    metadata: dict[str, Any]
+    repeat: int | None
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """From the child: the call raised, was cancelled or gave back nonsense."""
+
+    id: int
+    trouble: Trouble
+    last: bool = False
+    """The child ends itself now and takes no more calls."""
+
+
+class Stack(msgspec.Struct, frozen=True, tag="stack"):
+    """From the child's reading thread, on a cancel: where the hooks' thread is just then."""
+
+    id: int
+    trouble: Trouble
+
+
+Down = ScoreCall | RequestCall | CancelCall
+Up = Loaded | Refused | Scored | Noted | Failed | Stack
+
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
+_DOWN: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
+_UP: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+
+
+class FrameError(Exception):
+    """The other side does not speak this protocol."""
+
+
+def pack(message: Down | Up) -> bytes:
+    """One frame; values JSON does not know become their text.
+
+    Raises:
+        FrameError: the message cannot be encoded or is too long.
+    """
+    try:
+        body = _ENCODER.encode(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FrameError(f"cannot be written as JSON: {error}") from error
+    if len(body) > LARGEST:
+        raise FrameError(f"{len(body)} bytes, more than {LARGEST}")
+    return len(body).to_bytes(HEADER, "big") + body
+
+
+def unpack_down(body: bytes) -> Down:
+    """A message for the child."""
+    return _DOWN.decode(body)
+
+
+async def read_up(reader: asyncio.StreamReader) -> Up:
+    """The next message from the child.
+
+    Raises:
+        EOFError: the child is gone (`IncompleteReadError` is one).
+        FrameError: nonsense came.
+    """
+    size = int.from_bytes(await reader.readexactly(HEADER), "big")
+    if size > LARGEST:
+        raise FrameError(f"a frame of {size} bytes")
+    try:
+        return _UP.decode(await reader.readexactly(size))
+    except msgspec.MsgspecError as error:
+        raise FrameError(str(error)) from error
+
+
+def receive(channel: socket.socket) -> bytes | None:
+    """The body of the next frame, waiting for it; None when the other side is gone."""
+    head = _exactly(channel, HEADER)
+    return None if head is None else _exactly(channel, int.from_bytes(head, "big"))
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        try:
+            chunk = channel.recv(min(size - len(data), 1 << 20))
+        except OSError:
+            return None
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)

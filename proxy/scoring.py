@@ -1,0 +1,115 @@
+"""Turns the answers of a run into rewards, or into the reason why there are none."""
+
+import asyncio
+import logging
+import traceback
+
+from core.events import CandidateScore, GroupScored, Part, ScoringAbstained
+from proxy.rewards.base import Abstention, Answer, GroupContext, Score, ScoreSheet
+from proxy.rewards.math import usable
+from proxy.run import Run
+
+log = logging.getLogger(__name__)
+
+SLACK = 2.0
+"""Seconds a source gets beyond the limit that it keeps itself."""
+
+
+def context_of(run: Run) -> GroupContext:
+    """What a source may look at."""
+    row = run.row
+    return GroupContext(
+        group_id=run.group_id,
+        request_id=run.request.request_id,
+        task_id=run.task_id,
+        query=run.request.query,
+        messages=run.request.messages,
+        metadata=run.metadata,
+        reference=row.reference if row is not None else None,
+        answers=tuple(
+            Answer(
+                index=one.index,
+                message=one.answer.message,
+                finish_reason=one.answer.finish_reason,
+                episode_uuid=one.uuid,
+                seconds=one.seconds,
+                completion=one.answer.parsed,
+            )
+            for one in run.usable
+            if one.answer is not None
+        ),
+    )
+
+
+async def score(run: Run) -> None:
+    """Score the usable candidates; sets `run.sheet`, or leaves it None when the source abstains.
+
+    Never raises for what a source does, and never takes longer than its limit and some slack.
+    """
+    source = run.seat.rewards
+    context = context_of(run)
+    limit = run.seat.settings.rewards.time_limit + SLACK
+    try:
+        async with asyncio.timeout(limit):
+            sheet = await source.score(context)
+    except TimeoutError:
+        _abstain(run, Abstention(source.name, f"no rewards within {limit:g} s"))
+        return
+    except Exception as error:  # a source is the operator's code: its fault is an abstention
+        log.exception("the reward source failed on group %s", run.group_id)
+        cause = f"{type(error).__name__}: {error}"
+        _abstain(run, Abstention(source.name, cause, traceback.format_exc()))
+        return
+    abstention = sheet.abstention or _fault(sheet, context)
+    if abstention is not None:
+        _abstain(run, abstention)
+        return
+    run.sheet = sheet
+    run.scored_at = run.seat.clock()
+    best = run.best()
+    run.seat.bus.publish(
+        GroupScored(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            scores=tuple(_event_score(one) for one in sheet.scores),
+            best=best.index if best is not None else 0,
+            version=sheet.version,
+            seconds=sheet.seconds,
+        )
+    )
+
+
+def _abstain(run: Run, abstention: Abstention) -> None:
+    run.scored_at = run.seat.clock()
+    run.seat.bus.publish(
+        ScoringAbstained(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            part=abstention.part,
+            cause=abstention.cause,
+            traceback=abstention.traceback,
+        )
+    )
+
+
+def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
+    """A sheet must hold one finite reward for each answer."""
+    wanted = [answer.index for answer in context.answers]
+    if sorted(score.index for score in sheet.scores) != wanted:
+        return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
+    bad = next((one for one in sheet.scores if not usable(one.reward)), None)
+    return None if bad is None else Abstention("source", f"reward {bad.index} is {bad.reward}")
+
+
+def _event_score(score: Score) -> CandidateScore:
+    parts = tuple(
+        Part(
+            name=part.name,
+            value=part.value,
+            weight=part.weight,
+            gate=part.gate,
+            reason=part.reason,
+        )
+        for part in score.parts
+    )
+    return CandidateScore(index=score.index, reward=score.reward, parts=parts)

@@ -1,0 +1,190 @@
+"""What the life cycle has to know of one swarm server beyond its state."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from core.tasks import Tasks
+from proxy.seat import ServerSeat
+from swarm.errors import SwarmError
+from swarm.schemas import EngineState
+from swarm.watcher import Seen
+
+log = logging.getLogger(__name__)
+
+DEFAULT_REPEATS = 4
+"""Candidates when the server does not say how many a task needs."""
+ASK_FOR = 2.0
+"""Seconds in which a server that begins to roll is asked how many candidates it needs."""
+INFO = "/ajetc/info"
+"""Route of servers that tell more about themselves than AgentJet's."""
+
+ROLLING = frozenset({EngineState.ROLLING})
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """The part of `INFO` that is used."""
+
+    damping: float = 0.0
+    context: int | None = None
+
+
+def is_down(seen: Seen) -> bool:
+    """Nothing asked now will be answered: the engine is off, or the server not there."""
+    return not seen.reachable or seen.state is EngineState.OFFLINE
+
+
+def has_lost_all(seen: Seen) -> bool:
+    """The engine has left rolling, and with that wiped its episodes."""
+    return seen.reachable and not seen.state.rolling
+
+
+class Sense:
+    """Facts of one server, asked for once and kept while they hold.
+
+    Attributes:
+        damping: What the engine adds to a group's deviation; 0 when it does not say.
+        context: Its window in tokens; None when it does not say.
+    """
+
+    def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
+        self.server = server
+        self.damping = 0.0
+        self.context: int | None = None
+        self._tasks = tasks
+        self._asking = asyncio.Lock()
+        self._silent_since = -1.0
+        """`since` of the stay in which the server would not tell its repeats."""
+        self._agreed: int | None = None
+        self._sweeping = False
+        self._reading = False
+        self._told = False
+        self._was: EngineState | None = None
+        self._holders: dict[str, Callable[[str], None]] = {}
+
+    # --- who holds which episode ---------------------------------------------------------------
+
+    def hold(self, uuid: str, on_taken: Callable[[str], None]) -> None:
+        """An episode was claimed. Whoever held it before is told: the server had taken it back.
+
+        A record keeps its uuid when it goes back to the pool, so the next claim of ours may get it;
+        an end of the first holder would then end the second one's episode.
+        """
+        before = self._holders.get(uuid)
+        if before is not None and before != on_taken:
+            before(uuid)
+        self._holders[uuid] = on_taken
+
+    def drop(self, uuid: str, on_taken: Callable[[str], None]) -> None:
+        """The holder has ended the episode or given it back."""
+        if self._holders.get(uuid) == on_taken:
+            del self._holders[uuid]
+
+    def holds(self, uuid: str) -> bool:
+        """Whether a group that lives holds the episode."""
+        return uuid in self._holders
+
+    # --- repeats -------------------------------------------------------------------------------
+
+    @property
+    def known_repeats(self) -> int:
+        """Candidates a task needs by the last reading; 0 when there is none that holds."""
+        pool = self.server.watcher.pool
+        return 0 if pool is None or pool.stale else pool.repeat
+
+    async def repeats(self) -> int:
+        """Candidates a task needs in the stay that has just begun; asks when that is not known.
+
+        Bounded: after `ASK_FOR` seconds it is the last known number, else `DEFAULT_REPEATS`.
+        """
+        if not self._fresh():
+            async with self._asking:
+                await self._ask()
+        return self.known_repeats or DEFAULT_REPEATS
+
+    def _fresh(self) -> bool:
+        watcher = self.server.watcher
+        since = watcher.current.since
+        read = watcher.pool_at >= since and self.known_repeats > 0
+        return read or since == self._silent_since
+
+    async def _ask(self) -> None:
+        watcher = self.server.watcher
+        try:
+            async with asyncio.timeout(ASK_FOR):
+                while not self._fresh():
+                    await watcher.poll_pool()
+                    if not self._fresh():
+                        await asyncio.sleep(0.1)
+        except TimeoutError:
+            self._silent_since = watcher.current.since
+            log.warning("%s does not say how many candidates a task needs", self.server.name)
+
+    # --- more facts ----------------------------------------------------------------------------
+
+    def engine_changed(self, seen: Seen) -> None:
+        """The watcher saw something else than before."""
+        if not seen.reachable or seen.state is self._was:
+            return
+        restarted = self._was in (None, EngineState.OFFLINE, EngineState.BOOTING)
+        self._was = seen.state
+        if seen.state is EngineState.ROLLING and (restarted or not self._told):
+            self._read_info()
+
+    def _read_info(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._tasks.spawn(self._info(), f"info:{self.server.name}")
+
+    async def _info(self) -> None:
+        client = self.server.client
+        try:
+            if INFO in await client.features():
+                answer = await client.transport.request(
+                    "GET", client.url + INFO, timeout=10.0, repeatable=True
+                )
+                if answer.status == 200:
+                    info = msgspec.json.decode(answer.body, type=_Info)
+                    self.damping, self.context = info.damping, info.context
+            self._told = True
+        except (SwarmError, msgspec.MsgspecError) as error:
+            log.info("%s does not tell about itself: %s", self.server.name, error)
+        finally:
+            self._reading = False
+
+    # --- things to do once no group is open ----------------------------------------------------
+
+    async def agree(self) -> None:
+        """Agree to the weight sync, where the batch ends by agreement; once a step."""
+        watcher = self.server.watcher
+        pool, seen = watcher.pool, watcher.current
+        wanted = pool is not None and pool.agree_to_sync and seen.is_in(ROLLING)
+        if not wanted or self._agreed == seen.step:
+            return
+        try:
+            if await self.server.client.agree_sync_weight():
+                self._agreed = seen.step
+                watcher.nudge()
+        except SwarmError as error:
+            log.info("%s took no agreement to sync: %s", self.server.name, error)
+
+    def sweep_soon(self) -> None:
+        """Once the server answers again, give back what it holds for us and nobody here knows."""
+        if not self._sweeping:
+            self._sweeping = True
+            self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
+
+    async def _sweep(self) -> None:
+        try:
+            while True:
+                await self.server.watcher.wait_for(lambda seen: seen.reachable)
+                try:
+                    await self.server.desk.reconcile()
+                    return
+                except SwarmError as error:
+                    log.warning("not swept yet: %s", error)
+                    await asyncio.sleep(1.0)
+        finally:
+            self._sweeping = False

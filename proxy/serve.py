@@ -1,0 +1,273 @@
+"""The proxy's process: everything is made here, once, and taken down in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from core.bus import Bus
+from core.errors import AjetError
+from core.events import AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
+from core.home import Home, Role, running
+from core.journal import Journal
+from core.logs import setup
+from core.settings import Settings
+from core.sockets import BindError, bind, is_loopback, loop_factory, public_url
+from core.tasks import Tasks
+from core.version import version
+from proxy.control import Control
+from proxy.endpoint import create_app
+from proxy.groups import Groups
+from proxy.orders import Orders
+from proxy.rewards.base import RewardSource, SourceHealth
+from proxy.rewards.builtin import BuiltinSource
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+from proxy.rows import Rows
+from proxy.seat import Seat, ServerSeat
+from proxy.watch import ServerWatch
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.transport import AiohttpTransport
+from swarm.watcher import Watcher
+
+log = logging.getLogger(__name__)
+
+GRACE = 10.0
+"""Seconds a SIGTERM leaves to requests in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """How to start the proxy."""
+
+    home: Home
+    settings: Settings
+    allow_next_port: bool = False
+    """Take the next free port when the wanted one is taken."""
+
+
+def run(options: ProxyOptions) -> int:
+    """Serve until told to stop.
+
+    Raises:
+        AjetError: it cannot start; says why.
+    """
+    setup()
+    settings = options.settings.proxy
+    if not is_loopback(settings.host) and not settings.api_key:
+        raise BindError(
+            "the fake vLLM is not opened to the network without a key",
+            where=f"proxy.host {settings.host}",
+            todo="Give --api-key, or bind 127.0.0.1",
+        )
+    with Role(options.home, "proxy") as role:
+        sock = bind(settings.host, settings.port, options.allow_next_port)
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                return runner.run(_serve(options, role, sock))
+        finally:
+            sock.close()
+
+
+async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
+    host, port = sock.getsockname()[:2]
+    url = public_url(options.settings.proxy.host, port)
+    async with _parts(options, url) as (seat, groups):
+        orders = Orders(seat, groups)
+        hosts = frozenset({options.settings.proxy.host, socket.gethostname()})
+        control = Control(seat, orders, options.home.token(), hosts)
+        app = create_app(seat, groups, control.router())
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                timeout_keep_alive=120,
+                timeout_graceful_shutdown=2,
+                server_header=False,
+                lifespan="off",
+            )
+        )
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
+        servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
+        role.publish(host=host, port=port, url=url, swarm=servers)
+        log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
+        await _first(stop, serving)
+        log.info("stopping")
+        await groups.drain(GRACE)
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=5)
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    async with Tasks("stop") as tasks:
+        waiting = tasks.spawn(stop.wait(), "signal")
+        await asyncio.wait([waiting, serving], return_when=asyncio.FIRST_COMPLETED)
+
+
+@contextlib.asynccontextmanager
+async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups]]:
+    home, settings = options.home, options.settings
+    journal = Journal(home.journal)
+    try:
+        client_uuid = journal.meta("client_uuid") or str(uuid.uuid4())
+        journal.put_meta("client_uuid", client_uuid)
+        run_id = uuid.uuid4().hex[:12]
+        bus = Bus(journal, run_id)
+        async with AiohttpTransport() as transport, Tasks("proxy") as tasks:
+            servers = {
+                name: _server(home, settings, bus, name, target, transport, client_uuid)
+                for name, target in settings.servers().items()
+            }
+            seat = Seat(
+                settings=settings,
+                journal=journal,
+                bus=bus,
+                servers=servers,
+                rewards=_rewards(home, settings),
+                rows=Rows(),
+                tasks=tasks,
+                client_uuid=client_uuid,
+            )
+            async with _running(seat, home, url) as groups:
+                yield seat, groups
+    finally:
+        await asyncio.to_thread(journal.close)
+
+
+@contextlib.asynccontextmanager
+async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
+    seat.journal.on_error = _journal_alert(seat)
+    groups = Groups(seat)
+    left_open = [group.group_id for group in seat.bus.state.open_groups()]
+    await seat.bus.publish_durable(
+        ProxyStarted(
+            client_uuid=seat.client_uuid,
+            pid=os.getpid(),
+            url=url,
+            version=version(),
+            servers={name: server.url for name, server in seat.servers.items()},
+            rewards=seat.settings.rewards.hooks or seat.rewards.name,
+            rating_mode=seat.settings.rating.mode,
+        )
+    )
+    if left_open:
+        log.warning("%d groups were open when the proxy was last killed", len(left_open))
+    seat.rewards.add_listener(lambda health: _rewards_changed(seat, health))
+    await seat.rewards.start()
+    _rewards_changed(seat, seat.rewards.health())
+    targets = seat.settings.servers()
+    for name, server in seat.servers.items():
+        watch = ServerWatch(seat, server, home if targets[name] == "embedded" else None)
+        seat.tasks.spawn(watch.run(), f"watch:{name}")
+    await groups.recover()
+    try:
+        yield groups
+    finally:
+        await groups.close()
+        for server in seat.servers.values():
+            await server.desk.close()
+        await seat.rewards.close()
+        seat.bus.publish(ProxyStopped(reason="asked to"))
+        seat.journal.append_snapshot(seat.bus.state)
+
+
+def _server(
+    home: Home,
+    settings: Settings,
+    bus: Bus,
+    name: str,
+    target: str,
+    transport: AiohttpTransport,
+    client_uuid: str,
+) -> ServerSeat:
+    url = target
+    if target == "embedded":
+        info = running(home, "engine")
+        engine = settings.engine
+        url = info.url if info and info.url else f"http://{engine.host}:{engine.port}"
+    client = AsyncSwarmClient(url, transport, client_uuid, name=name)
+    watcher = Watcher(client)
+    desk = ClaimDesk(client, watcher, known=lambda: _held(bus, name))
+    return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
+
+
+_HELD = frozenset({"claimed", "answered", "failed", "unknown"})
+
+
+def _held(bus: Bus, server: str) -> set[str]:
+    """Episodes that a group of ours answers for."""
+    return {
+        candidate.episode_uuid
+        for group in bus.state.open_groups()
+        if group.server == server
+        for candidate in group.candidates
+        if candidate.episode_uuid and candidate.phase in _HELD
+    }
+
+
+def _rewards(home: Home, settings: Settings) -> RewardSource:
+    chosen = settings.rewards
+    if not chosen.hooks:
+        return BuiltinSource()
+    folder = Path(chosen.hooks).expanduser()
+    if not folder.is_dir():
+        raise AjetError(
+            "the hook folder does not exist", str(folder), "Give the folder that holds the hooks"
+        )
+    return HookSource(
+        folder, HookLimits(chosen.time_limit, chosen.memory_mb), home.logs / "hooks.log"
+    )
+
+
+def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+    error = health.error
+    seat.bus.publish(
+        RewardsChanged(
+            source=seat.settings.rewards.hooks or seat.rewards.name,
+            ok=health.ok,
+            version=health.version,
+            cause=error.cause if error else "",
+            traceback=error.traceback if error else "",
+            file=error.file if error else "",
+            line=error.line if error else 0,
+        )
+    )
+
+
+def _journal_alert(seat: Seat) -> Callable[[str], None]:
+    loop = asyncio.get_running_loop()
+
+    def alert(error: str) -> None:
+        event = AlertRaised(
+            key="journal",
+            cause=f"the journal cannot be written: {error}",
+            todo="Free some space, then restart the proxy; no reward is sent meanwhile",
+            level="error",
+        )
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(seat.bus.publish, event)
+
+    return alert

@@ -1,0 +1,213 @@
+"""Ends and aborts: what happens to an episode at the end of its time with us.
+
+Ends go in parallel and are never sent twice without proof that the first one did not arrive. An
+abort is sent blindly only while the episode is surely ours: the server asks nobody's name.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core.bus import Bus
+from core.events import EpisodeAborted, EpisodeEnded
+from proxy.run import Candidate, Run
+from proxy.seat import ServerSeat
+from swarm.answers import EndKind, EndOutcome
+from swarm.errors import SwarmError
+from swarm.schemas import WorkflowOutput
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
+"""Seconds between looks at the buffer after an end whose outcome is not known: the server may still
+be at it."""
+REACH_FOR = 60.0
+"""Seconds an end that was never sent waits for the server to come back."""
+
+
+async def ours(server: ServerSeat) -> set[str] | None:
+    """Episodes the server holds as claimed by us; None when it does not say."""
+    try:
+        records = await server.client.buffer()
+    except SwarmError:
+        return None
+    me = server.client.client_uuid
+    return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+
+
+# --- giving back -------------------------------------------------------------------------------
+
+
+async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
+    """Give back the episodes of these candidates; what cannot be done now is swept later.
+
+    Episodes that may not be ours any more are looked up first.
+    """
+    mine = [one for one in candidates if one.uuid]
+    late = run.seat.clock() - run.discard_timeout
+    doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
+    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.taken]
+    doubtful -= {one.uuid for one in mine if one.taken}
+    for one in mine:
+        one.lost = True  # when this is cut short, whoever tries again looks first
+    server = run.sense.server
+    if doubtful:
+        found = await ours(server)
+        if found is None:
+            run.sense.sweep_soon()
+        else:
+            sure += [uuid for uuid in doubtful if uuid in found]
+    await server.desk.give_back(sure, reason)
+    for one in mine:
+        uuid = one.uuid
+        run.put_down(one)
+        told = reason if uuid in sure else f"{reason} (the server had taken it back)"
+        run.seat.bus.publish(
+            EpisodeAborted(
+                server=server.name,
+                group_id=run.group_id,
+                index=one.index,
+                episode_uuid=uuid,
+                reason=told,
+            )
+        )
+
+
+# --- ending ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One reward to send."""
+
+    group_id: str
+    index: int
+    uuid: str
+    reward: float
+    task_id: str
+    output: WorkflowOutput
+    active_at: float
+    """Unix seconds of its last call; 0 when that is not known."""
+    claimed_at: float
+    discard_timeout: float
+
+
+async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
+    """Send the sealed rewards, all at once.
+
+    Returns:
+        One outcome for each reward, as in `EpisodeEnded`.
+    """
+    mine = [one for one in run.usable if one.uuid]
+    return await asyncio.gather(*(_end_and_tell(run, one, rewards[one.index]) for one in mine))
+
+
+def _ending(run: Run, one: Candidate, reward: float) -> Ending:
+    assert one.claimed is not None
+    return Ending(
+        group_id=run.group_id,
+        index=one.index,
+        uuid=one.uuid,
+        reward=reward,
+        task_id=run.task_id,
+        output=WorkflowOutput(reward=reward, metadata=run.metadata),
+        active_at=one.active_at,
+        claimed_at=one.claimed.at,
+        discard_timeout=run.discard_timeout,
+    )
+
+
+async def _end_and_tell(run: Run, one: Candidate, reward: float) -> str:
+    ending = _ending(run, one, reward)
+    if one.taken:
+        outcome, text = "expired", "the server had taken it back; another group has it now"
+    else:
+        outcome, text = await end(run.sense.server, ending, run.seat.clock())
+    publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
+    run.ended += outcome == "ended"
+    run.put_down(one)
+    if outcome == "unknown":
+        run.sense.sweep_soon()  # if the server still holds it, it must not do so for ever
+    return outcome
+
+
+def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) -> None:
+    """Tell what became of one reward."""
+    bus.publish(
+        EpisodeEnded(
+            server=server,
+            group_id=ending.group_id,
+            index=ending.index,
+            episode_uuid=ending.uuid,
+            reward=ending.reward,
+            outcome=outcome,
+            text=text,
+        )
+    )
+
+
+async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]:
+    """Send one reward, as late as it may be.
+
+    Returns:
+        The outcome (ended, expired, refused or unknown) and the reason for people.
+    """
+    limit = ending.discard_timeout
+    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
+        await _abort_if_ours(server, ending.uuid)
+        return "expired", f"more than {2 * limit:g} s after its claim: aborted"
+    late = ending.active_at and now > ending.active_at + limit
+    if late and await server.client.can_continue(ending.uuid) is False:
+        return "expired", "the server had taken the episode back"
+    outcome = await _send(server, ending)
+    if outcome.kind is EndKind.UNREACHABLE:
+        try:
+            await server.watcher.wait_for(lambda seen: seen.reachable, REACH_FOR)
+        except TimeoutError:
+            return "unknown", f"never sent: {outcome.text}"
+        outcome = await _send(server, ending)
+    if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+        return await _resolve(server, ending, outcome)
+    return await _judge(server, ending, outcome)
+
+
+async def _send(server: ServerSeat, ending: Ending) -> EndOutcome:
+    return await server.client.end(ending.uuid, ending.task_id, ending.output)
+
+
+async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+    match outcome.kind:
+        case EndKind.ENDED:
+            return "ended", ""
+        case EndKind.NOT_CLAIMED | EndKind.OTHER_CLIENT:
+            return "expired", outcome.text
+        case EndKind.UNKNOWN_OUTCOME | EndKind.UNREACHABLE:
+            return "unknown", outcome.text
+        case EndKind.ERROR:
+            await _abort_if_ours(server, ending.uuid)
+            return "refused", outcome.text
+        case _:
+            return "refused", outcome.text
+
+
+async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+    """No answer came. Gone from the buffer it was taken, most likely; still ours it never was."""
+    held: set[str] | None = None
+    for pause in LOOK_AGAIN:
+        await asyncio.sleep(pause)
+        held = await ours(server)
+        if held is not None and ending.uuid not in held:
+            return "unknown", "no answer came; the server no longer holds the episode"
+    if held is None:
+        return "unknown", f"no answer came, and the server does not say: {outcome.text}"
+    return await _judge(server, ending, await _send(server, ending))
+
+
+async def _abort_if_ours(server: ServerSeat, uuid: str) -> None:
+    held = await ours(server)
+    if held is not None and uuid in held:
+        await server.desk.give_back([uuid], "not ended")
+
+
+__all__ = ["Ending", "end", "ours", "publish_end", "release", "submit"]

@@ -1,0 +1,187 @@
+"""Turns what the watchers see of the swarm servers into events."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    EngineChanged,
+    EngineLost,
+    PoolChanged,
+    UpdateDone,
+)
+from core.home import Home, running
+from proxy.seat import Seat, ServerSeat
+from swarm.errors import SwarmError
+from swarm.schemas import EngineState, PoolInfo
+from swarm.watcher import Seen
+
+log = logging.getLogger(__name__)
+
+LOST_LIMIT = 20.0
+"""Seconds without an answer after which an alert is raised."""
+BOOT_LIMIT = 300.0
+"""Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
+UPDATES = "/ajetc/updates"
+
+
+class ServerWatch:
+    """Watches one server for one proxy."""
+
+    def __init__(self, seat: Seat, server: ServerSeat, home: Home | None = None) -> None:
+        """`home` is given for the embedded engine, whose address may change with a restart."""
+        self.seat = seat
+        self.server = server
+        self.home = home
+        self._lost = True
+        self._last_pool: PoolChanged | None = None
+        self._updates_after: int | None = None
+        self._update_wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        watcher = self.server.watcher
+        watcher.add_listener(self._seen)
+        watcher.add_pool_listener(self._pool)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watcher.run())
+            group.create_task(self._follow_updates())
+            group.create_task(self._guard())
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def _seen(self, seen: Seen) -> None:
+        bus = self.seat.bus
+        name = self.server.name
+        if not seen.reachable:
+            known = bus.state.servers.get(name)
+            if not self._lost or known is None or known.lost != seen.error:
+                bus.publish(EngineLost(server=name, error=seen.error, seen_at=seen.seen_at))
+            self._lost = True
+            return
+        known = bus.state.servers.get(name)
+        same = known is not None and (known.state, known.raw, known.detail, known.step) == (
+            seen.state.value,
+            seen.raw,
+            seen.detail,
+            seen.step,
+        )
+        if self._lost or not same:
+            self._lost = False
+            self._alerts_gone(seen)
+            bus.publish(
+                EngineChanged(
+                    server=name,
+                    state=seen.state.value,
+                    raw=seen.raw,
+                    detail=seen.detail,
+                    step=seen.step,
+                )
+            )
+        if seen.state is EngineState.ROLLING:
+            if seen.step is not None and seen.step <= (self._updates_after or 0):
+                self._updates_after = 0  # the policy was reset: its updates are counted anew
+            self._update_wanted.set()
+
+    def _alerts_gone(self, seen: Seen) -> None:
+        gone = [f"lost:{self.server.name}"]
+        if seen.state is not EngineState.BOOTING:
+            gone.append(f"boot:{self.server.name}")
+        for key in gone:
+            if key in self.seat.bus.state.alerts:
+                self.seat.bus.publish(AlertCleared(key=key))
+
+    async def _guard(self) -> None:
+        """Raise the alerts that come with time, and find an embedded engine that has moved."""
+        while True:
+            await asyncio.sleep(1.0)
+            seen = self.server.watcher.current
+            now = self.seat.clock()
+            if not seen.reachable:
+                self._refind()
+            since = seen.seen_at or self.seat.bus.state.started_at
+            if not seen.reachable and now - since > LOST_LIMIT:
+                self._alert(
+                    "lost",
+                    f"{self.server.name} does not answer: {seen.error}",
+                    "See that it runs and that the URL is right; requests wait or are answered 503",
+                )
+            elif seen.state is EngineState.BOOTING and now - seen.since > BOOT_LIMIT:
+                self._alert(
+                    "boot",
+                    f"{self.server.name} has been BOOTING for {int(now - seen.since)} s",
+                    "A failed start stays so on a real server: stop the engine and start it again",
+                )
+
+    def _alert(self, what: str, cause: str, todo: str) -> None:
+        key = f"{what}:{self.server.name}"
+        if key not in self.seat.bus.state.alerts:
+            self.seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
+
+    def _refind(self) -> None:
+        info = running(self.home, "engine") if self.home is not None else None
+        if info is not None and info.url and info.url != self.server.client.url:
+            log.info("the embedded engine now listens on %s", info.url)
+            self.server.url = self.server.client.url = info.url
+            self.server.watcher.nudge()
+
+    # --- pool -----------------------------------------------------------------------------------
+
+    def _pool(self, pool: PoolInfo) -> None:
+        ours = self.seat.client_uuid
+        details = pool.running_episode_details or {}
+        others = [one.client_uuid or "?" for one in details.values() if one.client_uuid != ours]
+        event = PoolChanged(
+            server=self.server.name,
+            method=pool.sample_collection_method or "",
+            completed_episodes=pool.completed_episodes or 0,
+            episode_target=pool.completed_episode_target or 0,
+            completed_tasks=pool.completed_tasks or 0,
+            task_target=pool.completed_task_target or 0,
+            non_dummy_tasks=pool.completed_non_dummy_tasks or 0,
+            repeats=pool.repeat,
+            running=len(details),
+            running_others=len(others),
+            other_clients=tuple(sorted(set(others))),
+            model=pool.training_model_path or "",
+        )
+        if event != self._last_pool:
+            self._last_pool = event
+            self.seat.bus.publish(event)
+
+    # --- statistics of updates ------------------------------------------------------------------
+
+    async def _follow_updates(self) -> None:
+        """After each step, read the statistics from servers that publish them."""
+        while True:
+            await self._update_wanted.wait()
+            self._update_wanted.clear()
+            try:
+                if UPDATES in await self.server.client.features():
+                    await self._read_updates()
+            except (SwarmError, msgspec.MsgspecError) as error:
+                log.info("no update statistics from %s: %s", self.server.name, error)
+
+    async def _read_updates(self) -> None:
+        if self._updates_after is None:
+            known = self.seat.bus.state.servers[self.server.name].steps
+            self._updates_after = max((one.step for one in known if one.update), default=0)
+        client = self.server.client
+        answer = await client.transport.request(
+            "GET", f"{client.url}{UPDATES}?after={self._updates_after}", timeout=10.0
+        )
+        if answer.status != 200:
+            return
+        found = msgspec.json.decode(answer.body)
+        for update in found["updates"] if isinstance(found, dict) else found:
+            step = int(update["step"])
+            stats = {
+                key: float(value)
+                for key, value in update.items()
+                if isinstance(value, int | float) and key != "step"
+            }
+            self._updates_after = step
+            self.seat.bus.publish(UpdateDone(server=self.server.name, step=step, stats=stats))

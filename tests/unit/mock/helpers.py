@@ -1,0 +1,165 @@
+"""A small OpenAI-compatible server, a control API in memory, and waiting."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from core.events import Event
+from core.home import Home
+from mock.asking import Asker
+from mock.dataset import Dataset
+from mock.progress import Progress
+from mock.runner import ControlDown, Pace, Runner
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@dataclass
+class Target:
+    """What the server was asked, and what it does."""
+
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+    """The header of each request, in order."""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    in_flight: int = 0
+    most: int = 0
+    hold: asyncio.Event | None = None
+    """While set to an unset event no request is answered."""
+    hold_from: int = 0
+    """Number of the first request that `hold` is for."""
+    script: Callable[[int], Response | None] = lambda number: None
+    """An answer other than the usual one, by number of the request."""
+
+    async def answer(self, request: Request) -> Response:
+        number = len(self.asked)
+        self.asked.append(request.headers.get("x-ajet-row", ""))
+        self.headers.append(dict(request.headers))
+        body = msgspec.json.decode(await request.body())
+        self.bodies.append(body)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            if self.hold is not None and number >= self.hold_from:
+                await self.hold.wait()
+            if (told := self.script(number)) is not None:
+                return told
+            text = "re: " + body["messages"][-1]["content"]
+            return JSONResponse({"choices": [{"message": {"role": "assistant", "content": text}}]})
+        finally:
+            self.in_flight -= 1
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    answer: Callable[[Request], Awaitable[Response]], port: int = 0
+) -> AsyncIterator[int]:
+    """Serve `POST /v1/chat/completions`; gives the port."""
+    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = _Server(config)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        await until(lambda: server.started)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+    listener.close()
+
+
+@dataclass
+class FakeControl:
+    """The control API, in memory."""
+
+    told: str = "run"
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Event] = field(default_factory=dict)
+    down: int = 0
+    """So many further calls fail."""
+    after: Callable[["FakeControl"], None] = lambda control: None
+    """Called after each registered row."""
+
+    async def register_row(self, row: Mapping[str, Any]) -> str:
+        self._fail()
+        told = self.told
+        if told == "run":
+            self.rows.append(dict(row))
+            self.after(self)
+        return told
+
+    async def directive(self, mock_id: str) -> str:
+        self._fail()
+        return self.told
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        self._fail()
+        self.facts.setdefault(fact_id, event)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.facts.values()]
+
+    def _fail(self) -> None:
+        if self.down:
+            self.down -= 1
+            raise ControlDown("the proxy does not answer")
+
+
+def write_rows(path: Path, count: int) -> Path:
+    """`count` plain rows."""
+    lines = (
+        msgspec.json.encode({"query": f"question {n}", "answer": f"{n}"}) for n in range(count)
+    )
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+@contextlib.asynccontextmanager
+async def open_runner(
+    home: Home,
+    path: Path,
+    url: str,
+    pace: Pace | None = None,
+    control: FakeControl | None = None,
+    *,
+    timeout: float = 10.0,
+    restart: bool = False,
+) -> AsyncIterator[Runner]:
+    """A runner on `path`, as the process would make it."""
+    pace = pace or Pace(poll=0.02)
+    with contextlib.ExitStack() as stack:
+        dataset = stack.enter_context(Dataset.open(path))
+        progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
+        asker = Asker(url, timeout=timeout, connections=pace.concurrency)
+        try:
+            yield Runner(dataset, progress, asker, pace, control, url)
+        finally:
+            await asker.close()

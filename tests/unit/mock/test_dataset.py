@@ -1,0 +1,164 @@
+"""Datasets: rows of both kinds, broken rows, files that cannot be used."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mock.dataset import LINE_LIMIT, BadRow, Dataset, DatasetError, Row, RowError, parse
+
+
+def _parse(**row: Any) -> Row:
+    return parse(7, msgspec.json.encode(row))
+
+
+def test_a_plain_row_becomes_one_user_message() -> None:
+    row = _parse(id="q1", query="What is 2+2?", answer="4", level="easy")
+    assert row.row_id == "q1"
+    assert row.messages == ({"role": "user", "content": "What is 2+2?"},)
+    assert (row.task_id, row.reference) == ("q1", "4")
+    assert row.metadata["level"] == "easy"
+
+
+def test_a_system_text_comes_first() -> None:
+    row = _parse(query="hi", system="Be brief.")
+    assert [message["role"] for message in row.messages] == ["system", "user"]
+    assert row.row_id == "row-7"
+
+
+def test_a_task_keeps_its_own_conversation_metadata_and_reference() -> None:
+    row = _parse(
+        task_id="t/9",
+        main_query="And now?",
+        init_messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "first"}],
+        metadata={"answer": "then", "source": "x"},
+    )
+    assert [message["content"] for message in row.messages] == ["s", "first", "And now?"]
+    assert (row.row_id, row.reference) == ("t/9", "then")
+    assert row.metadata == {"answer": "then", "source": "x"}
+
+
+def test_a_task_without_a_query_is_about_its_last_user_message() -> None:
+    row = _parse(
+        main_query="", init_messages=[{"role": "user", "content": [{"type": "text", "text": "hm"}]}]
+    )
+    assert row.query == "hm"
+    assert row.messages == ({"role": "user", "content": "hm"},)
+
+
+def test_a_query_that_ends_the_conversation_is_not_sent_twice() -> None:
+    row = _parse(main_query="hm", init_messages=[{"role": "user", "content": "hm"}])
+    assert len(row.messages) == 1
+
+
+def test_the_reference_is_in_no_message() -> None:
+    row = _parse(query="2+2?", answer="the secret 4", metadata={"reference": "other"})
+    assert "secret" not in repr(row.messages)
+    assert row.reference == "the secret 4"
+
+
+def test_an_id_fits_a_header() -> None:
+    row = _parse(id=" ü\n#1 ", query="x")
+    assert row.row_id.isascii()
+    assert row.row_id.isprintable()
+    assert "#" not in row.row_id
+    assert row.task_id == "ü\n#1"
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"{", "not JSON"),
+        (b"[1]", "not an object"),
+        (b'{"query": ""}', "no query"),
+        (b'{"query": "  "}', "no query"),
+        (b'{"answer": "4"}', "no query"),
+        (b'{"query": 4}', "not text"),
+        (b'{"query": "\xff"}', "not UTF-8 at byte 12"),
+        (b'{"query": "x", "system": 1}', "`system`"),
+        (b'{"query": "x", "init_messages": {}}', "not a list"),
+        (b'{"query": "x", "init_messages": [1]}', "not a message"),
+    ],
+)
+def test_a_broken_row_says_why(data: bytes, cause: str) -> None:
+    with pytest.raises(RowError, match=cause):
+        parse(1, data)
+
+
+def test_a_row_nested_without_end_is_broken() -> None:
+    with pytest.raises(RowError, match="nested too deeply"):
+        parse(1, b'{"query":' + b"[" * 100_000)
+
+
+def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(
+        b'\xef\xbb\xbf{"query": "a"}\n\nnonsense\n{"query": "b", "id": "b"}\n'
+        + b'{"query": "'
+        + b"x" * LINE_LIMIT
+        + b'"}\n{"query": "c"}'
+    )
+    with Dataset.open(path) as dataset:
+        rows = [dataset.row(position) for position in range(len(dataset))]
+        assert [row.query for row in rows if isinstance(row, Row)] == ["a", "b", "c"]
+        assert [row.line for row in rows] == [1, 4, 6]
+        assert [problem.line for problem in dataset.problems] == [3, 5]
+        assert "longer than" in dataset.problems[1].cause
+
+
+def test_equal_ids_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"id": 1, "query": "a"}\n{"id": "1", "query": "b"}\n{"id": 2, "query": "c"}\n')
+    with Dataset.open(path) as dataset:
+        ids = [row.row_id for n in range(3) if isinstance(row := dataset.row(n), Row)]
+    assert ids == ["1@1", "1@2", "2"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"broken\n"])
+def test_a_file_without_a_usable_row_is_an_error_with_its_path(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"d\.jsonl.*no usable row"):
+        Dataset.open(path)
+
+
+def test_a_missing_file_and_a_folder_are_errors_with_their_path(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"gone\.jsonl"):
+        Dataset.open(tmp_path / "gone.jsonl")
+    with pytest.raises(DatasetError, match=str(tmp_path)):
+        Dataset.open(tmp_path)
+
+
+def test_a_row_that_was_changed_meanwhile_is_broken_not_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"query": "a"}\n{"query": "b"}\n')
+    with Dataset.open(path) as dataset:
+        os.truncate(path, 20)
+        assert isinstance(dataset.row(0), Row)
+        assert isinstance(dataset.row(1), BadRow)
+
+
+def test_a_seed_shuffles_each_pass_in_its_own_way(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(f'{{"query": "{n}"}}\n' for n in range(50)))
+    with Dataset.open(path) as dataset:
+        assert list(dataset.order(1, None)) == list(range(50))
+        first, second = list(dataset.order(1, 3)), list(dataset.order(2, 3))
+        assert first == list(dataset.order(1, 3))
+        assert first != second
+        assert sorted(first) == sorted(second) == list(range(50))
+
+
+def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"query": "a"}\n')
+    with Dataset.open(path) as dataset:
+        before = dataset.fingerprint()
+        assert before == dataset.fingerprint()
+    path.write_text('{"query": "b"}\n')
+    with Dataset.open(path) as dataset:
+        assert dataset.fingerprint() != before

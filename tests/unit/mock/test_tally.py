@@ -1,0 +1,28 @@
+"""Rate and time to go."""
+
+from mock.tally import Tally, clock_text
+
+
+def test_rate_and_time_to_go_follow_the_latest_answers() -> None:
+    now = [0.0]
+    tally = Tally(total=100, already=20, clock=lambda: now[0])
+    assert (tally.rate, tally.eta) == (None, None)
+    for second in range(1, 11):
+        now[0] = float(second)
+        tally.add("")
+    assert tally.rate == 1.0
+    assert tally.eta == 70.0
+    assert "30/100 rows" in tally.line()
+    assert "1:10 to go" in tally.line()
+
+
+def test_failures_are_counted_by_cause() -> None:
+    tally = Tally(total=3)
+    for error in ("500: oops", "", "500: oops"):
+        tally.add(error)
+    assert (tally.answered, tally.failed, tally.left) == (1, 2, 0)
+    assert tally.errors.most_common(1) == [("500: oops", 2)]
+
+
+def test_time_for_people() -> None:
+    assert [clock_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]

@@ -1,0 +1,141 @@
+"""The mock user as a process: exit codes, kill -9, signals, what it prints."""
+
+import asyncio
+import io
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from core.errors import UsageError
+from core.home import AlreadyRunning, Home, Role, running
+from mock.dataset import DatasetError
+from mock.runner import Pace
+from mock.user_requests import MockOptions, run
+from tests.unit.mock.helpers import Target, until, write_rows
+
+_CHILD = """
+import sys
+from pathlib import Path
+from core.home import Home
+from core.logs import setup
+from mock.runner import Pace
+from mock.user_requests import MockOptions, run
+setup()
+root, dataset, url = sys.argv[1:]
+sys.exit(run(MockOptions(
+    home=Home.open(Path(root)), dataset=Path(dataset), base_url=url, target="t",
+    pace=Pace(concurrency=2),
+)))
+"""
+
+
+async def _child(home: Home, dataset: Path, url: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _CHILD,
+        str(home.root),
+        str(dataset),
+        url,
+        cwd=Path(__file__).parents[3],
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.process
+async def test_after_kill_9_no_row_is_asked_twice(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 8)
+    target.hold, target.hold_from = asyncio.Event(), 4
+    folder = home.root / "mock"
+
+    def marked() -> int:
+        return sum(file.read_text().count("\n1:") for file in folder.glob("*.progress"))
+
+    child = await _child(home, path, target.url)
+    await until(lambda: marked() == 4 and target.in_flight == 2, 20)
+    assert running(home, "mock") is not None
+    os.kill(child.pid, signal.SIGKILL)
+    await child.communicate()
+    assert running(home, "mock") is None
+    answered, before = set(target.asked[:4]), len(target.asked)
+    target.hold = None
+    again = await _child(home, path, target.url)
+    _, told = await again.communicate()
+    assert again.returncode == 0, told
+    rest = target.asked[before:]
+    assert len(rest) == 4
+    assert answered.isdisjoint(rest)
+    assert b"4 rows asked" in told
+    assert b"4 done before" in told
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("number", "code", "cause"),
+    [(signal.SIGTERM, 0, b"stopped: terminated"), (signal.SIGINT, 130, b"stopped: interrupted")],
+)
+async def test_a_signal_ends_it_in_order(
+    home: Home, tmp_path: Path, target: Target, number: signal.Signals, code: int, cause: bytes
+) -> None:
+    target.hold = asyncio.Event()
+    child = await _child(home, write_rows(tmp_path / "d", 4), target.url)
+    await until(lambda: target.in_flight == 2, 20)
+    child.send_signal(number)
+    if number == signal.SIGINT:
+        target.hold.set()  # what is in flight may end
+    async with asyncio.timeout(4.5):
+        _, told = await child.communicate()
+    assert child.returncode == code
+    assert cause in told
+    assert b"2 rows are left" in told or b"4 rows are left" in told
+    target.hold.set()
+
+
+@pytest.mark.process
+async def test_none_answered_is_a_failure(home: Home, tmp_path: Path, target: Target) -> None:
+    target.script = lambda number: PlainTextResponse("broken", 500)
+    child = await _child(home, write_rows(tmp_path / "d", 2), target.url)
+    _, told = await child.communicate()
+    assert child.returncode == 1
+    assert b"2 x 500: broken" in told
+
+
+def _options(home: Home, dataset: Path, url: str = "http://127.0.0.1:9") -> MockOptions:
+    return MockOptions(home=home, dataset=dataset, base_url=url, pace=Pace(patience=0.1))
+
+
+def test_what_cannot_be_used_is_said_before_anything_is_sent(home: Home, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"gone\.jsonl"):
+        run(_options(home, tmp_path / "gone.jsonl"))
+    with pytest.raises(UsageError, match="not an address"):
+        run(_options(home, write_rows(tmp_path / "d", 1), "127.0.0.1:8000"))
+
+
+def test_a_home_has_one_mock_user(home: Home, tmp_path: Path) -> None:
+    with Role(home, "mock"), pytest.raises(AlreadyRunning):
+        run(_options(home, write_rows(tmp_path / "d", 1)))
+
+
+def test_a_target_that_is_not_there_fails_with_a_summary(home: Home, tmp_path: Path) -> None:
+    out = io.StringIO()
+    assert run(_options(home, write_rows(tmp_path / "d", 1)), out=out) == 1
+    assert "failed: http://127.0.0.1:9/v1/chat/completions: no answer" in out.getvalue()
+    assert "1 rows are left" in out.getvalue()
+
+
+def test_a_terminal_gets_one_line_that_is_cleared(home: Home, tmp_path: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    run(_options(home, write_rows(tmp_path / "d", 1)), out=out)
+    text = out.getvalue()
+    assert "\r\x1b[2K0/1 rows" in text
+    assert "\n" not in text[: text.rindex("\x1b[2K")]

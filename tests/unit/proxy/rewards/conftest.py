@@ -1,0 +1,99 @@
+"""Groups to score, and folders of hooks on disk."""
+
+import asyncio
+import textwrap
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.rewards.base import Answer, GroupContext
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+
+QUICK = HookLimits(
+    call_seconds=10, load_seconds=15, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5
+)
+
+
+class Group:
+    """Makes group contexts."""
+
+    def __call__(
+        self,
+        *texts: str | Mapping[str, Any],
+        query: str = "What is the capital of France?",
+        reference: str | None = None,
+        finish: str = "stop",
+    ) -> GroupContext:
+        answers = []
+        for index, text in enumerate(texts):
+            given = {"content": text} if isinstance(text, str) else dict(text)
+            message = {"role": "assistant", **given}
+            choice = {"index": 0, "message": message, "finish_reason": finish}
+            completion = {"id": f"c{index}", "choices": [choice]}
+            answers.append(Answer(index, message, finish, f"ep-{index}", 0.5, completion))
+        return GroupContext(
+            "g1",
+            "r1",
+            "t1",
+            query,
+            [{"role": "user", "content": query}],
+            {},
+            reference,
+            (*answers,),
+        )
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+class HookFolder:
+    """A folder of hooks and the sources opened on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path.parent / "hooks.log"
+        self.sources: list[HookSource] = []
+
+    def reward(self, code: str) -> None:
+        self.write("on_compute_relative_reward", code)
+
+    def submit(self, code: str) -> None:
+        self.write("on_user_submit_new_requests", code)
+
+    def write(self, module: str, code: str) -> None:
+        self.path.mkdir(exist_ok=True)
+        (self.path / f"{module}.py").write_text(textwrap.dedent(code))
+
+    async def open(self, limits: HookLimits = QUICK) -> HookSource:
+        source = HookSource(self.path, limits, self.log)
+        self.sources.append(source)
+        await source.start()
+        return source
+
+
+@pytest.fixture
+async def hooks(tmp_path: Path) -> AsyncIterator[HookFolder]:
+    folder = HookFolder(tmp_path / "hooks")
+    yield folder
+    for source in folder.sources:
+        await source.close()
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[float]]:
+    """Wait for a condition, at most `seconds`; gives the time it took."""
+
+    async def wait(condition: Callable[[], bool], seconds: float = 10.0) -> float:
+        started = time.monotonic()
+        while not condition():
+            assert time.monotonic() - started < seconds, "the condition did not come true"
+            await asyncio.sleep(0.005)
+        return time.monotonic() - started
+
+    return wait

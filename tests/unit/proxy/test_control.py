@@ -1,0 +1,231 @@
+"""The control API from outside, through its own client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from core.bus import Bus
+from core.commands import CommandError
+from core.errors import AjetError
+from core.events import (
+    AlertRaised,
+    AnyEvent,
+    GroupOpened,
+    MockFinished,
+    MockRowDone,
+    MockStarted,
+    ProxyStarted,
+)
+from core.journal import Journal
+from core.reducer import reduce
+from core.settings import Settings
+from core.tasks import Tasks
+from proxy.client import ControlClient, ControlError, ControlLost, Reset
+from proxy.control import Control
+from proxy.orders import Orders
+from proxy.rewards.builtin import BuiltinSource
+from proxy.rows import Rows
+from proxy.seat import Seat
+from tests.support.served import served
+
+
+class FakeGroups:
+    """Notes what it is told to do."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(**args: Any) -> str:
+            self.calls.append((name, args))
+            if args.get("group_id") == "late":
+                raise AjetError("the group is sealed", "late", "Its rewards are on their way")
+            return f"{name} done"
+
+        return call
+
+
+class Desk:
+    """A proxy's control API with nothing behind it."""
+
+    def __init__(self, seat: Seat, groups: FakeGroups, url: str) -> None:
+        self.seat = seat
+        self.groups = groups
+        self.url = url
+
+    def client(self, token: str = "secret") -> ControlClient:
+        return ControlClient(self.url, token)
+
+
+@asynccontextmanager
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    journal = Journal(tmp_path / "j.db")
+    groups = FakeGroups()
+    try:
+        async with Tasks("test") as tasks:
+            bus = Bus(journal, "run")
+            rewards = BuiltinSource()
+            seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
+            orders = Orders(seat, cast(Any, groups))
+            app = FastAPI()
+            app.include_router(Control(seat, orders, "secret", frozenset()).router())
+            async with served(app) as url:
+                yield Desk(seat, groups, url)
+    finally:
+        journal.close()
+
+
+def opened(name: str) -> GroupOpened:
+    return GroupOpened(group_id=name, request_id="r", task_id="t", n=1, query="q", body={})
+
+
+async def collect(
+    client: ControlClient, after: int, count: int, console: bool = False
+) -> list[AnyEvent | Reset]:
+    found: list[AnyEvent | Reset] = []
+    events = client.events(after, console)
+    async for event in events:
+        found.append(event)
+        if len(found) >= count:
+            break
+    await events.aclose()  # type: ignore[attr-defined] # it is a generator
+    return found
+
+
+async def test_snapshot_then_events_give_the_same_state(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        one.seat.bus.publish(
+            ProxyStarted(client_uuid="c", pid=1, url="u", version="v", servers={}, rewards="b")
+        )
+        one.seat.bus.publish(opened("g1"))
+        state = await client.snapshot()
+        one.seat.bus.publish(opened("g2"))
+        one.seat.bus.publish(AlertRaised(key="k", cause="c"))
+        for event in await collect(client, state.seq, 2):
+            assert not isinstance(event, Reset)
+            reduce(state, event)
+        assert state == one.seat.bus.state
+
+
+async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        one.seat.bus.publish(opened("g1"))
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(collect(client, 1, 2))
+            while one.seat.bus.followers == 0:
+                await asyncio.sleep(0.01)
+            one.seat.bus.publish(opened("g2"))
+            one.seat.bus.publish(opened("g3"))
+        got = reading.result()
+        assert [cast(GroupOpened, event).group_id for event in got] == ["g2", "g3"]
+        again = await collect(client, 2, 1)
+        assert cast(GroupOpened, again[0]).group_id == "g3"
+
+
+@pytest.mark.parametrize("after", [999, -1])
+async def test_a_follower_from_elsewhere_is_reset(tmp_path: Path, after: int) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        assert isinstance((await collect(client, after, 1))[0], Reset)
+
+
+async def test_consoles_are_counted_while_they_look_on(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        await collect(client, 0, 1, console=True)
+        for _ in range(200):
+            if one.seat.bus.state.consoles == 0 and one.seat.bus.state.seq >= 2:
+                break
+            await asyncio.sleep(0.02)
+        assert one.seat.bus.state.seq == 2
+        assert one.seat.bus.state.consoles == 0
+
+
+async def test_commands_reach_the_groups_and_errors_come_back(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        args = {"group_id": "g", "rating": "best", "order": [2]}
+        assert (await client.command("group.rate", args)).message == "rate done"
+        expected = {"group_id": "g", "rating": "best", "order": (2,)}
+        assert one.groups.calls == [("rate", expected)]
+        with pytest.raises(ControlError, match="the group is sealed") as caught:
+            await client.command("group.abort", {"group_id": "late"})
+        assert caught.value.status == 409
+        with pytest.raises(ControlError, match="no command") as caught:
+            await client.command("group.paint", {})
+        assert caught.value.status == 400
+        with pytest.raises(ControlError, match="not the proxy's"):
+            await client.command("mock.start", {})
+        assert issubclass(CommandError, AjetError)
+
+
+async def test_only_those_with_the_token_from_this_host(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one:
+        async with one.client("wrong") as client:
+            with pytest.raises(ControlError, match="token") as caught:
+                await client.snapshot()
+            assert caught.value.status == 401
+        async with httpx.AsyncClient(base_url=one.url) as http:
+            right = {"authorization": "Bearer secret"}
+            for more in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+                answer = await http.get("/control/snapshot", headers={**right, **more})
+                assert answer.status_code == 403
+            answer = await http.get("/control/snapshot", headers={"origin": one.url, **right})
+            assert answer.status_code == 200
+
+
+async def test_facts_count_once(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        begun = MockStarted(mock_id="m", dataset="d", target="t", total=2)
+        row = MockRowDone(mock_id="m", row_id="1", query="q", ok=True, seconds=1)
+        for _ in range(2):
+            await client.post_fact("m:start", begun)
+            await client.post_fact("m:1:1", row)
+        mock = one.seat.bus.state.mock
+        assert mock is not None
+        assert mock.done == 1
+        with pytest.raises(ControlError, match="only the mock user's"):
+            await client.post_fact("x", opened("g"))
+
+
+async def test_rows_and_directives(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        row = {"row_id": "1", "query": "What  is it?", "reference": "x", "mock_id": "m"}
+        assert await client.register_row(row) == "run"
+        assert one.seat.rows.match({}, "What is it?") is not None
+        assert one.seat.rows.match({"x-ajet-row": "1"}, "else") is not None
+        assert one.seat.rows.match({}, "Who?") is None
+        await client.post_fact(
+            "m:start", MockStarted(mock_id="m", dataset="d", target="t", total=2)
+        )
+        await client.command("mock.pause", {})
+        assert await client.directive("m") == "pause"
+        assert await client.register_row({"row_id": "2", "query": "z", "mock_id": "m"}) == "pause"
+        assert one.seat.rows.match({}, "z") is None
+        await client.command("mock.resume", {})
+        assert await client.directive("m") == "run"
+        await client.command("mock.stop", {})
+        assert await client.directive("m") == "stop"
+        await client.post_fact("m:end", MockFinished(mock_id="m", how="stopped"))
+        with pytest.raises(ControlError, match="no mock user runs"):
+            await client.command("mock.stop", {})
+
+
+async def test_groups_of_the_past_are_read_whole(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+        one.seat.bus.publish(opened("g1"))
+        events = await client.group_events("g1")
+        assert [event.kind for event in events] == ["group_opened"]
+        with pytest.raises(ControlError, match="no group"):
+            await client.group_events("g9")
+
+
+async def test_a_proxy_that_is_gone_is_said(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one:
+        url = one.url
+    async with ControlClient(url, "secret") as client:
+        with pytest.raises(ControlLost, match="does not answer"):
+            await client.snapshot()
