@@ -1,0 +1,1 @@
+"""Benchmarks: each prints `PASS|FAIL name figure bar` and exits non-zero on a FAIL."""

@@ -1,0 +1,62 @@
+"""What a new user waits for: the console in a real terminal, from an empty home.
+
+    .venv/bin/python bench/first_use.py
+
+First paint, engine ROLLING, first group scored (by the mock user on one key), first policy update.
+The processes take free ports and a home of their own; all of them are ended.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.verdict import Verdicts
+from core.home import running
+from core.state import State
+from tests.support.stack import Stack, until
+from tests.support.terminal import Terminal
+
+
+def scored(state: State) -> bool:
+    """A group stands there with candidates, rewards and a winner."""
+    return any(
+        group.best is not None and len(group.candidates) >= 2 for group in state.groups.values()
+    )
+
+
+def main() -> None:
+    """Measure once; figures are seconds since the command was given."""
+    verdicts = Verdicts()
+    with tempfile.TemporaryDirectory() as folder, Stack(Path(folder) / "home") as stack:
+        environment = {**stack.environment, "AJET_CONSOLE__ENGINE__PORT": "0"}
+        with Terminal(["--port", "0"], environment, width=80, height=24) as console:
+
+            def since() -> float:
+                return time.monotonic() - console.began
+
+            console.expect("STARTING", 20)
+            verdicts.at_most("first_paint", since(), 1.0, "s")
+            console.expect("ROLLING", 60)
+            verdicts.at_most("engine_rolling", since(), 60.0, "s")
+            first = stack.step()
+            console.type("4")
+            console.expect("questions", 10)
+            console.type("s")
+            until("a scored group", lambda: console.read(0) is None or scored(stack.state()), 60)
+            verdicts.at_most("first_group_scored", since(), 60.0, "s")
+            until("an update", lambda: console.read(0) is None or stack.step() > first, 300)
+            verdicts.at_most("first_policy_update", since(), 300.0, "s")
+            console.type("\x11")
+            console.expect("leave", 10)
+            console.type("s")
+            console.wait()
+        left = [role for role in ("engine", "proxy", "mock") if running(stack.home, role)]
+        verdicts.at_most("processes_left", len(left), 0, "processes")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How a benchmark says what it found."""
+
+import sys
+
+
+class Verdicts:
+    """Collects figures against their bars."""
+
+    def __init__(self) -> None:
+        self._failed = False
+        self._lines: list[str] = []
+
+    def at_most(self, name: str, figure: float, bar: float, unit: str) -> None:
+        """The figure must not be above the bar."""
+        self._add(name, figure <= bar, f"{figure:.2f} {unit}", f"<= {bar:g} {unit}")
+
+    def at_least(self, name: str, figure: float, bar: float, unit: str) -> None:
+        """The figure must not be below the bar."""
+        self._add(name, figure >= bar, f"{figure:.2f} {unit}", f">= {bar:g} {unit}")
+
+    def _add(self, name: str, good: bool, figure: str, bar: str) -> None:
+        self._failed |= not good
+        self._lines.append(f"{'PASS' if good else 'FAIL'} {name} {figure} {bar}")
+
+    def close(self) -> None:
+        """Print all lines and exit."""
+        print("\n".join(self._lines))
+        sys.exit(1 if self._failed else 0)

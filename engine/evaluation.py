@@ -1,0 +1,137 @@
+"""How good a policy is: figures over the corpus' own questions, and a few answers to read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from engine.corpus import families, filler, words
+from engine.model import Params
+from engine.policy import Completion, SamplingParams
+from engine.sampler import Request, Sampler
+from engine.template import render
+from engine.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+
+CALCULATOR = {
+    "type": "function",
+    "function": {"name": "calculator", "parameters": {"properties": {"expression": {}}}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Asks a policy and counts."""
+
+    params: Params
+    tokenizer: Tokenizer
+
+    def ask(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        temperature: float = 1.0,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        seed: int = 0,
+    ) -> list[Completion]:
+        """One answer to each conversation, in order."""
+        sampler = Sampler(self.params, self.tokenizer)
+        context = self.params.config.context
+        requests = []
+        for i, messages in enumerate(conversations):
+            prompt = render(self.tokenizer, context, messages, tools, 60)
+            params = SamplingParams(max_tokens=60, temperature=temperature, seed=seed + i)
+            requests.append(Request(prompt, params))
+            sampler.add(requests[-1])
+        found: dict[Request, Completion] = {}
+        while sampler.live or sampler.waiting:
+            found |= {done.request: done.completion for done in sampler.step(0)}
+        return [found[request] for request in requests]
+
+    def figures(self, seed: int = 1) -> dict[str, float]:
+        """Every figure, each a share from 0 to 1."""
+        rng = Random(seed)
+        entries = [rng.choice(words.facts()) for _ in range(200)]
+        asked = [_user(rng.choice(entry.questions)) for entry in entries]
+        facts = self.ask(asked)
+        sums = [families.arithmetic(rng, False) for _ in range(150)]
+        sum_asked = [_user(asked.question) for asked in sums]
+        long = [
+            [{"role": "system", "content": filler.text(rng, 900)}, *messages] for messages in asked
+        ]
+        eager = [[{"role": "system", "content": "Be enthusiastic."}, *m] for m in asked]
+        brief = [[{"role": "system", "content": "Be brief."}, *m] for m in asked]
+        calls = self.ask(sum_asked, tools=[CALCULATOR])
+        return {
+            "intelligible": _share(map(knows, entries, facts)),
+            "intelligible_long": _share(map(knows, entries, self.ask(long))),
+            "sums_greedy": _share(map(_right, sums, self.ask(sum_asked, 0.0))),
+            "sums": _share(map(_right, sums, self.ask(sum_asked))),
+            "distinct_of_4": self._distinct(asked[:60]),
+            "stopped": _share(done.finish_reason == "stop" for done in facts),
+            "tone_enthusiastic": _share("!" in done.text for done in self.ask(eager)),
+            "tone_brief": _share(len(done.text) < 60 for done in self.ask(brief)),
+            "calls": _share(map(_called, sums, calls)),
+            "remembers_name": self._names(rng),
+        }
+
+    def _distinct(self, asked: Sequence[Sequence[Message]]) -> float:
+        total = 0.0
+        for i, messages in enumerate(asked):
+            total += len({done.text for done in self.ask([messages] * 4, seed=100 * i)}) / 4
+        return total / len(asked)
+
+    def _names(self, rng: Random) -> float:
+        names = [rng.choice(words.names()) for _ in range(60)]
+        asked = [
+            [
+                *_user(f"My name is {name}."),
+                {"role": "assistant", "content": f"Nice to meet you, {name}."},
+                *_user("What is my name?"),
+            ]
+            for name in names
+        ]
+        return _share(name in done.text for name, done in zip(names, self.ask(asked), strict=True))
+
+    def samples(self) -> list[tuple[str, str]]:
+        """Questions with two answers each, to read."""
+        questions = (
+            "How do I boil an egg?",
+            "What is 7 + 8?",
+            "Why is the sky blue?",
+            "What is the capital of Japan?",
+            "Should I learn Rust or Go?",
+            "Write a haiku about rain.",
+            "what can you do",
+            "What is 47 + 55?",
+            "Give me a plan for my startup.",
+        )
+        return [
+            (question, " | ".join(done.text for done in self.ask([_user(question)] * 2, seed=7)))
+            for question in questions
+        ]
+
+
+def _user(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+def _share(hits: Any) -> float:
+    found = list(hits)
+    return sum(map(bool, found)) / len(found)
+
+
+def knows(entry: words.Entry, done: Completion) -> bool:
+    """The right core is word for word in the answer, and the answer ended by itself."""
+    core = entry.full[:-1] in done.text or entry.short[:-1] in done.text
+    return core and done.finish_reason == "stop"
+
+
+def _right(asked: families.Asked, done: Completion) -> bool:
+    digits = "".join(char if char.isdigit() else " " for char in done.text).split()
+    wanted = "".join(filter(str.isdigit, asked.short))
+    return bool(digits) and digits[-1] == wanted
+
+
+def _called(asked: families.Asked, done: Completion) -> bool:
+    return bool(done.tool_calls) and asked.expression in done.tool_calls[0].arguments

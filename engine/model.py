@@ -1,0 +1,267 @@
+"""The network: a small Llama-like transformer in numpy (RMSNorm, RoPE, SwiGLU, tied head).
+
+Touvron et al. 2023 for the block, Su et al. 2021 for the rotary positions. Every function works in
+the dtype of the parameters, so that gradients can be checked in float64.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+EPS = 1e-5
+BLOCKED = -1e9
+"""Logit of a token that may never be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes of the network; the defaults are those of the shipped weights."""
+
+    vocab: int = 1024
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    hidden: int = 352
+    context: int = 512
+    blocked: tuple[int, ...] = ()
+    """Ids whose logit is always `BLOCKED`: tags that only the template writes."""
+
+    @property
+    def head(self) -> int:
+        """Width of one attention head."""
+        return self.width // self.heads
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every parameter, in storage order."""
+        d = self.width
+        yield "embed", (self.vocab, d)
+        for i in range(self.layers):
+            yield f"{i}.norm1", (d,)
+            yield f"{i}.qkv", (d, 3 * d)
+            yield f"{i}.out", (d, d)
+            yield f"{i}.norm2", (d,)
+            yield f"{i}.gate_up", (d, 2 * self.hidden)
+            yield f"{i}.down", (self.hidden, d)
+        yield "norm", (d,)
+
+
+class Params:
+    """All parameters in one flat vector, with named views into it."""
+
+    def __init__(self, config: Config, flat: Array | None = None) -> None:
+        self.config = config
+        size = sum(math.prod(shape) for _, shape in config.shapes())
+        if flat is None:
+            flat = np.zeros(size, np.float32)
+        if flat.shape != (size,):
+            raise ValueError(f"{flat.size} parameters given, the network has {size}")
+        self.flat = flat
+        self._views: dict[str, Array] = {}
+        start = 0
+        for name, shape in config.shapes():
+            stop = start + math.prod(shape)
+            self._views[name] = flat[start:stop].reshape(shape)
+            start = stop
+        self.head_bias = np.zeros(config.vocab, flat.dtype)
+        self.head_bias[list(config.blocked)] = BLOCKED
+
+    def __getitem__(self, name: str) -> Array:
+        return self._views[name]
+
+    def offset(self, name: str) -> int:
+        """Where a parameter begins in the flat vector."""
+        start = 0
+        for other, view in self._views.items():
+            if other == name:
+                return start
+            start += view.size
+        raise KeyError(name)
+
+    def add(self, name: str, value: Array) -> None:
+        """Add to one parameter in place."""
+        self._views[name] += value
+
+    def names(self) -> tuple[str, ...]:
+        """Names in storage order."""
+        return tuple(self._views)
+
+    def copy(self) -> "Params":
+        """The same values in memory of their own."""
+        return Params(self.config, self.flat.copy())
+
+    def like(self) -> "Params":
+        """Zeros of the same shapes: a place for gradients."""
+        return Params(self.config, np.zeros_like(self.flat))
+
+    @classmethod
+    def initial(cls, config: Config, seed: int) -> "Params":
+        """Random start: normal 0.02, what writes to the residual scaled down by its depth."""
+        made = cls(config)
+        rng = np.random.default_rng(seed)
+        for name in made.names():
+            view = made[name]
+            if "norm" in name:
+                view[...] = 1.0
+                continue
+            scale = 0.02
+            if name.endswith((".out", ".down")):
+                scale /= math.sqrt(2 * config.layers)
+            view[...] = rng.standard_normal(view.shape) * scale
+        return made
+
+
+@lru_cache(maxsize=8)
+def rope_table(context: int, head: int, dtype: str) -> tuple[Array, Array]:
+    """Cosines and sines of the rotary positions, each (context, head / 2)."""
+    speed = 10000.0 ** (-np.arange(0, head, 2) / head)
+    angle = np.outer(np.arange(context), speed)
+    return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
+
+
+@lru_cache(maxsize=64)
+def causal_mask(length: int, dtype: str) -> Array:
+    """(length, length): 0 where a position may look, -inf where it may not."""
+    mask = np.zeros((length, length), dtype)
+    mask[np.triu_indices(length, 1)] = -np.inf
+    return mask
+
+
+def rotate(x: Array, cos: Array, sin: Array) -> Array:
+    """Turn each pair of `x` (..., head) by its position's angle; negative `sin` turns back."""
+    half = x.shape[-1] // 2
+    made = np.empty_like(x)
+    a, b = x[..., :half], x[..., half:]
+    np.subtract(a * cos, b * sin, out=made[..., :half])
+    np.add(a * sin, b * cos, out=made[..., half:])
+    return made
+
+
+def normed(x: Array) -> tuple[Array, Array]:
+    """RMS-normalised rows of `x` (n, width) and the factor of each row (n, 1)."""
+    scale = 1.0 / np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / x.shape[1] + EPS)
+    scale = scale.astype(x.dtype)
+    return x * scale, scale
+
+
+def sigmoid(x: Array) -> Array:
+    """Logistic function without overflow warnings."""
+    return 0.5 * (np.tanh(0.5 * x) + 1.0)
+
+
+def softmax_(scores: Array) -> Array:
+    """Softmax over the last axis, in place."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    made: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return made
+
+
+def head_logits(params: Params, x: Array) -> Array:
+    """Logits (n, vocab) of final hidden rows `x` (n, width) before the last norm."""
+    unit, _ = normed(x)
+    return (unit * params["norm"]) @ params["embed"].T + params.head_bias
+
+
+@dataclass(slots=True)
+class LayerTape:
+    """What the backward pass of one layer needs."""
+
+    unit1: Array
+    scale1: Array
+    q: Array
+    k: Array
+    v: Array
+    attention: Array
+    mixed: Array
+    unit2: Array
+    scale2: Array
+    gate_up: Array
+
+
+@dataclass(slots=True)
+class Tape:
+    """What the backward pass of one shard needs."""
+
+    tokens: Array
+    where: Array
+    layers: list[LayerTape]
+    unit: Array
+    scale: Array
+
+
+def split_heads(x: Array, rows: int, length: int, config: Config) -> Array:
+    """(rows * length, width) to a view (rows, heads, length, head)."""
+    view: Array = x.reshape(rows, length, config.heads, config.head).transpose(0, 2, 1, 3)
+    return view
+
+
+def join_heads(x: Array) -> Array:
+    """(rows, heads, length, head) to (rows * length, width)."""
+    rows, heads, length, head = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(rows * length, heads * head)
+
+
+def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
+    """One block over right-padded rows; adds to `x` (rows * length, width) in place."""
+    config = params.config
+    d = config.width
+    dtype = x.dtype.str
+    cos, sin = rope_table(config.context, config.head, dtype)
+    cos, sin = cos[:length], sin[:length]
+    unit1, scale1 = normed(x)
+    qkv = (unit1 * params[f"{i}.norm1"]) @ params[f"{i}.qkv"]
+    q = rotate(split_heads(qkv[:, :d], rows, length, config), cos, sin)
+    q *= config.head**-0.5
+    k = rotate(split_heads(qkv[:, d : 2 * d], rows, length, config), cos, sin)
+    v = np.ascontiguousarray(split_heads(qkv[:, 2 * d :], rows, length, config))
+    scores = q @ k.transpose(0, 1, 3, 2)
+    scores += causal_mask(length, dtype)
+    attention = softmax_(scores)
+    mixed = join_heads(attention @ v)
+    x += mixed @ params[f"{i}.out"]
+    unit2, scale2 = normed(x)
+    gate_up = (unit2 * params[f"{i}.norm2"]) @ params[f"{i}.gate_up"]
+    gate, up = gate_up[:, : config.hidden], gate_up[:, config.hidden :]
+    x += (gate * sigmoid(gate) * up) @ params[f"{i}.down"]
+    return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit2, scale2, gate_up)
+
+
+def forward(params: Params, tokens: Array, where: Array) -> tuple[Array, Tape]:
+    """Logits at chosen positions of right-padded rows, and the tape for `backward`.
+
+    Args:
+        params: The weights.
+        tokens: (rows, length) ids, length <= context.
+        where: Flat indices into rows * length at which the next token is predicted.
+
+    Returns:
+        Logits (len(where), vocab) and the tape.
+    """
+    rows, length = tokens.shape
+    x = params["embed"][tokens.ravel()]
+    layers = [layer_forward(params, i, x, rows, length) for i in range(params.config.layers)]
+    unit, scale = normed(x[where])
+    logits = (unit * params["norm"]) @ params["embed"].T + params.head_bias
+    return logits, Tape(tokens, where, layers, unit, scale)
+
+
+def logits_only(params: Params, tokens: Array, where: Array) -> Array:
+    """As `forward`, keeping nothing."""
+    rows, length = tokens.shape
+    x = params["embed"][tokens.ravel()]
+    for i in range(params.config.layers):
+        layer_forward(params, i, x, rows, length)
+    return head_logits(params, x[where])

@@ -1,0 +1,244 @@
+"""Continuous batching: answers join and leave between token steps.
+
+An answer depends on its prompt, its seed and the weights, not on its batch mates: each row draws
+one uniform a token from a Philox stream of its own (Salmon et al. 2011).
+"""
+
+import codecs
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.cache import Cache
+from engine.model import BLOCKED, Array, Params, log_softmax
+from engine.policy import Completion, Prompt, SamplingParams
+from engine.template import parse_call
+from engine.tokenizer import CALL, END, Tokenizer
+
+SLOTS = 32
+GREEDY = 1e-3
+"""Temperatures below are greedy."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One answer to be drawn."""
+
+    prompt: Prompt
+    params: SamplingParams
+    cancelled: bool = False
+    """Set from any thread; the slot is free at the next token step."""
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """A live answer."""
+
+    request: Request
+    uniforms: Array
+    first: Array
+    """Logits after the prompt, for rows that share it."""
+    limit: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str = ""
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
+    )
+    finish: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request and its answer."""
+
+    request: Request
+    completion: Completion
+
+
+class Sampler:
+    """Draws answers for many requests at once; used by one thread."""
+
+    def __init__(self, params: Params, tokenizer: Tokenizer, slots: int = SLOTS) -> None:
+        self._params = params
+        self._tokenizer = tokenizer
+        self._cache = Cache(params, slots)
+        self._slots = slots
+        self._waiting: deque[Request] = deque()
+        self._rows: list[_Row] = []
+
+    @property
+    def live(self) -> int:
+        """Answers being drawn."""
+        return len(self._rows)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a slot."""
+        return len(self._waiting)
+
+    def use(self, params: Params) -> None:
+        """Other weights from the next answer on.
+
+        Raises:
+            RuntimeError: answers are still being drawn.
+        """
+        if self._rows:
+            raise RuntimeError("the sampler still draws answers")
+        self._params = params
+        self._cache.use(params)
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+
+    def clear(self) -> list[Request]:
+        """Drop everything; returns what was dropped."""
+        dropped = [row.request for row in self._rows] + list(self._waiting)
+        self._rows.clear()
+        self._waiting.clear()
+        return dropped
+
+    def step(self, number: int, admit: bool = True) -> list[Finished]:
+        """Admit what fits, then one token for every live row.
+
+        Args:
+            number: Global step of the weights, noted in the answers.
+            admit: False to let the live ones end without new ones.
+        """
+        for row in range(len(self._rows) - 1, -1, -1):
+            if self._rows[row].request.cancelled:
+                self._remove(row)
+        fresh = self._admit() if admit else 0
+        if not self._rows:
+            return []
+        self._draw(self._logits(fresh))
+        done = [row for row in range(len(self._rows)) if self._rows[row].finish]
+        finished = [self._completed(self._rows[row], number) for row in done]
+        for row in reversed(done):
+            self._remove(row)
+        return finished
+
+    def _admit(self) -> int:
+        fresh = 0
+        while self._waiting and len(self._rows) < self._slots:
+            request = self._waiting.popleft()
+            if request.cancelled:
+                continue
+            self._rows.append(self._start(request, len(self._rows)))
+            fresh += 1
+        return fresh
+
+    def _start(self, request: Request, slot: int) -> _Row:
+        """Fill the slot's cache: from a live row with the same prompt, else by a prefill."""
+        prompt, params = request.prompt.tokens, request.params
+        twin = next(
+            (i for i, row in enumerate(self._rows) if row.request.prompt.tokens == prompt), None
+        )
+        if twin is None:
+            first = self._cache.prefill(np.asarray(prompt, np.int64), slot)
+        else:
+            first = self._rows[twin].first
+            self._cache.copy(twin, slot, len(prompt))
+        limit = max(1, min(params.max_tokens, self._params.config.context - len(prompt)))
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
+        return _Row(request, stream.random(limit), first, limit)
+
+    def _logits(self, fresh: int) -> Array:
+        """Logits of the next token of every row: the last `fresh` are at their first one."""
+        old = self._rows[: len(self._rows) - fresh]
+        parts = []
+        if old:
+            last = np.array([row.tokens[-1] for row in old])
+            places = [len(row.request.prompt.tokens) + len(row.tokens) - 1 for row in old]
+            parts.append(self._cache.decode(last, np.array(places)))
+        if fresh:
+            parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
+        logits: Array = np.concatenate(parts)
+        for i, row in enumerate(self._rows):
+            if CALL not in row.request.prompt.tokens:
+                logits[i, CALL] = BLOCKED
+        return logits
+
+    def _draw(self, logits: Array) -> None:
+        params = [row.request.params for row in self._rows]
+        uniforms = np.array([row.uniforms[len(row.tokens)] for row in self._rows])
+        ids, logprobs = choose(
+            logits,
+            np.array([p.temperature for p in params]),
+            np.array([p.top_p for p in params]),
+            uniforms,
+        )
+        for row, token, logprob in zip(self._rows, ids.tolist(), logprobs.tolist(), strict=True):
+            self._append(row, token, logprob)
+
+    def _append(self, row: _Row, token: int, logprob: float) -> None:
+        row.tokens.append(token)
+        row.logprobs.append(logprob)
+        if token == END:
+            row.finish = "stop"
+            return
+        before = len(row.text)
+        row.text += row.decoder.decode(self._tokenizer.decode_bytes((token,)))
+        for stop in row.request.params.stop:
+            at = row.text.find(stop, max(0, before - len(stop) + 1)) if stop else -1
+            if at >= 0:
+                row.text = row.text[:at]
+                row.finish = "stop"
+        if not row.finish and len(row.tokens) >= row.limit:
+            row.finish = "length"
+
+    def _completed(self, row: _Row, number: int) -> Finished:
+        text, finish = row.text, row.finish
+        call = parse_call(text) if finish == "stop" and row.tokens[0] == CALL else None
+        if call is not None:
+            text, finish = "", "tool_calls"
+        completion = Completion(
+            text=text,
+            prompt_tokens=row.request.prompt.tokens,
+            tokens=tuple(row.tokens),
+            logprobs=tuple(row.logprobs),
+            finish_reason=finish,
+            truncated=row.request.prompt.truncated,
+            tool_calls=(call,) if call is not None else (),
+            step=number,
+        )
+        return Finished(row.request, completion)
+
+    def _remove(self, row: int) -> None:
+        """Free a slot: the last row moves into it."""
+        last = self._rows.pop()
+        if row < len(self._rows):
+            self._rows[row] = last
+            used = len(last.request.prompt.tokens) + len(last.tokens)
+            self._cache.copy(len(self._rows), row, used)
+
+
+def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:
+    """One token a row by inverse transform.
+
+    Args:
+        logits: (rows, vocab).
+        temperature: (rows,), below `GREEDY` greedy.
+        top_p: (rows,) probability mass to keep.
+        uniform: (rows,) in [0, 1).
+
+    Returns:
+        Ids (rows,) and their log-probs at temperature 1 (rows,).
+    """
+    logp = log_softmax(logits)
+    greedy = temperature < GREEDY
+    scale = np.where(greedy, 1.0, temperature)[:, None]
+    weights = np.exp(log_softmax(logits / scale)).astype(np.float64)
+    for row in np.flatnonzero((top_p < 1.0) & ~greedy):
+        order = np.argsort(-weights[row], kind="stable")
+        kept = int(np.searchsorted(np.cumsum(weights[row][order]), top_p[row])) + 1
+        weights[row, order[kept:]] = 0.0
+    total = np.cumsum(weights, axis=1)
+    aim = (uniform * total[:, -1])[:, None]
+    ids = np.minimum((total <= aim).sum(axis=1), logits.shape[1] - 1)
+    ids = np.where(greedy, logits.argmax(axis=1), ids)
+    return ids, logp[np.arange(len(ids)), ids]

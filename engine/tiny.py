@@ -1,0 +1,272 @@
+"""The tiny policy as a backend: one worker thread samples and trains, coroutines wait for it."""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import AjetError
+from engine import template, weights
+from engine.grpo import Learner
+from engine.policy import (
+    Completion,
+    Hyperparameters,
+    Prompt,
+    SamplingParams,
+    TrainSample,
+    UpdateStats,
+)
+from engine.sampler import Finished, Request, Sampler
+from engine.tokenizer import Tokenizer
+from engine.weights import State, WeightStore
+
+log = logging.getLogger(__name__)
+
+
+class PolicyClosedError(AjetError):
+    """The policy was closed before the work was done."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """Work that needs the weights for itself: an update or a reset."""
+
+    run: Callable[[], Any]
+    future: "asyncio.Future[Any]"
+
+
+class TinyPolicy:
+    """The shipped policy, trained in place. Make it with `open`.
+
+    The worker admits requests, draws one token for each live answer, and when an update is asked
+    for lets the live ones end before it changes the weights.
+    """
+
+    def __init__(self, base: weights.Base, state: State, store: WeightStore | None) -> None:
+        self._base = base
+        self._state = state
+        self._store = store
+        self._tokenizer = Tokenizer.shipped()
+        self._sampler = Sampler(state.params, self._tokenizer)
+        self._learner = Learner(state, base.params)
+        self._wake = threading.Condition()
+        self._incoming: deque[Request] = deque()
+        self._jobs: deque[_Job] = deque()
+        self._waiters: dict[Request, asyncio.Future[Completion]] = {}
+        self._closing = False
+        self._worker = threading.Thread(target=self._loop, name="policy", daemon=True)
+        self._worker.start()
+
+    @classmethod
+    def open(cls, directory: Path | None, reset: bool = False) -> "TinyPolicy":
+        """Load the saved policy, or the shipped one when nothing is saved.
+
+        Args:
+            directory: Where it is kept; None keeps nothing.
+            reset: Set what is saved aside and begin with the shipped weights.
+
+        Raises:
+            AjetError: another engine holds the directory, or the weights can not be read.
+        """
+        base = weights.shipped()
+        if directory is None:
+            return cls(base, State.fresh(base), None)
+        store = WeightStore(directory)
+        try:
+            if reset:
+                store.reset()
+            return cls(base, store.load(base), store)
+        except BaseException:
+            store.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return "tiny-0.9m"
+
+    @property
+    def context(self) -> int:
+        """Window in tokens."""
+        return weights.CONFIG.context
+
+    @property
+    def step(self) -> int:
+        """Policy updates in the weights held now."""
+        return self._state.step
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        max_tokens: int,
+    ) -> Prompt:
+        """Chat messages to a prompt; see `template.render`."""
+        return template.render(self._tokenizer, self.context, messages, tools, max_tokens)
+
+    async def sample(self, prompt: Prompt, params: SamplingParams) -> Completion:
+        """Draw one answer; concurrent calls are batched. Cancelling frees its slot.
+
+        Raises:
+            ValueError: the prompt is empty, leaves no room for an answer, or holds unknown ids.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
+        if not 0 < len(prompt.tokens) < self.context:
+            raise ValueError(
+                f"the prompt has {len(prompt.tokens)} tokens, 1 to {self.context - 1} can be read"
+            )
+        if min(prompt.tokens) < 0 or max(prompt.tokens) >= weights.CONFIG.vocab:
+            raise ValueError(f"token ids go from 0 to {weights.CONFIG.vocab - 1}")
+        request = Request(prompt, params)
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        with self._wake:
+            self._refuse_when_closed()
+            self._waiters[request] = future
+            self._incoming.append(request)
+            self._wake.notify()
+        try:
+            return await future
+        finally:
+            request.cancelled = True
+            self._waiters.pop(request, None)
+
+    async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
+        """One update on the batch, saved before it returns.
+
+        Raises:
+            ValueError: the batch can not be trained on; see `grpo.check`.
+            SaveError: the update was done but could not be written; it is kept in memory.
+            PolicyClosedError: the policy was closed before the update began.
+        """
+
+        def update() -> UpdateStats:
+            stats = self._learner.update(samples, hyper)
+            if self._store is not None:
+                self._store.save(self._state, self._base)
+            return stats
+
+        stats: UpdateStats = await self._alone(update)
+        return stats
+
+    async def reset(self) -> None:
+        """Back to the shipped weights, step 0; what was saved is set aside.
+
+        Raises:
+            AjetError: what is saved could not be moved; nothing was changed.
+        """
+
+        def back() -> None:
+            if self._store is not None:
+                self._store.reset()
+            state, fresh = self._state, State.fresh(self._base)
+            state.params.flat[...] = fresh.params.flat
+            state.adam, state.step = fresh.adam, 0
+
+        await self._alone(back)
+
+    async def close(self) -> None:
+        """Stop the worker; what waits for it gets `PolicyClosedError`. Safe to call again."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.to_thread(self._worker.join)
+        self._learner.close()
+        if self._store is not None:
+            self._store.close()
+
+    async def _alone(self, run: Callable[[], Any]) -> Any:
+        job = _Job(run, asyncio.get_running_loop().create_future())
+        with self._wake:
+            self._refuse_when_closed()
+            self._jobs.append(job)
+            self._wake.notify()
+        return await job.future
+
+    def _refuse_when_closed(self) -> None:
+        if self._closing:
+            raise PolicyClosedError("The policy is closed")
+
+    def _loop(self) -> None:
+        """The worker thread."""
+        while self._take():
+            try:
+                if self._jobs and not self._sampler.live:
+                    self._run(self._jobs.popleft())
+                else:
+                    self._deliver(self._sampler.step(self.step, admit=not self._jobs))
+            except Exception as error:  # the worker's boundary: its callers are told, it goes on
+                log.exception("sampling failed")
+                self._sampler.clear()
+                self._fail(error)
+        self._end()
+
+    def _take(self) -> bool:
+        """Move new requests to the sampler, wait while there is nothing; False when closing."""
+        with self._wake:
+            while not (self._closing or self._incoming or self._jobs or self._busy()):
+                self._wake.wait()
+            while self._incoming:
+                self._sampler.add(self._incoming.popleft())
+            return not self._closing
+
+    def _busy(self) -> bool:
+        return bool(self._sampler.live or self._sampler.waiting)
+
+    def _run(self, job: _Job) -> None:
+        loop = job.future.get_loop()
+        try:
+            result = job.run()
+        except Exception as error:  # noqa: BLE001 - the worker's boundary: whoever asked gets it
+            self._call(loop, _refuse, job.future, error)
+        else:
+            self._call(loop, _resolve, job.future, result)
+
+    def _deliver(self, finished: Sequence[Finished]) -> None:
+        """Hand all answers of one token step over with one call a loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
+        for done in finished:
+            future = self._waiters.get(done.request)
+            if future is not None:
+                by_loop.setdefault(future.get_loop(), []).append((future, done.completion))
+        for loop, pairs in by_loop.items():
+            self._call(loop, _resolve_all, pairs)
+
+    def _fail(self, error: Exception) -> None:
+        """Tell everyone who waits for an answer."""
+        for future in list(self._waiters.values()):
+            self._call(future.get_loop(), _refuse, future, error)
+
+    def _end(self) -> None:
+        closed = PolicyClosedError("The policy was closed before the answer was drawn")
+        self._sampler.clear()
+        self._fail(closed)
+        while self._jobs:
+            future = self._jobs.popleft().future
+            self._call(future.get_loop(), _refuse, future, closed)
+
+    def _call(
+        self, loop: asyncio.AbstractEventLoop, function: Callable[..., None], *a: Any
+    ) -> None:
+        try:
+            loop.call_soon_threadsafe(function, *a)
+        except RuntimeError:
+            log.debug("the event loop of a request is closed; nobody waits for its answer")
+
+
+def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _resolve_all(pairs: Sequence[tuple["asyncio.Future[Any]", Any]]) -> None:
+    for future, value in pairs:
+        _resolve(future, value)
+
+
+def _refuse(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,286 @@
+"""The whole loop with its real processes: asked, answered, rewarded, trained, killed, recovered."""
+
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from core.state import State
+from tests.support.stack import Stack, loop_up, rows_file, until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+def client(stack: Stack) -> openai.OpenAI:
+    return openai.OpenAI(base_url=stack.base_url, api_key="any", max_retries=0, timeout=120)
+
+
+def settled(stack: Stack) -> None:
+    """All groups are over and nothing is claimed."""
+    until("all groups closed", lambda: not stack.state().open_groups(), 60)
+    until("nothing claimed", lambda: not stack.claimed(), 60)
+
+
+def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) -> None:
+    with loop_up(tmp_path / "home") as stack, client(stack) as openai_client:
+        began = stack.step()
+        plain = openai_client.chat.completions.create(
+            model="any-name", messages=[{"role": "user", "content": "What is 2 + 3?"}]
+        )
+        assert plain.model == "any-name"
+        assert plain.choices[0].message.content
+        assert plain.usage is not None
+        assert plain.usage.completion_tokens > 0
+
+        pieces, finish, usage = [], None, None
+        for chunk in openai_client.chat.completions.create(
+            model="m",
+            messages=[{"role": "user", "content": "Why is the sky blue?"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        ):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                pieces.append(choice.delta.content or "")
+                finish = choice.finish_reason or finish
+        assert "".join(pieces)
+        assert finish in ("stop", "length")
+        assert usage is not None
+
+        dataset = rows_file(tmp_path / "rows.jsonl", 14)
+        done = stack.run("mock", str(dataset), "--concurrency", "4")
+        assert done.returncode == 0, done.stderr
+        until("an update", lambda: stack.step() > began, 60)
+        settled(stack)
+        state = stack.state()
+        assert state.totals.answered == 16
+        assert state.totals.refused == 0
+        group = next(iter(state.groups.values()))
+        assert len(group.candidates) == 4
+        assert all(one.reward is not None for one in group.candidates)
+        assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
+
+
+def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+    with loop_up(tmp_path / "home") as stack:
+        done = stack.run("mock", str(rows_file(tmp_path / "rows.jsonl", 8)))
+        assert done.returncode == 0, done.stderr
+        settled(stack)
+        shown = stack.state()
+        assert stack.stop("proxy") == 0
+        kept = stack.journal_state()
+        shown.proxy_up = kept.proxy_up
+        assert kept.seq >= shown.seq
+        assert_same(shown, kept)
+
+
+def assert_same(shown: State, kept: State) -> None:
+    assert shown.groups == kept.groups
+    assert shown.totals == kept.totals
+    assert shown.mock == kept.mock
+    assert {name: one.steps for name, one in shown.servers.items()} == {
+        name: one.steps for name, one in kept.servers.items()
+    }
+
+
+def test_two_hundred_rows_headless(tmp_path: Path) -> None:
+    with loop_up(tmp_path / "home") as stack:
+        dataset = rows_file(tmp_path / "rows.jsonl", 200)
+        question = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Why is the sky blue?"}],
+            "temperature": 0,
+        }
+
+        def ask() -> str:
+            answer = httpx.post(
+                f"{stack.base_url}/chat/completions",
+                json=question,
+                headers={"x-ajet-train": "no"},
+                trust_env=False,
+                timeout=60,
+            )
+            assert answer.status_code == 200, answer.text
+            return str(answer.json()["choices"][0]["message"]["content"])
+
+        before = ask()
+        done = stack.run("mock", str(dataset), "--concurrency", "6", limit=240)
+        assert done.returncode == 0, done.stderr
+        settled(stack)
+        state = stack.state()
+        assert state.mock is not None
+        assert (state.mock.done, state.mock.failed) == (200, 0)
+        assert state.totals.refused == 0
+        updates = stack.updates()
+        assert len(updates) >= 5
+        stack.rolling()
+        after = ask()
+        print(f"before: {before}\nafter {len(updates)} updates: {after}")
+        assert any(update["grad_norm"] > 0 for update in updates)
+        settled(stack)
+
+
+@pytest.mark.parametrize("users", [3, 12])
+async def test_parallel_users_over_updates(tmp_path: Path, users: int) -> None:
+    """No 5xx, no deadlock, and no wait beyond a sync and two seconds above the median."""
+    with loop_up(tmp_path / "home") as stack:
+        first = stack.step()
+        waits: list[float] = []
+        codes: list[int] = []
+        stop = time.monotonic() + 120
+
+        async def user(http: httpx.AsyncClient, number: int) -> None:
+            turn = 0
+            while stack_step["now"] < first + 5 and time.monotonic() < stop:
+                turn += 1
+                began = time.monotonic()
+                answer = await http.post(
+                    f"{stack.base_url}/chat/completions",
+                    json={
+                        "model": "m",
+                        "messages": [
+                            {"role": "user", "content": f"What is {number % 9} + {turn % 9}?"}
+                        ],
+                        "user": f"{number}-{turn}",
+                    },
+                )
+                codes.append(answer.status_code)
+                waits.append(time.monotonic() - began)
+
+        stack_step = {"now": first}
+
+        async def follow() -> None:
+            while stack_step["now"] < first + 5 and time.monotonic() < stop:
+                stack_step["now"] = await asyncio.to_thread(stack.step) or stack_step["now"]
+                await asyncio.sleep(0.1)
+
+        async with (
+            httpx.AsyncClient(timeout=100, trust_env=False) as http,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(follow())
+            for number in range(users):
+                group.create_task(user(http, number))
+        assert stack_step["now"] >= first + 5
+        assert set(codes) == {200}
+        spans = next(iter((await asyncio.to_thread(stack.state)).servers.values())).spans
+        syncs = [end.since - begin.since for begin, end in _leavings(spans)]
+        longest, median = max(waits), statistics.median(waits)
+        print(
+            f"{users} users: {len(waits)} requests, median {median:.2f} s, longest {longest:.2f} s,"
+            f" longest sync {max(syncs):.2f} s"
+        )
+        assert longest - median <= max(syncs) + 2.0
+        await asyncio.to_thread(settled, stack)
+
+
+def _leavings(spans):  # type: ignore[no-untyped-def]
+    left = None
+    for span in spans:
+        if span.state == "ROLLING":
+            if left is not None:
+                yield left, span
+            left = None
+        elif left is None and span.state in ("ROLLING_POST", "WEIGHT_SYNCING"):
+            left = span
+
+
+def test_a_client_that_leaves_frees_its_episodes_within_a_second(tmp_path: Path) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "on_compute_relative_reward.py").write_text(
+        "import asyncio\n"
+        "async def on_compute_relative_reward(valid_results, all_answers):\n"
+        "    await asyncio.sleep(20)\n"
+        "    return [0.0] * len(all_answers)\n"
+    )
+    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack:
+        with httpx.Client(timeout=60, trust_env=False) as http:
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+            with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
+                assert answer.status_code == 200
+                next(answer.iter_bytes())
+                until("four claimed", lambda: len(stack.claimed()) == 4)
+        left = time.monotonic()
+        until("given back", lambda: not stack.claimed(), 3, every=0.02)
+        assert time.monotonic() - left < 1.0
+        group = until("closed", lambda: [g for g in stack.state().groups.values() if not g.open])[0]
+        assert group.phase == "ABORTED"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise ValueError('broken here')", "broken here"),
+        ("return [1.0]", "4"),
+        ("return [float('nan')] * len(all_answers)", "nan"),
+        ("while True: pass", "within 2 s"),
+    ],
+)
+def test_a_bad_hook_never_makes_a_reward(tmp_path: Path, code: str, said: str) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "on_compute_relative_reward.py").write_text(
+        f"async def on_compute_relative_reward(valid_results, all_answers):\n    {code}\n"
+    )
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.yaml").write_text("rewards:\n  time_limit: 2\n")
+    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
+        answer = openai_client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
+        )
+        assert answer.choices[0].message.content
+        group = until(
+            "abstained", lambda: [g for g in stack.state().groups.values() if g.abstained], 30
+        )[0]
+        assert said in group.abstained.lower() + group.traceback.lower()
+        settled(stack)
+        group = stack.state().groups[group.group_id]
+        assert group.phase == "ABORTED"
+        assert all(one.reward is None for one in group.candidates)
+        assert stack.state().totals.episodes_ended == 0
+
+
+def test_rate_and_abort_by_command(tmp_path: Path) -> None:
+    with loop_up(tmp_path / "home") as stack, client(stack) as openai_client:
+        assert stack.run("mode", "answer_first").returncode == 0
+        for _ in range(2):
+            openai_client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "What is 5 + 5?"}]
+            )
+        waiting = until("two wait", lambda: (g := stack.state().waiting()) and len(g) == 2 and g)
+        rated, aborted = waiting
+        done = stack.run("rate", rated.group_id, "3")
+        assert done.returncode == 0, done.stderr
+        assert (
+            stack.run("abort", aborted.group_id, "--reason", "debugging", "--yes").returncode == 0
+        )
+        settled(stack)
+        groups = stack.state().groups
+        assert [one.reward for one in groups[rated.group_id].candidates] == [0.0, 0.0, 1.0, 0.0]
+        assert groups[rated.group_id].source == "human"
+        assert groups[aborted.group_id].phase == "ABORTED"
+        late = stack.run("rate", rated.group_id, "1")
+        assert late.returncode == 1
+        assert "Traceback" not in late.stderr
+
+
+def test_status_json_counts_what_is_claimed(tmp_path: Path) -> None:
+    with loop_up(tmp_path / "home") as stack:
+        found = json.loads(stack.run("status", "--json").stdout)
+        assert found["proxy"]["url"] in stack.base_url
+        assert json.dumps(found).count("ROLLING")
+        assert stack.run("engine-stop", "--yes").returncode == 0
+        until("OFFLINE", lambda: stack.status()["engine_status"] == "ENGINE.OFFLINE")
+        answer = httpx.post(
+            f"{stack.base_url}/chat/completions",
+            json={"model": "m", "messages": [{"role": "user", "content": "x"}]},
+            trust_env=False,
+        )
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) > 0

@@ -1,0 +1,156 @@
+"""kill -9 of each process in the middle of work, at random moments."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.events import EpisodeEnded
+from core.home import running
+from core.journal import Journal
+from tests.e2e.test_loop import assert_same
+from tests.support.stack import Stack, loop_up, rows_file, until
+from tests.support.terminal import Terminal
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+TWICE = [
+    *(pytest.param(seed) for seed in (1, 2)),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 11)),
+]
+
+
+def mock_in_background(stack: Stack, dataset: Path) -> None:
+    stack.start("mock", str(dataset), "--concurrency", "4")
+
+
+def busy(stack: Stack, groups: int = 3) -> None:
+    """Groups are open: work is in its middle."""
+    until("work", lambda: stack.state().totals.groups >= groups, 30)
+
+
+def at_random(stack: Stack, rng: random.Random) -> None:
+    """Some events later: a moment that differs with the seed."""
+    target = stack.state().seq + rng.randint(1, 60)
+    until("some events", lambda: stack.state().seq >= target, 30, every=0.005)
+
+
+def check_clean(stack: Stack) -> None:
+    """Nothing claimed, nothing sent twice, and state equals journal."""
+    until("all groups closed", lambda: not stack.state().open_groups(), 90)
+    until("nothing claimed", lambda: not stack.claimed(), 60)
+    shown = stack.state()
+    stack.stop("proxy")
+    assert_same(shown, stack.journal_state())
+    journal = Journal(stack.home.journal)
+    ended: Counter[str] = Counter()
+    after = 0
+    while page := journal.events(after, 5_000):
+        after = page[-1].seq
+        ended.update(
+            event.episode_uuid
+            for event in page
+            if isinstance(event, EpisodeEnded) and event.outcome == "ended"
+        )
+    journal.close()
+    assert ended, "no reward was ever sent"
+    assert max(ended.values()) == 1
+
+
+@pytest.mark.parametrize("seed", TWICE)
+def test_kill_the_proxy(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with loop_up(tmp_path / "home") as stack:
+        port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
+        mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 60))
+        busy(stack)
+        at_random(stack, rng)
+        stack.kill("proxy")
+        stack.start("proxy", "--port", str(port))
+        until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+        assert stack.children["mock"].returncode == 0, stack.log("mock")
+        check_clean(stack)
+
+
+@pytest.mark.parametrize("seed", TWICE)
+def test_kill_the_engine(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with loop_up(tmp_path / "home") as stack:
+        mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 60))
+        until("an update", lambda: stack.step() >= 2, 60)
+        at_random(stack, rng)
+        done = len(stack.updates())
+        stack.kill("engine")
+        stack.engine()
+        assert stack.status()["engine_status"] == "ENGINE.OFFLINE"
+        until("found again", lambda: started(stack), 30)
+        stack.rolling()
+        assert stack.step() >= done + 1, "it goes on from its last update"
+        until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+        check_clean(stack)
+
+
+def started(stack: Stack) -> bool:
+    return stack.run("engine-start").returncode == 0
+
+
+@pytest.mark.parametrize("seed", TWICE)
+def test_kill_the_mock_user(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with loop_up(tmp_path / "home") as stack:
+        dataset = rows_file(tmp_path / "rows.jsonl", 40)
+        mock_in_background(stack, dataset)
+        busy(stack, 4)
+        at_random(stack, rng)
+        stack.kill("mock")
+        again = stack.run("mock", str(dataset), "--concurrency", "4")
+        assert again.returncode == 0, again.stderr
+        state = stack.state()
+        assert state.mock is not None
+        assert state.mock.already > 0
+        assert state.mock.already + state.mock.done == 40
+        check_clean(stack)
+
+
+@pytest.mark.parametrize("seed", TWICE)
+def test_kill_the_console(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with Stack(tmp_path / "home") as stack:
+        environment = {
+            **stack.environment,
+            "AJET_CONSOLE__PROXY__PORT": "0",
+            "AJET_CONSOLE__ENGINE__PORT": "0",
+        }
+        try:
+            with Terminal([], environment) as console:
+                console.expect("ROLLING", 60)
+                mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 40))
+                busy(stack)
+                at_random(stack, rng)
+                console.kill()
+            pids = {role: pid(stack, role) for role in ("engine", "proxy")}
+            until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+            assert stack.children["mock"].returncode == 0, stack.log("mock")
+            with Terminal([], environment) as console:
+                console.expect("ROLLING", 60)
+                assert {role: pid(stack, role) for role in pids} == pids, "it re-attached"
+                until("attached", lambda: stack.state().consoles == 1, 20)
+                until("nothing claimed", lambda: not stack.claimed(), 60)
+                console.type("\x11")
+                console.expect("leave", 10)
+                console.type("s")
+                assert console.wait() == 0
+            until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 20)
+        finally:
+            for role in ("proxy", "engine"):
+                info = running(stack.home, role)
+                if info is not None:
+                    psutil.Process(info.pid).kill()
+
+
+def pid(stack: Stack, role: str) -> int:
+    info = running(stack.home, role)
+    assert info is not None, f"{role} runs on without the console"
+    return info.pid

@@ -1,0 +1,213 @@
+"""The real processes for tests: started, found, killed and asked from outside."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from core.home import Home, RunInfo, running
+from core.journal import Journal
+from core.state import State
+
+T = TypeVar("T")
+
+START_LIMIT = 40.0
+"""Seconds for a process to come up on a busy machine."""
+
+
+def until(what: str, check: Callable[[], T], limit: float = 30.0, every: float = 0.05) -> T:
+    """What `check` returns once it is true; fails with `what` after `limit` seconds."""
+    end = time.monotonic() + limit
+    while True:
+        found = check()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {limit:g} s: {what}")
+        time.sleep(every)
+
+
+class Stack:
+    """Engine, proxy and mock user of one home."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home.open(root)
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("AJET")},
+            "AJET_CONSOLE_HOME": str(root),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for role in list(self.children):
+            self.kill(role)
+        if kind is not None:
+            for log in sorted(self.home.logs.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}")
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def start(self, role: str, *args: str) -> RunInfo:
+        """Start `ajet-console ROLE ARGS` and wait until it has published itself."""
+        with (self.home.logs / f"{role}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "console", role, *args],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.children[role] = child
+
+        def up() -> RunInfo | None:
+            assert child.poll() is None, f"{role} ended with {child.returncode}: {self.log(role)}"
+            info = running(self.home, role)
+            return info if info is not None and info.pid == child.pid else None
+
+        return until(f"{role} is up", up, START_LIMIT)
+
+    def engine(self, *args: str) -> RunInfo:
+        """The embedded engine on a free port."""
+        return self.start("engine", "--port", "0", *args)
+
+    def proxy(self, *args: str) -> RunInfo:
+        """The fake vLLM on a free port, on the engine of this home unless told otherwise."""
+        return self.start("proxy", "--port", "0", *args)
+
+    def kill(self, role: str) -> None:
+        """kill -9, by pid."""
+        child = self.children.pop(role, None)
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGKILL)
+            child.wait(10)
+
+    def stop(self, role: str) -> int:
+        """SIGTERM; returns the exit code."""
+        child = self.children.pop(role)
+        child.terminate()
+        return child.wait(20)
+
+    def log(self, role: str) -> str:
+        """The end of a process's log."""
+        path = self.home.logs / f"{role}.log"
+        return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+
+    def run(self, *args: str, limit: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """One command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "console", *args],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+
+    # --- what can be asked ----------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        """Where an OpenAI client points."""
+        info = running(self.home, "proxy")
+        assert info is not None
+        return f"{info.url}/v1"
+
+    @property
+    def engine_url(self) -> str:
+        """Where the swarm server listens."""
+        info = running(self.home, "engine")
+        assert info is not None
+        return info.url
+
+    def state(self) -> State:
+        """The proxy's state now."""
+        import msgspec
+
+        info = running(self.home, "proxy")
+        assert info is not None
+        answer = httpx.get(
+            f"{info.url}/control/snapshot",
+            headers={"authorization": f"Bearer {self.home.token()}"},
+            trust_env=False,
+            timeout=20,
+        )
+        assert answer.status_code == 200, answer.text
+        return msgspec.convert(answer.json()["state"], State)
+
+    def status(self) -> dict[str, Any]:
+        """The engine's own word."""
+        answer = httpx.get(f"{self.engine_url}/get_engine_status", trust_env=False, timeout=20)
+        return dict(answer.json())
+
+    def step(self) -> int:
+        """The engine's global step."""
+        return int(self.status()["global_step"] or 0)
+
+    def claimed(self) -> list[dict[str, Any]]:
+        """Claimed episodes by the server's own buffer."""
+        answer = httpx.post(
+            f"{self.engine_url}/get_episode_buffer", json={}, trust_env=False, timeout=20
+        )
+        return [one for one in answer.json()["buffer"] if one["episode_status"] == "claimed"]
+
+    def updates(self) -> list[dict[str, Any]]:
+        """Statistics of the updates done."""
+        answer = httpx.get(f"{self.engine_url}/ajetc/updates?after=0", trust_env=False, timeout=20)
+        found = answer.json()
+        return list(found["updates"] if isinstance(found, dict) else found)
+
+    def rolling(self, limit: float = 30.0) -> None:
+        """Wait until the engine is ROLLING."""
+        until("ROLLING", lambda: self.status()["engine_status"] == "ENGINE.ROLLING", limit)
+
+    def journal_state(self) -> State:
+        """What the reducer makes of all events on disk; the proxy must be down."""
+        journal = Journal(self.home.journal)
+        try:
+            return journal.replayed_state()
+        finally:
+            journal.close()
+
+
+@contextlib.contextmanager
+def loop_up(root: Path, *proxy_args: str) -> Iterator[Stack]:
+    """Engine ROLLING and proxy up."""
+    with Stack(root) as stack:
+        stack.engine()
+        stack.proxy(*proxy_args)
+        done = stack.run("engine-start")
+        assert done.returncode == 0, done.stderr
+        stack.rolling()
+        yield stack
+
+
+def rows_file(path: Path, count: int) -> Path:
+    """A dataset of `count` rows, from questions the policy knows."""
+    questions = ["What is the capital of France?", "What is 3 + 4?", "Why is the sky blue?"]
+    questions += [f"What is {a} + {b}?" for a in range(1, 11) for b in range(1, 11)]
+    with path.open("w") as file:
+        for number in range(count):
+            query = questions[number % len(questions)]
+            file.write(json.dumps({"id": f"row{number}", "query": query}) + "\n")
+    return path
