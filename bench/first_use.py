@@ -50,7 +50,7 @@ def main() -> None:
             until("an update", lambda: console.read(0) is None or stack.step() > first, 300)
             verdicts.at_most("first_policy_update", since(), 300.0, "s")
             console.type("\x11")
-            console.expect("leave", 10)
+            console.expect("Leave running", 10)
             console.type("s")
             console.wait()
         left = [role for role in ("engine", "proxy", "mock") if running(stack.home, role)]

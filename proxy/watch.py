@@ -181,7 +181,7 @@ class ServerWatch:
             stats = {
                 key: float(value)
                 for key, value in update.items()
-                if isinstance(value, int | float) and key != "step"
+                if isinstance(value, int | float) and key not in ("step", "at")
             }
             self._updates_after = step
             self.seat.bus.publish(UpdateDone(server=self.server.name, step=step, stats=stats))

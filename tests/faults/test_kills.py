@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
 
 from core.events import EpisodeEnded
@@ -123,31 +122,25 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
             "AJET_CONSOLE__PROXY__PORT": "0",
             "AJET_CONSOLE__ENGINE__PORT": "0",
         }
-        try:
-            with Terminal([], environment) as console:
-                console.expect("ROLLING", 60)
-                mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 40))
-                busy(stack)
-                at_random(stack, rng)
-                console.kill()
-            pids = {role: pid(stack, role) for role in ("engine", "proxy")}
-            until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
-            assert stack.children["mock"].returncode == 0, stack.log("mock")
-            with Terminal([], environment) as console:
-                console.expect("ROLLING", 60)
-                assert {role: pid(stack, role) for role in pids} == pids, "it re-attached"
-                until("attached", lambda: stack.state().consoles == 1, 20)
-                until("nothing claimed", lambda: not stack.claimed(), 60)
-                console.type("\x11")
-                console.expect("leave", 10)
-                console.type("s")
-                assert console.wait() == 0
-            until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 20)
-        finally:
-            for role in ("proxy", "engine"):
-                info = running(stack.home, role)
-                if info is not None:
-                    psutil.Process(info.pid).kill()
+        with Terminal([], environment) as console:
+            console.expect("ROLLING", 60)
+            mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 40))
+            busy(stack)
+            at_random(stack, rng)
+            console.kill()
+        pids = {role: pid(stack, role) for role in ("engine", "proxy")}
+        until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+        assert stack.children["mock"].returncode == 0, stack.log("mock")
+        with Terminal([], environment) as console:
+            console.expect("ROLLING", 60)
+            assert {role: pid(stack, role) for role in pids} == pids, "it re-attached"
+            until("attached", lambda: stack.state().consoles == 1, 20)
+            until("nothing claimed", lambda: not stack.claimed(), 60)
+            console.type("\x11")
+            console.expect("Leave running", 10)
+            console.type("s")
+            assert console.wait() == 0
+        until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 20)
 
 
 def pid(stack: Stack, role: str) -> int:

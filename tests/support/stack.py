@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+import psutil
 
 from core.home import Home, RunInfo, running
 from core.journal import Journal
@@ -59,6 +60,12 @@ class Stack:
     ) -> None:
         for role in list(self.children):
             self.kill(role)
+        for role in ("mock", "proxy", "engine"):  # children of a console that was killed
+            if (info := running(self.home, role)) is not None:
+                with contextlib.suppress(psutil.Error):
+                    child = psutil.Process(info.pid)
+                    child.kill()
+                    child.wait(10)
         if kind is not None:
             for log in sorted(self.home.logs.glob("*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}")
