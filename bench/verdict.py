@@ -18,6 +18,10 @@ class Verdicts:
         """The figure must not be below the bar."""
         self._add(name, figure >= bar, f"{figure:.2f} {unit}", f">= {bar:g} {unit}")
 
+    def skip(self, name: str, why: str, bar: str) -> None:
+        """The figure could not be taken here; neither good nor bad."""
+        self._lines.append(f"SKIP {name} {why} {bar}")
+
     def _add(self, name: str, good: bool, figure: str, bar: str) -> None:
         self._failed |= not good
         self._lines.append(f"{'PASS' if good else 'FAIL'} {name} {figure} {bar}")

@@ -4,12 +4,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from core.errors import AjetError
 from core.tasks import Tasks
-from engine.policy import PolicyBackend
+from engine.policy import CheckpointKeeper, PolicyBackend
 from engine.records import VerboseLog
+from engine.tokenlog import TokenLog
+
+T = TypeVar("T")
 
 PolicyFactory = Callable[[bool], Awaitable[PolicyBackend]]
 """Opens the policy; True asks for the base weights. Must not block the loop."""
@@ -42,6 +46,13 @@ class Backend:
         self.facts: dict[str, Any] = {"policy": None, "context": None, "step": None}
         """What is known of the policy; outlives it."""
         self.resetting = False
+        """Checkpoints are being changed: the policy can not be opened."""
+        self.tokens = TokenLog()
+        """What finished episodes were made of."""
+        self.keeper: CheckpointKeeper | None = None
+        """What is saved of the policy; None when nothing is."""
+        self.start_from: str | None = None
+        """Name of a checkpoint that the first opening goes back to."""
         self._factory = factory
         self._tasks = tasks
         self._verbose = verbose
@@ -71,6 +82,19 @@ class Backend:
         self.resetting = True
         return await asyncio.shield(self._tasks.spawn(self._reset(), "reset"))
 
+    async def keeping(self, work: Callable[[], T]) -> T:
+        """Do blocking work on what is saved while the policy is closed, and stays closed.
+
+        Goes on to its end when the caller is cancelled; `resetting` is true meanwhile.
+
+        Raises:
+            Exception: whatever `work` raises.
+        """
+        self.resetting = True
+        task: asyncio.Task[Callable[[], T]] = self._tasks.spawn(self._keep(work), "checkpoints")
+        done = await asyncio.shield(task)
+        return done()
+
     def note(self, policy: PolicyBackend) -> None:
         """Keep what is told about the policy while it is closed."""
         self.facts = {"policy": policy.name, "context": policy.context, "step": policy.step}
@@ -89,6 +113,7 @@ class Backend:
 
     async def _open(self, reset: bool) -> Opened:
         try:
+            await self._go_back(reset)
             return Opened(policy=await self._factory(reset))
         except AjetError as error:
             reason = str(error)
@@ -97,6 +122,25 @@ class Backend:
             reason = f"The policy could not be opened: {error!r}"
         self._verbose.add("engine", reason, logging.ERROR)
         return Opened(error=reason)
+
+    async def _go_back(self, reset: bool) -> None:
+        """Once: to the checkpoint the engine was started from; a reset makes it pointless."""
+        name, keeper = self.start_from, self.keeper
+        if name is not None and keeper is not None and not reset:
+            await asyncio.to_thread(keeper.restore, name)
+            self._verbose.add("engine", f"the policy goes on from the checkpoint {name}")
+        self.start_from = None
+
+    async def _keep(self, work: Callable[[], T]) -> Callable[[], T]:
+        """What `work` came to, for whoever asked: its value, or its error raised."""
+        try:
+            await self.released()
+            value = await asyncio.to_thread(work)
+            return lambda: value
+        except Exception as error:  # noqa: BLE001 - whoever asked gets it, not the log
+            return partial(_again, error)
+        finally:
+            self.resetting = False
 
     async def _reset(self) -> Opened:
         try:
@@ -127,3 +171,7 @@ class Backend:
             await policy.close()
         except Exception as error:  # the next start must be possible whatever the backend does
             log.error("closing the policy", exc_info=error)
+
+
+def _again(error: Exception) -> NoReturn:
+    raise error

@@ -47,15 +47,19 @@ def _feed_forward_backward(
 
 
 def _attention_backward(
-    params: Params, grads: Params, i: int, tape: LayerTape, dx: Array, shape: tuple[int, int]
+    params: Params,
+    grads: Params,
+    i: int,
+    tape: LayerTape,
+    dx: Array,
+    mixed: Array,
+    shape: tuple[int, int],
 ) -> None:
-    """Through the attention half of layer `i`; adds to `dx` (n, width) in place."""
+    """Through the attention of layer `i`; adds to `dx` (n, width) in place."""
     config = params.config
     rows, length = shape
     cos, sin = rope_table(config.context, config.head, dx.dtype.str)
     cos, sin = cos[:length], sin[:length]
-    grads.add(f"{i}.out", tape.mixed.T @ dx)
-    mixed = dx @ params[f"{i}.out"].T
     dmixed = np.ascontiguousarray(split_heads(mixed, rows, length, config))
     dv = tape.attention.transpose(0, 1, 3, 2) @ dmixed
     ds = dmixed @ tape.v.transpose(0, 1, 3, 2)
@@ -79,7 +83,14 @@ def _embed_backward(grads: Params, tokens: Array, dx: Array) -> None:
     grads["embed"][found] += np.add.reduceat(dx[order], starts, axis=0)
 
 
-def backward(params: Params, grads: Params, tape: Tape, dlogits: Array) -> None:
+def _spread(part: Array, where: Array, size: int) -> Array:
+    """Rows of `part` at their places among `size` rows of zeros."""
+    made = np.zeros((size, part.shape[1]), part.dtype)
+    made[where] = part
+    return made
+
+
+def backward(params: Params, grads: Params, tape: Tape, dlogits: Array, frozen: int = 0) -> None:
     """Add the gradient of one shard to `grads`.
 
     Args:
@@ -87,14 +98,22 @@ def backward(params: Params, grads: Params, tape: Tape, dlogits: Array) -> None:
         grads: Where to add; same shapes.
         tape: From `forward`.
         dlogits: (len(where), vocab) gradient of the loss.
+        frozen: Parts nearest the input that get none: the tokens, then block after block.
     """
     rows, length = tape.tokens.shape
     gain = params["norm"]
-    grads.add("embed", dlogits.T @ (tape.unit * gain))
+    if not frozen:
+        grads.add("embed", dlogits.T @ (tape.unit * gain))
     dunit = dlogits @ params["embed"]
-    dx = np.zeros((rows * length, params.config.width), dlogits.dtype)
-    dx[tape.where] = _norm_backward(dunit, tape.unit, tape.scale, gain, grads["norm"])
-    for i in reversed(range(params.config.layers)):
-        _feed_forward_backward(params, grads, i, tape.layers[i], dx)
-        _attention_backward(params, grads, i, tape.layers[i], dx, (rows, length))
-    _embed_backward(grads, tape.tokens, dx)
+    dx = _norm_backward(dunit, tape.unit, tape.scale, gain, grads["norm"])
+    last = params.config.layers - 1
+    for i in reversed(range(max(0, frozen - 1), last + 1)):
+        layer = tape.layers[i]
+        _feed_forward_backward(params, grads, i, layer, dx)
+        grads.add(f"{i}.out", layer.mixed.T @ dx)
+        mixed = dx @ params[f"{i}.out"].T
+        if i == last:
+            dx, mixed = (_spread(part, tape.where, rows * length) for part in (dx, mixed))
+        _attention_backward(params, grads, i, layer, dx, mixed, (rows, length))
+    if not frozen:
+        _embed_backward(grads, tape.tokens, dx)

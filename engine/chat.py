@@ -1,77 +1,26 @@
-"""The chat route's inside: keys, request bodies, answers. Nothing here touches the pool.
+"""Chat completions: requests, sampling, answers whole and as a stream (protocol section 5).
 
-Source: protocol sections 3 and 5. What the real server answers with a plain 500 (a body that is no
-JSON, or no chat request) is a 4xx here; no system message of its own is put before the
-conversation, because the embedded policy was never trained with one.
+What the real server answers with a plain 500 (a body that is no JSON, or no chat request) is a 4xx
+here; no system message of its own is put before the conversation, because the embedded policy was
+never trained with one.
 """
 
-import base64
-import binascii
-import hmac
 import json
-import re
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.jobs import Job
+from engine.keys import scrub
 from engine.lifecycle import Refused
 from engine.policy import Completion, SamplingParams
 from engine.pool import EpisodeType
 
-_PREFIX = "sk-ajet-"
-_NOISE = re.compile(r"Bearer |bearer |sk-ajet-")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What an episode's API key says."""
-
-    episode_uuid: str
-    address: str
-
-    def opens(self, address: str) -> bool:
-        """Whether the key was given out for the record with this address."""
-        return hmac.compare_digest(self.address.encode(), address.encode())
-
-
-def make_key(episode_uuid: str, address: str) -> str:
-    """The API key of an episode."""
-    facts = {
-        "agent_name": "default_agent_name",
-        "target_tag": "default_target_tag",
-        "episode_uuid": episode_uuid,
-        "episode_address": address,
-    }
-    return _PREFIX + base64.b64encode(json.dumps(facts).encode()).decode()
-
-
-def parse_key(header: str | None) -> Key:
-    """Read an Authorization header, with or without `Bearer `.
-
-    Raises:
-        Refused: 401, in the words of the real server.
-    """
-    if not header:
-        raise Refused(401, "Missing authorization header")
-    try:
-        facts = json.loads(base64.b64decode(_NOISE.sub("", header).strip(), validate=True))
-    except (binascii.Error, ValueError, RecursionError) as error:
-        raise Refused(401, "Invalid authorization header: not a key of this server") from error
-    if not isinstance(facts, dict):
-        raise Refused(401, "Invalid authorization data")
-    names = [facts.get(name) for name in ("agent_name", "target_tag", "episode_uuid")]
-    if not all(isinstance(name, str) and name for name in names):
-        raise Refused(401, "Invalid authorization data")
-    return Key(
-        episode_uuid=_scrub(str(facts["episode_uuid"])),
-        address=_scrub(str(facts.get("episode_address", ""))),
-    )
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Message(BaseModel):
@@ -83,6 +32,9 @@ class Message(BaseModel):
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Temperature = Annotated[Finite, Field(ge=0, le=100)]
+Mass = Annotated[Finite, Field(gt=0, le=1)]
 
 
 class ChatRequest(BaseModel):
@@ -93,10 +45,10 @@ class ChatRequest(BaseModel):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     stream: bool | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[Finite, Field(ge=0, le=100)] | None = None
-    top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    temperature: Temperature | None = None
+    top_p: Mass | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
 
@@ -105,25 +57,44 @@ class ChatRequest(BaseModel):
         return [_flat(message) for message in self.messages]
 
     def offered_tools(self) -> list[dict[str, Any]] | None:
-        """Tools the policy may call."""
-        return None if self.tool_choice == "none" else self.tools or None
+        """Tools the policy may call: none, all, or the one that was named."""
+        if self.tool_choice == "none":
+            return None
+        named = _named(self.tool_choice)
+        tools = [tool for tool in self.tools or [] if named is None or _named(tool) == named]
+        return tools or None
+
+    def chat(self) -> "ChatRequest":
+        """Itself: the other dialects make one of these."""
+        return self
 
 
-def parse_body(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
-    """Read a request body; also returns it as it came.
+def _named(tool: Any) -> Any:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return function.get("name") if isinstance(function, Mapping) else None
+
+
+def parse_json(body: bytes) -> Any:
+    """Read a request body.
 
     Raises:
         Refused: 400, not JSON.
-        RequestValidationError: JSON, but no chat request.
     """
     try:
         raw = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"The request body is not JSON: {error}") from error
-    if b"\\ud" in body or b"\\uD" in body:
-        raw = _scrub_all(raw)
+        raise Refused(400, f"The request body is not JSON: {error}", asserts=True) from error
+    return _scrub_all(raw) if b"\\ud" in body or b"\\uD" in body else raw
+
+
+def validate(model: type[Model], raw: Any) -> Model:
+    """Check a request against its model.
+
+    Raises:
+        RequestValidationError: with places as FastAPI names them.
+    """
     try:
-        return ChatRequest.model_validate(raw), raw
+        return model.model_validate(raw)
     except ValidationError as error:
         raise RequestValidationError(
             [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
@@ -159,69 +130,141 @@ def sampling(request: ChatRequest, job: Job, kind: EpisodeType, limit: int) -> S
     )
 
 
-def response(drawn: Completion, policy_name: str) -> dict[str, Any]:
-    """The answer as a chat completion; `ajetc` is ours, clients ignore what they do not know."""
-    message: dict[str, Any] = {"role": "assistant", "content": drawn.text}
-    if drawn.tool_calls:
-        message["content"] = drawn.text or None
-        message["tool_calls"] = [
-            {
-                "id": f"call_{uuid.uuid4().hex}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in drawn.tool_calls
-        ]
+def tool_calls(drawn: Completion) -> list[dict[str, Any]]:
+    """The calls of an answer, each with an id."""
+    return [
+        {
+            "id": f"call_{uuid.uuid4().hex}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in drawn.tool_calls
+    ]
+
+
+class ChatAnswer:
+    """One answer as a chat completion, whole or told in pieces; `ajetc` is ours.
+
+    Args:
+        model: The name in a whole answer.
+        asked: The name in a stream: the request's, else `model`.
+    """
+
+    format = ""
+
+    def __init__(self, model: str, asked: str | None) -> None:
+        self._model, self._asked = model, asked or model
+        self._id, self._created = uuid.uuid4().hex, int(time.time())
+
+    def whole(self, drawn: Completion) -> dict[str, Any]:
+        """The answer as one object."""
+        message: dict[str, Any] = {"role": "assistant", "content": drawn.text}
+        if drawn.tool_calls:
+            message["content"] = drawn.text or None
+            message["tool_calls"] = tool_calls(drawn)
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": drawn.finish_reason,
+        }
+        return {
+            "id": self._id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": [choice],
+            "usage": _usage(drawn),
+            "ajetc": _ours(drawn),
+        }
+
+    def opening(self) -> bytes:
+        """The role."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def piece(self, text: str) -> bytes:
+        """A piece of the answer."""
+        return self._chunk({"content": text})
+
+    def idle(self) -> bytes:
+        """Shows that the connection lives."""
+        return b": keepalive\n\n"
+
+    def closing(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Tool calls, the end with usage, `[DONE]`."""
+        calls = whole["choices"][0]["message"].get("tool_calls", [])
+        told = self._chunk({"tool_calls": _indexed(calls)}) if calls else b""
+        return told + self._end({}, drawn) + b"data: [DONE]\n\n"
+
+    def failure(self, status: int, detail: str) -> bytes:
+        """An error where the answer should go on; no `[DONE]` follows."""
+        return event({"error": {"message": detail, "type": "server_error", "code": status}})
+
+    def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
+        """The whole answer told as the real server tells it."""
+        message = whole["choices"][0]["message"]
+        content: dict[str, Any] = {"content": message["content"]}
+        if "tool_calls" in message:
+            content["tool_calls"] = _indexed(message["tool_calls"])
+        end = self._end({"content": ""}, drawn)
+        return self.opening() + self._chunk(content) + end + b"data: [DONE]\n\n"
+
+    def _end(self, delta: dict[str, Any], drawn: Completion) -> bytes:
+        return self._chunk(
+            delta, drawn.finish_reason, {"usage": _usage(drawn), "ajetc": _ours(drawn)}
+        )
+
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish_reason: str | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        chunk = {
+            "id": f"chatcmpl-{self._id}",
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._asked,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+        }
+        return event({**chunk, **(more or {})})
+
+
+def event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """One server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def text_of(content: Any, kinds: Sequence[str] = ("text", "input_text", "output_text")) -> str:
+    """Text of a string or of a list of parts; other parts are dropped."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        return ""
+    parts = [
+        part if isinstance(part, str) else part.get("text")
+        for part in content
+        if isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") in kinds)
+    ]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _indexed(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"index": index, **call} for index, call in enumerate(calls)]
+
+
+def _usage(drawn: Completion) -> dict[str, int]:
     prompt, sampled = len(drawn.prompt_tokens), len(drawn.tokens)
     return {
-        "id": uuid.uuid4().hex,
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": policy_name,
-        "choices": [
-            {
-                "index": 0,
-                "message": message,
-                "logprobs": None,
-                "finish_reason": drawn.finish_reason,
-            }
-        ],
-        "usage": {
-            "prompt_tokens": prompt,
-            "completion_tokens": sampled,
-            "total_tokens": prompt + sampled,
-        },
-        "ajetc": {"truncated": drawn.truncated, "step": drawn.step},
+        "prompt_tokens": prompt,
+        "completion_tokens": sampled,
+        "total_tokens": prompt + sampled,
     }
 
 
-def stream(whole: dict[str, Any], model: str | None) -> bytes:
-    """The answer as server-sent events: role, whole content, end with usage, `[DONE]`."""
-    choice = whole["choices"][0]
-    message = choice["message"]
-    content: dict[str, Any] = {"content": message["content"]}
-    if "tool_calls" in message:
-        content["tool_calls"] = [
-            {"index": index, **call} for index, call in enumerate(message["tool_calls"])
-        ]
-    deltas: list[tuple[dict[str, Any], str | None]] = [
-        ({"role": "assistant", "content": ""}, None),
-        (content, None),
-        ({"content": ""}, choice["finish_reason"]),
-    ]
-    events = []
-    for delta, finish_reason in deltas:
-        chunk = {
-            "id": f"chatcmpl-{whole['id']}",
-            "object": "chat.completion.chunk",
-            "created": whole["created"],
-            "model": model or whole["model"],
-            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
-        }
-        if finish_reason is not None:
-            chunk |= {"usage": whole["usage"], "ajetc": whole["ajetc"]}
-        events.append(json.dumps(chunk, ensure_ascii=False))
-    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
+def _ours(drawn: Completion) -> dict[str, Any]:
+    return {"truncated": drawn.truncated, "step": drawn.step}
 
 
 def _flat(message: Message) -> dict[str, Any]:
@@ -238,16 +281,11 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _scrub(text: str) -> str:
-    """Half of a surrogate pair cannot be encoded; JSON can carry it all the same."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
 def _scrub_all(value: Any) -> Any:
     if isinstance(value, str):
-        return _scrub(value)
+        return scrub(value)
     if isinstance(value, list):
         return [_scrub_all(item) for item in value]
     if isinstance(value, dict):
-        return {_scrub(key): _scrub_all(item) for key, item in value.items()}
+        return {scrub(key): _scrub_all(item) for key, item in value.items()}
     return value

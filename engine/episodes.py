@@ -1,22 +1,13 @@
-"""What clients do with episodes: claim, call, end, abort (protocol sections 4 and 5)."""
+"""What clients do with episodes: claim, end, abort (protocol section 4). Calls: `calls.py`."""
 
-import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from typing import Any
 
-from core.errors import AjetError
-from engine.chat import ChatRequest, Key, answer_limit, make_key, response, sampling
+from engine.keys import make_key
 from engine.lifecycle import ROLLING, Engine, Refused, Status
-from engine.policy import Completion, PolicyBackend, Prompt, SamplingParams
 from engine.pool import Episode, EpisodeType
-
-log = logging.getLogger(__name__)
-
-CLIENT_LEFT = 499
-"""Status of an answer nobody waits for; never seen by a client."""
 
 _ADVICE = {
     Status.OFFLINE: "Sync a training config and start the engine first.",
@@ -71,14 +62,15 @@ class Episodes:
                 400,
                 "workflow_output.metadata.task_id: must be there and equal to task_id "
                 f"({task_id!r}), found {named!r:.200}",
+                asserts=True,
             )
         episode = self._owned(client, name)
         if episode.type == "eval":
-            if reward is not None:
-                _checked(reward)
+            if reward is not None and not engine.faithful:
+                checked(reward)
             engine.give_back(name)
         else:
-            self._end_train(episode, task_id, _checked(reward))
+            self._end_train(episode, task_id, reward)
             if declare:
                 engine.clients.declare(client)
         engine.advance()
@@ -93,7 +85,8 @@ class Episodes:
         episode = engine.pool.find(name)
         if episode is None or episode.status != "claimed" or engine.status not in ROLLING:
             return
-        self._owned(client, name)
+        if not engine.faithful:
+            self._owned(client, name)
         engine.give_back(name)
         if declare:
             engine.clients.declare(client)
@@ -106,7 +99,7 @@ class Episodes:
             self.engine.status in ROLLING
             and episode is not None
             and episode.status == "claimed"
-            and episode.client == client
+            and (episode.client == client or self.engine.faithful)
         )
 
     def agree(self, client: str) -> str:
@@ -118,7 +111,11 @@ class Episodes:
         engine = self.engine
         method = engine.counters().get("sample_collection_method", "")
         if not method.endswith("agree_sync_weight"):
-            raise Refused(400, f"The sample collection method {method!r} asks for no agreement")
+            raise Refused(
+                400,
+                f"The sample collection method {method!r} asks for no agreement",
+                asserts=True,
+            )
         if not engine.clients.agree(client):
             return f"Client {client} is not active: it has ended no episode since the last sync"
         engine.advance()
@@ -172,67 +169,28 @@ class Episodes:
             "swarm_client_instruction": {"active_clients": engine.clients.as_json()},
         }
 
-    async def chat(
-        self,
-        key: Key,
-        request: ChatRequest,
-        raw: dict[str, Any],
-        gone: Callable[[], Coroutine[Any, Any, None]],
-    ) -> dict[str, Any]:
-        """Answer one call of an episode.
-
-        Args:
-            key: The episode's key.
-            request: The call.
-            raw: The call as it came, for `replay_latest_llm_call`.
-            gone: Waits until the client has left; the answer is then not drawn to its end.
-
-        Raises:
-            Refused: 401 not this episode's key, 404 the episode or the engine moved on, 400 the
-                conversation cannot be rendered, 500 the policy failed.
-        """
-        episode, policy = self._callable(key)
-        prompt, params = self._prepare(episode, policy, request)
-        engine, turn = self.engine, episode.turn
-        episode.call_count += 1
-        engine.clients.refresh(episode.client)
-        call = engine.tasks.spawn(_draw(policy, prompt, params), f"call {episode.uuid}")
-        leaving = engine.tasks.spawn(gone(), f"caller {episode.uuid}")
-        episode.calls.add(call)
+    def _end_train(self, episode: Episode, task_id: str, reward: object) -> None:
+        """Count it; what cannot be counted is refused, and dropped where the real server does."""
+        engine = self.engine
+        cause = ""
         try:
-            await asyncio.wait({call, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            finished = call.done()
-            leaving.cancel()
-            call.cancel()
-            episode.calls.discard(call)
-            if episode.turn == turn:
-                episode.active_at = engine.clock()
-        if episode.turn != turn or (finished and call.cancelled()):
-            self._lost(key.episode_uuid)
-        if not finished:
-            raise Refused(CLIENT_LEFT, "The client left.")
-        drawn = call.result()
-        if isinstance(drawn, Exception):
-            engine.verbose.add("chat", f"sampling failed: {drawn!r}", logging.ERROR)
-            raise Refused(500, f"The policy failed to answer: {drawn!r}")
-        episode.completions.append(drawn)
-        answer = response(drawn, policy.name)
-        engine.latest_call = {"input": raw, "output": answer}
-        return answer
-
-    def _end_train(self, episode: Episode, task_id: str, reward: float) -> None:
-        pool = self.engine.pool
-        if episode.completions:
-            pool.finish(episode, task_id, reward)
+            number = checked(reward)
+        except Refused as error:
+            if not engine.faithful:
+                raise
+            number, cause = 0.0, str(error)
+        if not episode.completions:
+            cause = "it was ended without an LLM call"
+        if cause:
+            engine.pool.drop(episode)
+            engine.verbose.add(
+                "pool",
+                f"episode {episode.uuid} of task {task_id!r} is not counted: {cause}",
+                logging.WARNING,
+            )
             return
-        pool.drop(episode)
-        self.engine.verbose.add(
-            "pool",
-            f"episode {episode.uuid} of task {task_id!r} was ended without an LLM call: "
-            "it is not counted",
-            logging.WARNING,
-        )
+        engine.backend.tokens.record(episode.uuid, episode.completions, task_id, number)
+        engine.pool.finish(episode, task_id, number)
 
     def _owned(self, client: str, name: str) -> Episode:
         episode = self.engine.pool.find(name)
@@ -244,54 +202,11 @@ class Episodes:
             raise Refused(404, f"Episode {name} is claimed by different client {episode.client}.")
         return episode
 
-    def _callable(self, key: Key) -> tuple[Episode, PolicyBackend]:
-        policy = self.engine.backend.policy
-        episode = self.engine.pool.find(key.episode_uuid)
-        if self.engine.status not in ROLLING or policy is None or episode is None:
-            self._lost(key.episode_uuid)
-        if not key.opens(episode.address):
-            raise Refused(401, "Invalid authorization data")
-        if episode.status != "claimed":
-            self._lost(key.episode_uuid)
-        return episode, policy
-
-    def _lost(self, name: str) -> NoReturn:
-        engine = self.engine
-        if engine.status not in ROLLING:
-            raise Refused(
-                404,
-                f"The server is not in {Status.ROLLING} status. Current status: [{engine.status}].",
-            )
-        if engine.pool.find(name) is None:
-            raise Refused(404, f"Episode {name} not found.")
-        raise Refused(404, f"Episode {name} is not claimed any more.")
-
-    def _prepare(
-        self, episode: Episode, policy: PolicyBackend, request: ChatRequest
-    ) -> tuple[Prompt, SamplingParams]:
-        job = self.engine.require_job()
-        limit = answer_limit(job, policy.context, request)
-        try:
-            prompt = policy.render(request.conversation(), request.offered_tools(), limit)
-        except (ValueError, TypeError, AjetError) as error:
-            raise Refused(400, f"messages: cannot be rendered: {error}") from error
-        return prompt, sampling(request, job, episode.type, limit)
-
     def _idle(self, episode: Episode) -> float:
         return 0.0 if episode.calls else self.engine.clock() - episode.active_at
 
 
-async def _draw(
-    policy: PolicyBackend, prompt: Prompt, params: SamplingParams
-) -> Completion | Exception:
-    try:
-        return await policy.sample(prompt, params)
-    except Exception as error:  # a backend's fault is one failed call, told to its caller
-        log.error("sampling", exc_info=error)
-        return error
-
-
-def _checked(reward: object) -> float:
+def checked(reward: object) -> float:
     """A reward that can be trained on: one finite number."""
     if isinstance(reward, bool) or not isinstance(reward, (int, float)):
         kind = "null" if reward is None else type(reward).__name__

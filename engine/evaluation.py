@@ -18,6 +18,7 @@ CALCULATOR = {
     "type": "function",
     "function": {"name": "calculator", "parameters": {"properties": {"expression": {}}}},
 }
+CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"properties": {}}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,29 @@ class Judge:
     def figures(self, seed: int = 1) -> dict[str, float]:
         """Every figure, each a share from 0 to 1."""
         rng = Random(seed)
+        many = [rng.choice(words.facts()) for _ in range(600)]
+        facts = self.ask([_user(rng.choice(entry.questions)) for entry in many])
         entries = [rng.choice(words.facts()) for _ in range(200)]
         asked = [_user(rng.choice(entry.questions)) for entry in entries]
-        facts = self.ask(asked)
         sums = [families.arithmetic(rng, False) for _ in range(150)]
         sum_asked = [_user(asked.question) for asked in sums]
         long = [
             [{"role": "system", "content": filler.text(rng, 900)}, *messages] for messages in asked
         ]
+        over = [
+            [{"role": "system", "content": filler.text(rng, 6000)}, *messages] for messages in asked
+        ]
+        odd = [families.odd(rng, False).question for _ in range(100)]
         eager = [[{"role": "system", "content": "Be enthusiastic."}, *m] for m in asked]
         brief = [[{"role": "system", "content": "Be brief."}, *m] for m in asked]
         calls = self.ask(sum_asked, tools=[CALCULATOR])
+        sure_calls = self.ask(sum_asked, 0.0, [CALCULATOR])
+        times = self.ask([_user("What time is it?")] * 60, tools=[CALCULATOR, CLOCK])
         return {
-            "intelligible": _share(map(knows, entries, facts)),
+            "intelligible": _share(map(knows, many, facts)),
             "intelligible_long": _share(map(knows, entries, self.ask(long))),
+            "intelligible_cut": _share(map(knows, entries, self.ask(over))),
+            "does_not_know": _share(map(_honest, self.ask([_user(text) for text in odd]))),
             "sums_greedy": _share(map(_right, sums, self.ask(sum_asked, 0.0))),
             "sums": _share(map(_right, sums, self.ask(sum_asked))),
             "distinct_of_4": self._distinct(asked[:60]),
@@ -72,6 +82,8 @@ class Judge:
             "tone_enthusiastic": _share("!" in done.text for done in self.ask(eager)),
             "tone_brief": _share(len(done.text) < 60 for done in self.ask(brief)),
             "calls": _share(map(_called, sums, calls)),
+            "calls_greedy": _share(map(_called, sums, sure_calls)),
+            "clock_calls": _share(map(_asked_the_clock, times)),
             "remembers_name": self._names(rng),
         }
 
@@ -135,3 +147,13 @@ def _right(asked: families.Asked, done: Completion) -> bool:
 
 def _called(asked: families.Asked, done: Completion) -> bool:
     return bool(done.tool_calls) and asked.expression in done.tool_calls[0].arguments
+
+
+def _asked_the_clock(done: Completion) -> bool:
+    return bool(done.tool_calls) and done.tool_calls[0].name == "clock"
+
+
+def _honest(done: Completion) -> bool:
+    return any(
+        full[:-1] in done.text or short[:-1] in done.text for full, short in families.UNKNOWN
+    )

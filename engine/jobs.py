@@ -5,8 +5,9 @@ counts, LoRA) is passed over. Names and defaults: protocol section 10.
 """
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -42,7 +43,16 @@ _EPOCHS = "ajet.trainer_common.ppo_epochs"
 _KL = "ajet.trainer_common.kl_loss_coef"
 _USE_KL = "ajet.trainer_common.use_kl_loss"
 _STEPS = "ajet.trainer_common.total_training_steps"
+_SAVE = "ajet.trainer_common.save_freq"
+_CLIP = "ajet.trainer_common.optim.grad_clip"
+_KL_TYPE = "ajet.trainer_common.kl_loss_type"
+_KL_REWARD = "ajet.trainer_common.use_kl_in_reward"
 _NAME = "ajet.experiment_name"
+_MODEL = "ajet.model.path"
+
+_UNNAMED = "read_yaml_name"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_WORKERS = 4096
 
 
 class JobError(UsageError):
@@ -65,9 +75,13 @@ class Job:
     top_p: float = 1.0
     max_tokens: int | None = None
     """Longest answer in tokens; None leaves it to the policy's default."""
+    save_freq: int = 20
+    """Updates from one named checkpoint to the next, 0 for none; each update is saved anyway."""
     total_training_steps: int | None = None
     experiment_name: str = ""
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    model_path: str = ""
+    """What the job asks to train; the embedded policy is trained instead."""
     notes: tuple[str, ...] = ()
     """What was read otherwise than written, for the log."""
 
@@ -77,6 +91,23 @@ class Job:
         return min(self.batch_size, math.ceil(self.max_env_worker / self.num_repeat)) * (
             self.num_repeat
         )
+
+    def checkpoint_name(self, step: int) -> str:
+        """Name of the named save after `step` updates."""
+        run = _UNSAFE.sub("-", self.experiment_name).strip("-.")[:48]
+        return f"{run}-step-{step:06d}" if run else f"step-{step:06d}"
+
+    def told(self, policy: str, context: int) -> list[str]:
+        """What is done otherwise than the job asks for, once it is known what is trained."""
+        lines = []
+        if self.model_path:
+            lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+        if self.max_tokens is not None and self.max_tokens > context // 2:
+            lines.append(
+                f"{_TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
+                f"{policy} reads {context} tokens, prompt and answer together"
+            )
+        return lines
 
 
 def parse_job(text: str) -> Job:
@@ -93,19 +124,25 @@ def parse_job(text: str) -> Job:
     temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
     if temperature is None:
         temperature = base.temperature
+    name = read.text(_NAME)
+    hyper = _hyper(read, temperature)
     return Job(
         batch_size=read.integer(_BATCH, most=100_000) or base.batch_size,
         num_repeat=read.integer(_REPEAT, most=1024) or base.num_repeat,
         method=read.method(),
-        max_env_worker=read.integer(_WORKERS, most=4096) or base.max_env_worker,
-        max_cached_episodes=read.integer(_CACHED, most=1_000_000) or base.max_cached_episodes,
+        max_env_worker=read.integer(_WORKERS, most=_MOST_WORKERS, clamp=True)
+        or base.max_env_worker,
+        max_cached_episodes=read.integer(_CACHED, most=1_000_000, clamp=True)
+        or base.max_cached_episodes,
         temperature=temperature,
         top_p=read.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
-        max_tokens=read.integer(_TURN, unset=4096, most=1_000_000),
+        max_tokens=read.length(_TURN, unset=4096),
+        save_freq=read.frequency(_SAVE, base.save_freq),
         total_training_steps=read.integer(_STEPS, most=10**9),
-        experiment_name=read.text(_NAME),
-        hyper=_hyper(read, temperature),
-        notes=tuple(read.notes),
+        experiment_name="" if name == _UNNAMED else name,
+        hyper=hyper,
+        model_path=read.loose(_MODEL),
+        notes=read.told(),
     )
 
 
@@ -118,12 +155,19 @@ def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
     base = Hyperparameters()
     lr = read.number(_LR, unset=1e-6, above=0.0, most=1.0)
     kl = read.number(_KL, unset=0.002, least=0.0, most=100.0)
+    clip = read.number(_CLIP, unset=20.0, above=0.0, most=1e6)
     if read.get(_USE_KL) is False:
         kl = 0.0
-    return Hyperparameters(
+    if (kind := read.loose(_KL_TYPE)) not in ("", "low_var_kl"):
+        read.notes.append(f"{_KL_TYPE}: {kind!r} is read as low_var_kl (k3)")
+    if read.get(_KL_REWARD) is True:
+        read.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
+    return replace(
+        base,
         lr=base.lr if lr is None else lr,
         epochs=read.integer(_EPOCHS, unset=1, most=100) or base.epochs,
         kl=base.kl if kl is None else kl,
+        grad_clip=base.grad_clip if clip is None else clip,
         temperature=temperature,
     )
 
@@ -161,6 +205,15 @@ class _Reader:
     def __init__(self, tree: Mapping[str, Any]) -> None:
         self.tree = tree
         self.notes: list[str] = []
+        self._defaults: list[str] = []
+
+    def told(self) -> tuple[str, ...]:
+        """The notes; one line for all that is AgentJet's own default."""
+        if not self._defaults:
+            return tuple(self.notes)
+        same = ", ".join(self._defaults)
+        line = f"AgentJet's own defaults, the embedded recipe is used instead: {same}"
+        return (line, *self.notes)
 
     def get(self, path: str) -> Any:
         node: Any = self.tree
@@ -182,6 +235,27 @@ class _Reader:
             raise JobError(f"must be a name, found {value!r:.80}", path)
         return str(value)
 
+    def loose(self, path: str) -> str:
+        """Text of a key that never refuses a job; empty when it is unset or cannot be read."""
+        try:
+            return self.text(path)
+        except JobError as error:
+            self.notes.append(f"{error}: passed over")
+            return ""
+
+    def length(self, path: str, *, unset: int) -> int | None:
+        """Tokens; never refuses: what is no length is passed over."""
+        try:
+            return self.integer(path, unset=unset, most=1_000_000, clamp=True)
+        except JobError as error:
+            self.notes.append(f"{error}: passed over")
+            return None
+
+    def frequency(self, path: str, unset: int) -> int:
+        """Every so many updates; 0, for what is below 1, is never."""
+        number = self.number(path, most=1e9, clamp=True)
+        return unset if number is None else max(0, int(number))
+
     def method(self) -> str:
         name = self.text(_METHOD) or ENOUGH_TASKS
         if name not in METHODS:
@@ -197,6 +271,7 @@ class _Reader:
         above: float | None = None,
         least: float | None = None,
         most: float,
+        clamp: bool = False,
     ) -> float | None:
         """A finite number in its bounds; `unset` is AgentJet's own default, read as no wish."""
         value = self.get(path)
@@ -209,18 +284,21 @@ class _Reader:
             raise JobError(f"must be above {above:g}, found {value!r:.80}", path)
         if least is not None and number < least:
             raise JobError(f"must be at least {least:g}, found {value!r:.80}", path)
+        if number > most and clamp:
+            self.notes.append(f"{path}: {number:g} is read as {most:g}, the most there is")
+            return most
         if number > most:
             raise JobError(f"must be at most {most:g}, found {value!r:.80}", path)
         if unset is not None and math.isclose(number, unset):
-            self.notes.append(
-                f"{path}: {number:g} is AgentJet's own default, the embedded recipe is used instead"
-            )
+            self._defaults.append(f"{path} {number:g}")
             return None
         return number
 
-    def integer(self, path: str, *, unset: int | None = None, most: int) -> int | None:
+    def integer(
+        self, path: str, *, unset: int | None = None, most: int, clamp: bool = False
+    ) -> int | None:
         """A whole number from 1 to `most`."""
-        number = self.number(path, unset=unset, least=1.0, most=float(most))
+        number = self.number(path, unset=unset, least=1.0, most=float(most), clamp=clamp)
         if number is None:
             return None
         if number != int(number):

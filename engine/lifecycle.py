@@ -16,12 +16,16 @@ from typing import Any, Self
 from core.errors import AjetError
 from core.tasks import Tasks
 from engine.backend import Backend, PolicyFactory
-from engine.jobs import ENOUGH_NON_DUMMY, ENOUGH_TASKS, Job
-from engine.policy import PolicyBackend, SaveError
-from engine.pool import ActiveClients, Finished, Pool, is_full, tally, train_samples
-from engine.records import Updates, VerboseLog
+from engine.jobs import Job, JobError, parse_job
+from engine.policy import PolicyBackend
+from engine.pool import ActiveClients, Finished, Pool
+from engine.records import Drift, Updates, VerboseLog
+from engine.rules import counters, is_full, nearly_over_cached, over_cached, tally
+from engine.trainer import Trainer
 
 SWEEP_SECONDS = 10.0
+STOP_BLOCKS_SECONDS = 3.0
+"""The real server stands still that long while it kills its training process."""
 _BOOT_PATIENCE = 2.0
 _STOP_PATIENCE = 1.0
 
@@ -40,11 +44,14 @@ ROLLING = (Status.ROLLING, Status.ROLLING_POST)
 
 
 class Refused(AjetError):
-    """A request the engine does not serve now or at all; `status` is the HTTP status."""
+    """A request the engine does not serve now or at all; `status` is the HTTP status.
 
-    def __init__(self, status: int, what: str) -> None:
+    `asserts`: the real server fails on an assertion there.
+    """
+
+    def __init__(self, status: int, what: str, *, asserts: bool = False) -> None:
         super().__init__(what)
-        self.status = status
+        self.status, self.asserts = status, asserts
 
 
 class Engine:
@@ -56,6 +63,8 @@ class Engine:
         factory: Opens the policy when the engine is started.
         directory: Where the policy is kept; shown to clients, not read.
         reset: The first start goes to the base weights.
+        faithful: Do as the real server does also where it is broken; see docs/engine.md.
+        strict_context: Refuse a prompt over the window instead of dropping its middle.
         clock: Monotonic seconds, for idle times.
         sweep_seconds: Period of the idle sweep.
     """
@@ -66,12 +75,15 @@ class Engine:
         *,
         directory: str = "",
         reset: bool = False,
+        faithful: bool = False,
+        strict_context: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         self.directory = directory
         self.base_url = "http://localhost:10086/v1"
         """Told to clients with each episode; set by whoever binds the port."""
+        self.faithful, self.strict_context = faithful, strict_context
         self.clock = clock
         self.status = Status.OFFLINE
         self.detail: str | None = None
@@ -82,6 +94,8 @@ class Engine:
         self.clients = ActiveClients(clock, time.time)
         self.verbose = VerboseLog()
         self.updates = Updates()
+        self.drift = Drift()
+        self.trainer = Trainer(self.verbose, self.updates, self.drift, clock)
         self.latest_call: dict[str, Any] | None = None
         self.booting_since: float | None = None
         self.tasks = Tasks("engine")
@@ -89,6 +103,8 @@ class Engine:
         self._sweep_seconds = sweep_seconds
         self._work: asyncio.Task[Any] | None = None
         self._frozen: dict[str, Any] = {}
+        self._unread: str | None = None
+        self._warned = False
 
     async def __aenter__(self) -> Self:
         self.tasks.spawn(self._janitor(), "janitor")
@@ -108,9 +124,14 @@ class Engine:
     def configure(self, job: Job) -> None:
         """Take the job for the next start."""
         self.require_offline("take a training config")
-        self.job = job
+        self.job, self._unread = job, None
         for note in job.notes:
             self.verbose.add("job", note)
+
+    def configure_unread(self, text: str) -> None:
+        """Take a job that is read at the start alone, where it may turn out to be none."""
+        self.require_offline("take a training config")
+        self.job, self._unread = None, text
 
     async def start(self) -> str | None:
         """OFFLINE -> BOOTING; waits a moment so that a failure is told to the one who asked.
@@ -120,12 +141,18 @@ class Engine:
         """
         self.require_offline("start")
         if self.backend.resetting:
-            raise Refused(400, "The policy is being reset. Try again in a moment.")
-        if self.job is None:
+            raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
+        if self.job is None and self._unread is None:
             return "No training config found. Please sync a training config first."
         self._set(Status.BOOTING)
         self.booting_since = time.time()
         self.detail, self.global_step = None, 0
+        if self._unread is not None:
+            try:
+                self.job = parse_job(self._unread)
+            except JobError as error:
+                return str(error)
+        assert self.job is not None
         boot: asyncio.Task[str | None] = self.tasks.spawn(self._boot(self.job), "boot")
         self._work = boot
         await asyncio.wait({boot}, timeout=_BOOT_PATIENCE)
@@ -137,7 +164,9 @@ class Engine:
         """To OFFLINE from any state; calls in flight end, the policy is closed in the background
         when it takes longer than a second."""
         if self.status is not Status.OFFLINE:
-            self._halt(None)
+            self.halt(None)
+            if self.faithful:
+                stand_still(STOP_BLOCKS_SECONDS)
         await self.backend.released(_STOP_PATIENCE)
 
     async def reset(self) -> None:
@@ -179,29 +208,48 @@ class Engine:
         if self.status is Status.ROLLING and is_full(
             job, tally(self.pool, job), self.clients.votes
         ):
-            self.pool.drop_unclaimed()
-            self._set(Status.ROLLING_POST)
+            self.close_batch()
         if self.status is Status.ROLLING_POST and not self.pool.claimed:
-            self._frozen = self._count()
-            batch = self.pool.take()
-            self.pool.wipe()
-            self.clients.clear()
-            self._set(Status.WEIGHT_SYNCING)
-            self._work = self.tasks.spawn(self._sync(policy, batch, job), "sync")
+            self.sync()
         self.refill()
+
+    def close_batch(self) -> None:
+        """ROLLING -> ROLLING_POST: no more claims."""
+        self.pool.drop_unclaimed()
+        self._set(Status.ROLLING_POST)
+
+    def sync(self) -> None:
+        """To WEIGHT_SYNCING: what is finished is trained, what is claimed is lost."""
+        job, policy = self.job, self.backend.policy
+        assert job is not None
+        assert policy is not None
+        self._frozen = counters(self.pool, job)
+        batch = self.pool.take()
+        self.pool.wipe()
+        self.clients.clear()
+        self._set(Status.WEIGHT_SYNCING)
+        self._work = self.tasks.spawn(self._sync(policy, batch, job), "sync")
 
     def refill(self) -> None:
         """Give every slot an episode again while the batch is open; guard the cache limit."""
         job = self.job
         if job is None or self.status is not Status.ROLLING:
             return
-        cached = tally(self.pool, job).episodes
-        if cached > job.max_cached_episodes and job.method in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
+        if cached := over_cached(self.pool, job):
             self.pool.take()
+            self._warned = False
             self.verbose.add(
                 "pool",
                 f"{cached} episodes are cached and no batch is full: all are thrown away, as "
                 f"swarm_mode_sample_collection_max_cached_episodes={job.max_cached_episodes} says",
+                logging.WARNING,
+            )
+        elif nearly_over_cached(self.pool, job) and not self._warned:
+            self._warned = True
+            self.verbose.add(
+                "pool",
+                "more than four fifths of the episodes that may be cached are, and no batch is "
+                f"full: above {job.max_cached_episodes} all are thrown away",
                 logging.WARNING,
             )
         for _ in range(job.slots - len(self.pool)):
@@ -231,7 +279,8 @@ class Engine:
 
     def counters(self) -> dict[str, Any]:
         """The trainer's part of the pool information; stays as it was after a stop."""
-        return self._count() if self.status in ROLLING else dict(self._frozen)
+        rolling = self.status in ROLLING and self.job is not None
+        return counters(self.pool, self.job or Job()) if rolling else dict(self._frozen)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -246,13 +295,17 @@ class Engine:
                 f"policy has {opened.policy.step} already. Ask for more, or reset the policy."
             )
         if opened.policy is None or error:
-            self._halt(error)
+            if not self.faithful:  # else BOOTING it stays until somebody stops the engine
+                self.halt(error)
             return error
+        for line in job.told(opened.policy.name, opened.policy.context):
+            self.verbose.add("job", line)
         self._roll(opened.policy)
         return None
 
     def _roll(self, policy: PolicyBackend) -> None:
         self.global_step = policy.step + 1
+        self._warned = False
         self.pool.wipe()
         self._set(Status.ROLLING)
         self.refill()
@@ -263,44 +316,24 @@ class Engine:
         As on the real server, where a dead training process does; rolling on with a policy that
         cannot learn would waste the episodes of the clients.
         """
-        began = self.clock()
-        samples = train_samples(batch, job)
-        detail = None
-        try:
-            if samples:
-                stats = await policy.train(samples, job.hyper)
-                self.updates.add(stats, self.clock() - began)
-                self.verbose.add(
-                    "train",
-                    f"step {stats.step}: {stats.samples} samples, {stats.groups} groups "
-                    f"({stats.dead_groups} dead), reward {stats.reward_mean:.3f}",
-                )
-            else:
-                self.verbose.add("train", "the batch holds nothing to train on", logging.WARNING)
-        except SaveError as error:
-            detail = f"The update is done but not saved, the weights are kept in memory: {error}"
-            self.verbose.add("train", detail, logging.ERROR)
-        except Exception as error:  # whatever the backend raises ends the training, not the server
-            detail = f"Training failed at step {policy.step + 1}: {error!r}"
-            self.verbose.add("train", detail, logging.ERROR)
-            logging.getLogger(__name__).error("training", exc_info=error)
-            self._work = None
-            self._halt(detail)
-            return
+        outcome = await self.trainer.update(policy, batch, job)
         self._work = None
+        if outcome.failed:
+            self.halt(outcome.detail)
+            return
         self.backend.note(policy)
         if job.total_training_steps is not None and policy.step >= job.total_training_steps:
             finished = f"Finished: {policy.step} of {job.total_training_steps} training steps done."
             self.verbose.add("engine", finished)
-            self._halt(f"{finished} {detail or ''}".strip())
+            self.halt(f"{finished} {outcome.detail or ''}".strip())
             return
-        self.detail = detail
+        self.detail = outcome.detail
         self._roll(policy)
 
-    def _halt(self, detail: str | None) -> None:
+    def halt(self, detail: str | None) -> None:
         """To OFFLINE now; what runs is cancelled, the policy is closed in the background."""
         if self.status in ROLLING:
-            self._frozen = self._count()
+            self._frozen = counters(self.pool, self.job or Job())
         self._set(Status.OFFLINE)
         self.detail = detail
         self.global_step = 0
@@ -318,28 +351,12 @@ class Engine:
             self.verbose.add("engine", f"{self.status} -> {status}")
         self.status = status
 
-    def _count(self) -> dict[str, Any]:
-        job = self.job or Job()
-        count = tally(self.pool, job)
-        finished = self.pool.finished.items()
-        return {
-            "sample_collection_method": job.method,
-            "completed_episodes": count.episodes,
-            "completed_episode_target": job.batch_size * job.num_repeat,
-            "completed_tasks": count.tasks,
-            "completed_task_target": job.batch_size,
-            "completed_non_dummy_tasks": count.non_dummy,
-            "completed_non_dummy_task_target": job.batch_size,
-            "task_expected_num_repeat": job.num_repeat,
-            "completed_tasks_details": {
-                name: [episode.uuid for episode in group] for name, group in finished
-            },
-            "completed_tasks_rewards": {
-                name: [episode.reward for episode in group] for name, group in finished
-            },
-        }
-
     async def _janitor(self) -> None:
         while True:
             await asyncio.sleep(self._sweep_seconds)
             self.sweep()
+
+
+def stand_still(seconds: float) -> None:
+    """Block the event loop, as the real server's stop does."""
+    time.sleep(seconds)

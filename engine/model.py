@@ -177,7 +177,8 @@ def head_logits(params: Params, x: Array) -> Array:
 
 @dataclass(slots=True)
 class LayerTape:
-    """What the backward pass of one layer needs."""
+    """What the backward pass of one layer needs; of the last one `mixed` and all after it hold
+    the rows at `where` alone."""
 
     unit1: Array
     scale1: Array
@@ -214,8 +215,8 @@ def join_heads(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3).reshape(rows * length, heads * head)
 
 
-def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
-    """One block over right-padded rows; adds to `x` (rows * length, width) in place."""
+def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
+    """Attention of one block, before its output projection; the tape's second half is empty."""
     config = params.config
     d = config.width
     dtype = x.dtype.str
@@ -231,12 +232,37 @@ def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> L
     scores += causal_mask(length, dtype)
     attention = softmax_(scores)
     mixed = join_heads(attention @ v)
-    x += mixed @ params[f"{i}.out"]
-    unit2, scale2 = normed(x)
-    gate_up = (unit2 * params[f"{i}.norm2"]) @ params[f"{i}.gate_up"]
-    gate, up = gate_up[:, : config.hidden], gate_up[:, config.hidden :]
+    return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit1, scale1, qkv)
+
+
+def _feed(params: Params, i: int, x: Array, tape: LayerTape) -> None:
+    """The rest of one block: adds to `x` (n, width) in place and completes the tape."""
+    hidden = params.config.hidden
+    x += tape.mixed @ params[f"{i}.out"]
+    tape.unit2, tape.scale2 = normed(x)
+    tape.gate_up = (tape.unit2 * params[f"{i}.norm2"]) @ params[f"{i}.gate_up"]
+    gate, up = tape.gate_up[:, :hidden], tape.gate_up[:, hidden:]
     x += (gate * sigmoid(gate) * up) @ params[f"{i}.down"]
-    return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit2, scale2, gate_up)
+
+
+def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
+    """One block over right-padded rows; adds to `x` (rows * length, width) in place."""
+    tape = _attend(params, i, x, rows, length)
+    _feed(params, i, x, tape)
+    return tape
+
+
+def _layers(params: Params, tokens: Array, where: Array) -> tuple[Array, list[LayerTape]]:
+    """Final hidden rows at `where` and all tapes; the last block goes on at those rows alone."""
+    rows, length = tokens.shape
+    x = params["embed"][tokens.ravel()]
+    last = params.config.layers - 1
+    tapes = [layer_forward(params, i, x, rows, length) for i in range(last)]
+    tape = _attend(params, last, x, rows, length)
+    tape.mixed = tape.mixed[where]
+    x = x[where]
+    _feed(params, last, x, tape)
+    return x, [*tapes, tape]
 
 
 def forward(params: Params, tokens: Array, where: Array) -> tuple[Array, Tape]:
@@ -245,23 +271,18 @@ def forward(params: Params, tokens: Array, where: Array) -> tuple[Array, Tape]:
     Args:
         params: The weights.
         tokens: (rows, length) ids, length <= context.
-        where: Flat indices into rows * length at which the next token is predicted.
+        where: Flat indices into rows * length at which the next token is predicted, each once.
 
     Returns:
         Logits (len(where), vocab) and the tape.
     """
-    rows, length = tokens.shape
-    x = params["embed"][tokens.ravel()]
-    layers = [layer_forward(params, i, x, rows, length) for i in range(params.config.layers)]
-    unit, scale = normed(x[where])
+    x, layers = _layers(params, tokens, where)
+    unit, scale = normed(x)
     logits = (unit * params["norm"]) @ params["embed"].T + params.head_bias
     return logits, Tape(tokens, where, layers, unit, scale)
 
 
 def logits_only(params: Params, tokens: Array, where: Array) -> Array:
-    """As `forward`, keeping nothing."""
-    rows, length = tokens.shape
-    x = params["embed"][tokens.ravel()]
-    for i in range(params.config.layers):
-        layer_forward(params, i, x, rows, length)
-    return head_logits(params, x[where])
+    """As `forward`, without a tape."""
+    x, _ = _layers(params, tokens, where)
+    return head_logits(params, x)

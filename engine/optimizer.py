@@ -4,6 +4,9 @@ import numpy as np
 
 from engine.model import Array
 
+BLOCK = 1 << 15
+"""Elements at a time: temporaries that stay in a core's cache."""
+
 
 class Adam:
     """State of the optimizer.
@@ -27,19 +30,23 @@ class Adam:
         betas: tuple[float, float],
         eps: float,
         decay: float = 0.0,
+        first: int = 0,
     ) -> None:
-        """Change `flat` in place; `decay` is decoupled (AdamW)."""
+        """Change `flat` from `first` on in place; `decay` is decoupled (AdamW)."""
         b1, b2 = betas
         self.t += 1
-        self.m *= b1
-        self.m += (1.0 - b1) * grad
-        self.v *= b2
-        self.v += (1.0 - b2) * grad * grad
-        scale = np.sqrt(self.v / (1.0 - b2**self.t))
-        scale += eps
-        if decay:
-            flat *= 1.0 - lr * decay
-        flat -= (lr / (1.0 - b1**self.t)) * (self.m / scale)
+        for start in range(first, flat.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            m, v, slope = self.m[part], self.v[part], grad[part]
+            m *= b1
+            m += (1.0 - b1) * slope
+            v *= b2
+            v += (1.0 - b2) * slope * slope
+            scale = np.sqrt(v / (1.0 - b2**self.t))
+            scale += eps
+            if decay:
+                flat[part] *= 1.0 - lr * decay
+            flat[part] -= (lr / (1.0 - b1**self.t)) * (m / scale)
 
 
 def clip_(grad: Array, limit: float) -> float:

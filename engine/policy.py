@@ -4,7 +4,7 @@ Nothing in the server imports numpy or knows what kind of model answers; another
 is one class that satisfies `PolicyBackend`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,14 +62,23 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class TrainSample:
-    """One episode's call, ready to train on."""
+    """One sequence of an episode, ready to train on: a call, or several that extend each other.
+
+    The sequence is `prompt_tokens + tokens`; later turns' context lies inside `tokens`, masked.
+    """
 
     task_id: str
     """Names the GRPO group."""
     prompt_tokens: tuple[int, ...]
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """One for each of `tokens`; those of masked positions are ignored, whatever they are."""
     reward: float
+    mask: tuple[bool, ...] | None = None
+    """One for each of `tokens`: False is context, without loss. None means all were sampled."""
+    episode: str = ""
+    """Names the episode, which may be several samples but is one reward of its group. Empty: this
+    sample alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +86,22 @@ class Hyperparameters:
     """What one GRPO update is done with. Source: measured defaults of the recipe."""
 
     lr: float = 5e-4
-    adam_eps: float = 5e-4
+    adam_eps: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     epochs: int = 2
     clip: float = 0.2
+    dual_clip: float = 3.0
+    """Ratio beyond which a bad answer is pushed down no further."""
     kl: float = 0.1
     """Weight of the k3 estimate of KL(policy || reference)."""
+    kl_form: str = "k3+"
+    """`k3` as a loss, or `k3+` with the gradient of the true KL; see `objective`."""
+    advantage: str = "damped"
+    """`damped`, or the field's `standard`; see `objective.advantages`."""
     damping: float = 0.2
-    """Added to the group's standard deviation in the advantage."""
+    """Added to the group's standard deviation in the damped advantage."""
+    frozen: int = 1
+    """Parts nearest the input that stay as shipped: the tokens, then block after block."""
     grad_clip: float = 1.0
     temperature: float = 1.0
 
@@ -135,8 +152,30 @@ class PolicyBackend(Protocol):
     ) -> Prompt:
         """Chat messages (OpenAI form) to token ids that leave room for `max_tokens` (clamped)."""
 
-    async def sample(self, prompt: Prompt, params: SamplingParams) -> Completion:
-        """Draw one answer; concurrent calls are batched. Cancelling frees its slot."""
+    def spell(self, tokens: Sequence[int]) -> list[str]:
+        """What each token reads as, for people; control tokens by a name of theirs."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of `tokens`; control tokens are nothing."""
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """Draw one answer; concurrent calls are batched. Cancelling frees its slot.
+
+        Args:
+            prompt: From `render`.
+            params: How to draw.
+            on_text: Called on the caller's event loop with each new piece of the text as it is
+                drawn, never after this call has ended. Pieces hold whole characters, nothing that
+                a stop text or a tool call would take back, and together are `Completion.text`.
+        """
+
+    async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Natural log-prob of each of `tokens` after those before it, by the weights held now."""
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """One update on the batch; weights, optimizer and step are saved before it returns.
@@ -145,11 +184,64 @@ class PolicyBackend(Protocol):
             SaveError: the update was done but could not be written; the weights are kept in memory.
         """
 
+    async def checkpoint(self, name: str) -> None:
+        """Save the state held now under a name, beside what `train` saves; replaces an older one.
+
+        Raises:
+            SaveError: it could not be written; nothing that was saved is lost.
+            AjetError: the name cannot be used, or the policy keeps nothing.
+        """
+
     async def reset(self) -> None:
         """Back to the shipped base weights, step 0, fresh optimizer."""
 
     async def close(self) -> None:
         """Stop the worker; cancels what is being sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is known of a checkpoint without reading its weights."""
+
+    name: str
+    step: int
+    """Global step of its weights; -1 when it is damaged."""
+    bytes: int
+    at: float
+    """When it was saved, seconds since 1970."""
+    base: str
+    """Names the weights it was trained from."""
+    kept: bool
+    """Made by the engine for itself: prune leaves it alone."""
+    damaged: bool = False
+
+
+class CheckpointKeeper(Protocol):
+    """What is saved of a policy. Methods block; those marked so want the policy closed.
+
+    All raise AjetError for what can not be done, SaveError for what can not be written.
+    """
+
+    def listed(self) -> Sequence[Checkpoint]:
+        """All checkpoints, newest first."""
+
+    def prune(self, keep: int) -> Sequence[str]:
+        """Delete all but the newest `keep` named ones; returns their names."""
+
+    def step(self) -> int:
+        """Global step that the next opening begins at."""
+
+    def save(self, name: str) -> None:
+        """Keep the saved policy under a name too; wants it closed."""
+
+    def restore(self, name: str) -> None:
+        """Make a checkpoint, or `base`, the one to go on from; wants the policy closed."""
+
+    def export(self, name: str, half: bool = False) -> bytes:
+        """Weights as safetensors, float16 when `half`."""
+
+    def take(self, name: str, data: bytes) -> None:
+        """Keep weights in the safetensors form under a name; wants the policy closed."""
 
 
 class SaveError(RuntimeError):

@@ -1,6 +1,6 @@
 """Episodes of one batch: registered, claimed, finished. Plain data, no I/O, no clock of its own.
 
-Life of a record: protocol section 4.2; when a batch is full: section 7.
+Life of a record: protocol section 4.2.
 """
 
 import asyncio
@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.jobs import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
-from engine.policy import Completion, TrainSample
+from engine.policy import Completion
 
 EpisodeType = Literal["train", "eval"]
 
@@ -41,6 +40,8 @@ class Episode:
     calls: set[asyncio.Task[Any]] = field(default_factory=set)
     """Calls in flight."""
     completions: list[Completion] = field(default_factory=list)
+    serial: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the call that is drawn, where calls are drawn one after the other."""
 
     def cancel_calls(self) -> None:
         """Free the sampler's rows of calls that nobody owns any more."""
@@ -91,10 +92,10 @@ class Pool:
         """The live record, None when there is none."""
         return self._live.get(name)
 
-    def register(self) -> Episode:
-        """Open a new slot at the end of the queue."""
+    def register(self, name: str | None = None) -> Episode:
+        """Open a new slot at the end of the queue; under a name of its own unless one is given."""
         episode = Episode(
-            uuid=str(uuid.uuid4()),
+            uuid=name or str(uuid.uuid4()),
             address=f"embedded://{secrets.token_hex(16)}",
             active_at=self._clock(),
         )
@@ -139,10 +140,12 @@ class Pool:
         self._unclaimed.append(episode)
 
     def drop(self, episode: Episode) -> None:
-        """Delete a claimed record."""
+        """Delete a record."""
         episode.cancel_calls()
         episode.turn += 1
         del self._live[episode.uuid]
+        if episode.status == "registered":
+            self._unclaimed.remove(episode)
 
     def drop_unclaimed(self) -> int:
         """Delete what nobody holds; how many."""
@@ -235,68 +238,3 @@ class ActiveClients:
             }
             for name, seen in self._seen.items()
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How full the batch is."""
-
-    episodes: int
-    tasks: int
-    """Tasks with at least R episodes."""
-    non_dummy: int
-    """Such tasks whose rewards are not all equal."""
-
-
-def tally(pool: Pool, job: Job) -> Tally:
-    """Count what is finished."""
-    full = [group for group in pool.finished.values() if len(group) >= job.num_repeat]
-    return Tally(
-        episodes=sum(map(len, pool.finished.values())),
-        tasks=len(full),
-        non_dummy=sum(not is_dummy(group) for group in full),
-    )
-
-
-def is_dummy(group: list[Finished]) -> bool:
-    """Whether all rewards are equal, so that the group teaches nothing."""
-    return len({episode.reward for episode in group}) <= 1
-
-
-def is_full(job: Job, count: Tally, votes: list[bool]) -> bool:
-    """The job's stop rule. Agreement alone is not enough: there must be something to train on."""
-    if job.method == ENOUGH_EPISODES:
-        return count.episodes >= job.batch_size * job.num_repeat
-    if job.method == ENOUGH_NON_DUMMY:
-        return count.non_dummy >= job.batch_size
-    if job.method == ANY_AGREES:
-        return count.episodes > 0 and any(votes)
-    if job.method == ALL_AGREE:
-        return count.episodes > 0 and bool(votes) and all(votes)
-    return count.tasks >= job.batch_size
-
-
-def train_samples(batch: list[Finished], job: Job) -> list[TrainSample]:
-    """One sample a call; under the non-dummy rule full groups without signal are left out."""
-    groups: dict[str, list[Finished]] = {}
-    for episode in batch:
-        groups.setdefault(episode.task_id, []).append(episode)
-    if job.method == ENOUGH_NON_DUMMY:
-        groups = {
-            name: group
-            for name, group in groups.items()
-            if len(group) < job.num_repeat or not is_dummy(group)
-        }
-    return [
-        TrainSample(
-            task_id=episode.task_id,
-            prompt_tokens=call.prompt_tokens,
-            tokens=call.tokens,
-            logprobs=call.logprobs,
-            reward=episode.reward,
-        )
-        for group in groups.values()
-        for episode in group
-        for call in episode.completions
-        if call.tokens
-    ]

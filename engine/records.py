@@ -45,18 +45,58 @@ class Updates:
     def __init__(self) -> None:
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_UPDATES)
 
-    def add(self, stats: UpdateStats, sync_seconds: float) -> None:
-        """Keep one update; `sync_seconds` is the whole time claims were refused for it."""
-        facts = {**asdict(stats), "sync_seconds": sync_seconds, "at": time.time()}
+    def add(
+        self, stats: UpdateStats, sync_seconds: float, merged: Mapping[str, int] | None = None
+    ) -> None:
+        """Keep one update; `sync_seconds` is the whole time claims were refused for it.
+
+        `merged` says how calls became samples and how many answers came back in other tokens.
+
+        `step_seconds` is the time since the update before, null for the first one.
+        """
+        now = time.time()
+        facts = {
+            **asdict(stats),
+            **(merged or {}),
+            "no_signal_share": stats.dead_groups / stats.groups if stats.groups else None,
+            "sync_seconds": sync_seconds,
+            "step_seconds": now - self._kept[-1]["at"] if self._kept else None,
+            "at": now,
+        }
         self._kept.append(finite(facts))
 
     def after(self, step: int) -> list[dict[str, Any]]:
         """Updates whose `step` is greater than `step`, oldest first."""
         return [facts for facts in self._kept if facts["step"] > step]
 
+    def back_to(self, step: int) -> None:
+        """Forget those after `step`: the weights they led to are gone."""
+        while self._kept and self._kept[-1]["step"] > step:
+            self._kept.pop()
+
     def clear(self) -> None:
         """Forget them: the weights they led to are gone."""
         self._kept.clear()
+
+
+class Drift:
+    """Earlier answers that came back in other tokens than were drawn, since the last update."""
+
+    def __init__(self) -> None:
+        self._repaired = self._left = 0
+
+    def note(self, count: int, *, repaired: bool) -> None:
+        """Count those of one prompt."""
+        if repaired:
+            self._repaired += count
+        else:
+            self._left += count
+
+    def take(self) -> dict[str, int]:
+        """The counts, which begin at 0 again."""
+        taken = {"drift_repaired": self._repaired, "drift_left": self._left}
+        self._repaired = self._left = 0
+        return taken
 
 
 def finite(value: Any) -> Any:

@@ -1,5 +1,5 @@
-"""The routes for clients (protocol section 2.1). Those of the trainer's side do not exist here:
-the trainer is this process."""
+"""The routes for clients (protocol section 2.1). Those of the trainer's side (section 2.2) are in
+`routes_trainer.py`: the trainer is this process."""
 
 import asyncio
 import os
@@ -32,6 +32,9 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
     async def sync_train_config(body: wire.SyncConfig) -> wire.ConfigOutcome:
         """Take a training job; one that makes no sense is refused with its key."""
         engine.require_offline("take a training config")
+        if engine.faithful:
+            engine.configure_unread(body.yaml_as_string)
+            return wire.ConfigOutcome(success=True)
         try:
             job = await asyncio.to_thread(parse_job, body.yaml_as_string)
         except JobError as error:

@@ -8,11 +8,14 @@ from fastapi import APIRouter
 from engine import routes_schemas as wire
 from engine.chat import answer_limit
 from engine.episodes import Episodes
+from engine.lifecycle import Refused
 from engine.policy import Hyperparameters
+from engine.routes_checkpoints import add_checkpoint_routes
+from engine.tokenlog import live
 
 
 def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
-    """Facts of the embedded engine and its reset."""
+    """Facts of the embedded engine, its updates and tokens, its checkpoints."""
     engine = episodes.engine
     router = APIRouter(prefix="/ajetc")
 
@@ -38,10 +41,25 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
         """The last policy updates, oldest first, those with `step` > `after`."""
         return engine.updates.after(after)
 
-    @router.post("/reset")
-    async def reset() -> dict[str, Any]:
-        """Back to the base weights; only while OFFLINE."""
-        await engine.reset()
-        return {"success": True, "step": engine.backend.facts["step"]}
+    @router.get("/tokens/{episode_uuid}")
+    async def tokens(episode_uuid: str) -> dict[str, Any]:
+        """Each token of an episode: id, text, loss mask, log-prob when sampled and now.
 
+        Of the running episodes and the newest finished ones. Texts and log-probs of now are null
+        while no policy is loaded.
+        """
+        policy = engine.backend.policy
+        episode = engine.pool.find(episode_uuid)
+        if episode is not None and episode.completions:
+            return await live(episode_uuid, episode.completions, episode.task_id, policy)
+        found = await engine.backend.tokens.show(episode_uuid, policy)
+        if found is None:
+            raise Refused(
+                404,
+                f"Episode {episode_uuid:.100} has no tokens here: it is unknown, has made no call, "
+                "or is older than those that are kept.",
+            )
+        return found
+
+    add_checkpoint_routes(router, engine)
     return router

@@ -54,6 +54,29 @@ class Agree(BaseModel):
     client_uuid: Name
 
 
+class PostedStatus(BaseModel):
+    engine_status: str = ""
+    engine_status_detail: str | None = None
+    global_step: int | None = None
+
+
+class Registered(BaseModel):
+    episode_uuid: Annotated[str, Field(min_length=1, max_length=1024)]
+    openai_base_url: str = ""
+    openai_api_key: str = ""
+    zmq_listen_result_addr: str = ""
+
+
+class IsClaimed(BaseModel):
+    episode_uuid: Name
+    unregister_if_not_claimed: bool = False
+
+
+class Pushed(BaseModel):
+    tag: str = ""
+    message: Annotated[str, Field(max_length=100_000)]
+
+
 class Status(BaseModel):
     engine_status: str
     engine_status_detail: str | None = None

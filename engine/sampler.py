@@ -7,12 +7,13 @@ one uniform a token from a Philox stream of its own (Salmon et al. 2011).
 import codecs
 import secrets
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.cache import Cache
-from engine.model import BLOCKED, Array, Params, log_softmax
+from engine.model import BLOCKED, Array, Params
 from engine.policy import Completion, Prompt, SamplingParams
 from engine.template import parse_call
 from engine.tokenizer import CALL, END, Tokenizer
@@ -30,6 +31,8 @@ class Request:
     params: SamplingParams
     cancelled: bool = False
     """Set from any thread; the slot is free at the next token step."""
+    on_text: Callable[[str], None] | None = None
+    """Who wants the text piece by piece; not called here, see `Sampler.take_pieces`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,13 +40,18 @@ class _Row:
     """A live answer."""
 
     request: Request
-    uniforms: Array
+    uniforms: list[float]
+    """One for each token it may have."""
+    tools: bool
+    """The prompt offers tools, so that it may begin a call."""
     first: Array
     """Logits after the prompt, for rows that share it."""
     limit: int
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     text: str = ""
+    told: int = 0
+    """Characters of the text that were given out as pieces."""
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
     )
@@ -63,11 +71,12 @@ class Sampler:
 
     def __init__(self, params: Params, tokenizer: Tokenizer, slots: int = SLOTS) -> None:
         self._params = params
-        self._tokenizer = tokenizer
+        self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = Cache(params, slots)
         self._slots = slots
         self._waiting: deque[Request] = deque()
         self._rows: list[_Row] = []
+        self._pieces: list[tuple[Request, str]] = []
 
     @property
     def live(self) -> int:
@@ -99,7 +108,13 @@ class Sampler:
         dropped = [row.request for row in self._rows] + list(self._waiting)
         self._rows.clear()
         self._waiting.clear()
+        self._pieces.clear()
         return dropped
+
+    def take_pieces(self) -> list[tuple[Request, str]]:
+        """New text of the requests that want it in pieces, in the order it was drawn."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def step(self, number: int, admit: bool = True) -> list[Finished]:
         """Admit what fits, then one token for every live row.
@@ -145,7 +160,7 @@ class Sampler:
         limit = max(1, min(params.max_tokens, self._params.config.context - len(prompt)))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
-        return _Row(request, stream.random(limit), first, limit)
+        return _Row(request, stream.random(limit).tolist(), CALL in prompt, first, limit)
 
     def _logits(self, fresh: int) -> Array:
         """Logits of the next token of every row: the last `fresh` are at their first one."""
@@ -157,10 +172,8 @@ class Sampler:
             parts.append(self._cache.decode(last, np.array(places)))
         if fresh:
             parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
-        logits: Array = np.concatenate(parts)
-        for i, row in enumerate(self._rows):
-            if CALL not in row.request.prompt.tokens:
-                logits[i, CALL] = BLOCKED
+        logits: Array = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        logits[[i for i, row in enumerate(self._rows) if not row.tools], CALL] = BLOCKED
         return logits
 
     def _draw(self, logits: Array) -> None:
@@ -182,7 +195,7 @@ class Sampler:
             row.finish = "stop"
             return
         before = len(row.text)
-        row.text += row.decoder.decode(self._tokenizer.decode_bytes((token,)))
+        row.text += row.decoder.decode(self._bytes[token])
         for stop in row.request.params.stop:
             at = row.text.find(stop, max(0, before - len(stop) + 1)) if stop else -1
             if at >= 0:
@@ -190,12 +203,21 @@ class Sampler:
                 row.finish = "stop"
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
+        if row.request.on_text is not None and not row.finish and row.tokens[0] != CALL:
+            self._tell(row, row.text, len(row.text) - held_back(row.text, row.request.params.stop))
+
+    def _tell(self, row: _Row, text: str, upto: int) -> None:
+        if upto > row.told:
+            self._pieces.append((row.request, text[row.told : upto]))
+            row.told = upto
 
     def _completed(self, row: _Row, number: int) -> Finished:
         text, finish = row.text, row.finish
         call = parse_call(text) if finish == "stop" and row.tokens[0] == CALL else None
         if call is not None:
             text, finish = "", "tool_calls"
+        if row.request.on_text is not None:
+            self._tell(row, text, len(text))
         completion = Completion(
             text=text,
             prompt_tokens=row.request.prompt.tokens,
@@ -217,6 +239,17 @@ class Sampler:
             self._cache.copy(len(self._rows), row, used)
 
 
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end of `text` that may turn out to begin a stop text."""
+    held = 0
+    for stop in stops:
+        for length in range(min(len(stop) - 1, len(text)), held, -1):
+            if text.endswith(stop[:length]):
+                held = length
+                break
+    return held
+
+
 def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:
     """One token a row by inverse transform.
 
@@ -229,16 +262,19 @@ def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
     Returns:
         Ids (rows,) and their log-probs at temperature 1 (rows,).
     """
-    logp = log_softmax(logits)
     greedy = temperature < GREEDY
-    scale = np.where(greedy, 1.0, temperature)[:, None]
-    weights = np.exp(log_softmax(logits / scale)).astype(np.float64)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    weights = np.exp(shifted)
+    logs = np.log(weights.sum(axis=1))
+    if not (temperature == 1.0).all():
+        weights = np.exp(shifted / np.where(greedy, 1.0, temperature)[:, None])
     for row in np.flatnonzero((top_p < 1.0) & ~greedy):
         order = np.argsort(-weights[row], kind="stable")
-        kept = int(np.searchsorted(np.cumsum(weights[row][order]), top_p[row])) + 1
+        mass = np.cumsum(weights[row][order], dtype=np.float64)
+        kept = int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1
         weights[row, order[kept:]] = 0.0
-    total = np.cumsum(weights, axis=1)
-    aim = (uniform * total[:, -1])[:, None]
-    ids = np.minimum((total <= aim).sum(axis=1), logits.shape[1] - 1)
-    ids = np.where(greedy, logits.argmax(axis=1), ids)
-    return ids, logp[np.arange(len(ids)), ids]
+    total = np.cumsum(weights, axis=1, dtype=np.float64)
+    ids = (total > (uniform * total[:, -1])[:, None]).argmax(axis=1)
+    if greedy.any():
+        ids = np.where(greedy, logits.argmax(axis=1), ids)
+    return ids, shifted[np.arange(len(ids)), ids] - logs

@@ -16,6 +16,7 @@ from core.home import Home, Role
 from core.logs import setup
 from core.sockets import bind, is_loopback, loop_factory, public_url
 from engine.backend import PolicyFactory
+from engine.keeper import TinyKeeper
 from engine.lifecycle import Engine
 from engine.policy import PolicyBackend
 from engine.server import create_app, loopback_hosts
@@ -40,6 +41,12 @@ class EngineOptions:
     """0 takes any free one."""
     reset: bool = False
     """Begin at the base weights."""
+    start_from: str | None = None
+    """Begin at this checkpoint."""
+    faithful: bool = False
+    """Do as the real server does also where it is broken."""
+    strict_context: bool = False
+    """Refuse a prompt over the window instead of dropping its middle."""
     allow_unauthenticated: bool = False
     """Bind where others can reach it, although the swarm wire carries no key."""
     log_level: str = "info"
@@ -63,11 +70,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
     _check_host(options)
     setup(options.log_level.upper())
     with Role(options.home, "engine") as role, bind(options.host, options.port) as listener:
-        engine = Engine(
-            factory or tiny_policy(options.home),
-            directory=str(options.home.engine),
-            reset=options.reset,
-        )
+        engine = make_engine(options, factory)
         host, port = listener.getsockname()[:2]
         url = public_url(options.host, port)
         engine.base_url = f"{url}/v1"
@@ -88,6 +91,21 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(server.serve(sockets=[listener]))
         return 0 if server.started else 1
+
+
+def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
+    """The engine that the options ask for, with the tiny policy unless a factory is given."""
+    engine = Engine(
+        factory or tiny_policy(options.home),
+        directory=str(options.home.engine),
+        reset=options.reset,
+        faithful=options.faithful,
+        strict_context=options.strict_context,
+    )
+    if factory is None:
+        engine.backend.keeper = TinyKeeper(options.home.engine)
+    engine.backend.start_from = options.start_from
+    return engine
 
 
 def tiny_policy(home: Home) -> PolicyFactory:

@@ -9,17 +9,19 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import AjetError
 from core.version import version
 from engine.episodes import Episodes
+from engine.faithful import Crash
 from engine.lifecycle import Engine, Refused
 from engine.records import finite
 from engine.routes import control_routes
 from engine.routes_ajetc import ajetc_routes
 from engine.routes_chat import chat_routes
+from engine.routes_trainer import trainer_routes
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +54,12 @@ def create_app(
     )
     episodes = Episodes(engine)
     app.include_router(control_routes(episodes))
-    app.include_router(chat_routes(episodes))
+    app.include_router(chat_routes(engine))
     app.include_router(ajetc_routes(episodes, home, release))
+    if engine.faithful:
+        app.include_router(trainer_routes(episodes))
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(AjetError, _refused)
+    app.add_exception_handler(AjetError, _crashing if engine.faithful else _refused)
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(Guard, allowed_hosts=allowed_hosts)
     return app
@@ -78,7 +82,7 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self.app(scope, _bounded(receive), send)
+        await self.app(_one_slash(scope), _bounded(receive), send)
 
     def _refusal(self, headers: dict[bytes, str]) -> Response | None:
         host = headers.get(b"host", "")
@@ -91,6 +95,12 @@ class Guard:
         if not length.isdecimal() or int(length) > MAX_BODY:
             return _error(413, f"The request body is larger than {MAX_BODY} bytes")
         return None
+
+
+def _one_slash(scope: Scope) -> Scope:
+    """`//v1/...` is what clients make of a server's URL that ends in a slash."""
+    path: str = scope["path"]
+    return {**scope, "path": f"/{path.lstrip('/')}"} if path.startswith("//") else scope
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -128,6 +138,13 @@ async def _refused(_request: Request, error: Exception) -> Response:
     return _error(error.status if isinstance(error, Refused) else 500, str(error))
 
 
+async def _crashing(request: Request, error: Exception) -> Response:
+    """As the real server: its assertions are no answers; see `_failed` for what becomes of them."""
+    if isinstance(error, Crash) or (isinstance(error, Refused) and error.asserts):
+        raise Crash from error
+    return await _refused(request, error)
+
+
 async def _invalid(_request: Request, error: Exception) -> Response:
     """FastAPI's shape, without what JSON cannot carry back."""
     assert isinstance(error, RequestValidationError)
@@ -147,5 +164,8 @@ def _fault(fault: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
+    """Answers; the web server then cuts the connection, as it does after every such error."""
+    if isinstance(error, Crash):
+        return PlainTextResponse("Internal Server Error", 500)
     log.error("a request failed", exc_info=error)
     return _error(500, f"Internal error: {type(error).__name__}. See the engine's log.")

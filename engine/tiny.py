@@ -3,15 +3,20 @@
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from core.errors import AjetError
 from engine import template, weights
+from engine.checkpoints import CheckpointError
 from engine.grpo import Learner
+from engine.model import BLOCKED, log_softmax, logits_only
 from engine.policy import (
     Completion,
     Hyperparameters,
@@ -21,7 +26,8 @@ from engine.policy import (
     UpdateStats,
 )
 from engine.sampler import Finished, Request, Sampler
-from engine.tokenizer import Tokenizer
+from engine.spelling import spell
+from engine.tokenizer import CALL, Tokenizer
 from engine.weights import State, WeightStore
 
 log = logging.getLogger(__name__)
@@ -31,12 +37,18 @@ class PolicyClosedError(AjetError):
     """The policy was closed before the work was done."""
 
 
+_Given = tuple[Request, "asyncio.Future[Completion]", str | Completion]
+"""A piece of text or a whole answer, and whose."""
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
-    """Work that needs the weights for itself: an update or a reset."""
+    """Work of the worker thread beside drawing answers."""
 
     run: Callable[[], Any]
     future: "asyncio.Future[Any]"
+    alone: bool
+    """It changes the weights: the live answers end first."""
 
 
 class TinyPolicy:
@@ -62,12 +74,15 @@ class TinyPolicy:
         self._worker.start()
 
     @classmethod
-    def open(cls, directory: Path | None, reset: bool = False) -> "TinyPolicy":
+    def open(
+        cls, directory: Path | None, reset: bool = False, start_from: str | None = None
+    ) -> "TinyPolicy":
         """Load the saved policy, or the shipped one when nothing is saved.
 
         Args:
             directory: Where it is kept; None keeps nothing.
             reset: Set what is saved aside and begin with the shipped weights.
+            start_from: Name of a checkpoint to go back to; what is saved is set aside.
 
         Raises:
             AjetError: another engine holds the directory, or the weights can not be read.
@@ -79,6 +94,8 @@ class TinyPolicy:
         try:
             if reset:
                 store.reset()
+            if start_from is not None:
+                store.restore(start_from, base.digest)
             return cls(base, store.load(base), store)
         except BaseException:
             store.close()
@@ -108,20 +125,29 @@ class TinyPolicy:
         """Chat messages to a prompt; see `template.render`."""
         return template.render(self._tokenizer, self.context, messages, tools, max_tokens)
 
-    async def sample(self, prompt: Prompt, params: SamplingParams) -> Completion:
+    def spell(self, tokens: Sequence[int]) -> list[str]:
+        """What each token reads as; see `spelling.spell`."""
+        return spell(self._tokenizer, tokens)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of `tokens`; tags are nothing."""
+        return self._tokenizer.decode(tokens)
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
         """Draw one answer; concurrent calls are batched. Cancelling frees its slot.
 
         Raises:
             ValueError: the prompt is empty, leaves no room for an answer, or holds unknown ids.
             PolicyClosedError: the policy was closed meanwhile.
+            Exception: whatever `on_text` raised; the answer is not drawn further.
         """
-        if not 0 < len(prompt.tokens) < self.context:
-            raise ValueError(
-                f"the prompt has {len(prompt.tokens)} tokens, 1 to {self.context - 1} can be read"
-            )
-        if min(prompt.tokens) < 0 or max(prompt.tokens) >= weights.CONFIG.vocab:
-            raise ValueError(f"token ids go from 0 to {weights.CONFIG.vocab - 1}")
-        request = Request(prompt, params)
+        self._check_ids(prompt.tokens, self.context - 1)
+        request = Request(prompt, params, on_text=on_text)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         with self._wake:
             self._refuse_when_closed()
@@ -134,6 +160,32 @@ class TinyPolicy:
             request.cancelled = True
             self._waiters.pop(request, None)
 
+    async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Log-prob of each of `tokens` after those before it, by the weights held now.
+
+        As when sampled: a tool call is impossible in an answer to a prompt that offers no tool.
+
+        Raises:
+            ValueError: no prompt, too many tokens, or unknown ids.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
+        ids = (*prompt_tokens, *tokens)
+        self._check_ids(ids, self.context)
+        start = len(prompt_tokens)
+        if start == 0:
+            raise ValueError("the prompt has no tokens")
+
+        def score() -> list[float]:
+            where = np.arange(start - 1, len(ids) - 1)
+            logits = logits_only(self._state.params, np.array([ids]), where)
+            if CALL not in prompt_tokens:
+                logits[:, CALL] = BLOCKED
+            found: list[float] = log_softmax(logits)[where - start + 1, ids[start:]].tolist()
+            return found
+
+        scored: list[float] = await self._ask(score, alone=False)
+        return scored
+
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """One update on the batch, saved before it returns.
 
@@ -144,13 +196,34 @@ class TinyPolicy:
         """
 
         def update() -> UpdateStats:
-            stats = self._learner.update(samples, hyper)
-            if self._store is not None:
-                self._store.save(self._state, self._base)
-            return stats
+            try:
+                stats = self._learner.update(samples, hyper)
+            finally:
+                self._sampler.use(self._state.params)
+            if self._store is None:
+                return stats
+            began = time.perf_counter()
+            self._store.save(self._state, self._base)
+            saved = {"save_seconds": time.perf_counter() - began}
+            return replace(stats, extra={**stats.extra, **saved})
 
-        stats: UpdateStats = await self._alone(update)
+        stats: UpdateStats = await self._ask(update, alone=True)
         return stats
+
+    async def checkpoint(self, name: str) -> None:
+        """Save the state held now under a name; answers being drawn are not held up.
+
+        Raises:
+            SaveError: it could not be written; nothing that was saved is lost.
+            AjetError: the name can not be used, or the policy keeps nothing.
+            PolicyClosedError: the policy was closed before.
+        """
+        store = self._store
+        if store is None:
+            raise CheckpointError(
+                "This policy keeps nothing", name, "Give the engine a home to save in."
+            )
+        await self._ask(lambda: store.save(self._state, self._base, name), alone=False)
 
     async def reset(self) -> None:
         """Back to the shipped weights, step 0; what was saved is set aside.
@@ -165,8 +238,9 @@ class TinyPolicy:
             state, fresh = self._state, State.fresh(self._base)
             state.params.flat[...] = fresh.params.flat
             state.adam, state.step = fresh.adam, 0
+            self._sampler.use(state.params)
 
-        await self._alone(back)
+        await self._ask(back, alone=True)
 
     async def close(self) -> None:
         """Stop the worker; what waits for it gets `PolicyClosedError`. Safe to call again."""
@@ -178,13 +252,19 @@ class TinyPolicy:
         if self._store is not None:
             self._store.close()
 
-    async def _alone(self, run: Callable[[], Any]) -> Any:
-        job = _Job(run, asyncio.get_running_loop().create_future())
+    async def _ask(self, run: Callable[[], Any], *, alone: bool) -> Any:
+        job = _Job(run, asyncio.get_running_loop().create_future(), alone)
         with self._wake:
             self._refuse_when_closed()
             self._jobs.append(job)
             self._wake.notify()
         return await job.future
+
+    def _check_ids(self, ids: Sequence[int], most: int) -> None:
+        if not 0 < len(ids) <= most:
+            raise ValueError(f"{len(ids)} tokens are given, 1 to {most} can be read")
+        if min(ids) < 0 or max(ids) >= weights.CONFIG.vocab:
+            raise ValueError(f"token ids go from 0 to {weights.CONFIG.vocab - 1}")
 
     def _refuse_when_closed(self) -> None:
         if self._closing:
@@ -194,10 +274,11 @@ class TinyPolicy:
         """The worker thread."""
         while self._take():
             try:
-                if self._jobs and not self._sampler.live:
+                if self._jobs and not (self._jobs[0].alone and self._sampler.live):
                     self._run(self._jobs.popleft())
                 else:
-                    self._deliver(self._sampler.step(self.step, admit=not self._jobs))
+                    finished = self._sampler.step(self.step, admit=not self._jobs)
+                    self._deliver(self._sampler.take_pieces(), finished)
             except Exception as error:  # the worker's boundary: its callers are told, it goes on
                 log.exception("sampling failed")
                 self._sampler.clear()
@@ -225,15 +306,17 @@ class TinyPolicy:
         else:
             self._call(loop, _resolve, job.future, result)
 
-    def _deliver(self, finished: Sequence[Finished]) -> None:
-        """Hand all answers of one token step over with one call a loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
-        for done in finished:
-            future = self._waiters.get(done.request)
+    def _deliver(self, pieces: Sequence[tuple[Request, str]], finished: Sequence[Finished]) -> None:
+        """Hand all that one token step gave over with one call a loop; pieces before answers."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Given]] = {}
+        given: list[tuple[Request, str | Completion]] = [*pieces]
+        given += [(done.request, done.completion) for done in finished]
+        for request, value in given:
+            future = self._waiters.get(request)
             if future is not None:
-                by_loop.setdefault(future.get_loop(), []).append((future, done.completion))
-        for loop, pairs in by_loop.items():
-            self._call(loop, _resolve_all, pairs)
+                by_loop.setdefault(future.get_loop(), []).append((request, future, value))
+        for loop, values in by_loop.items():
+            self._call(loop, _hand_over, values)
 
     def _fail(self, error: Exception) -> None:
         """Tell everyone who waits for an answer."""
@@ -262,9 +345,15 @@ def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
         future.set_result(value)
 
 
-def _resolve_all(pairs: Sequence[tuple["asyncio.Future[Any]", Any]]) -> None:
-    for future, value in pairs:
-        _resolve(future, value)
+def _hand_over(given: Sequence[_Given]) -> None:
+    for request, future, value in given:
+        if isinstance(value, Completion):
+            _resolve(future, value)
+        elif request.on_text is not None and not (request.cancelled or future.done()):
+            try:
+                request.on_text(value)
+            except Exception as error:  # noqa: BLE001 - the caller's own fault goes to the caller
+                _refuse(future, error)
 
 
 def _refuse(future: "asyncio.Future[Any]", error: Exception) -> None:

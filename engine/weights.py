@@ -1,44 +1,39 @@
-"""The shipped base weights, and the saved state of a policy in training.
-
-A checkpoint is one file: magic, SHA-256 of all that follows, a JSON header, then weights and Adam
-state as little-endian float32. It is replaced atomically and the one before it is kept.
-"""
+"""The shipped base weights, and the state of a policy in training as it is saved and exported."""
 
 import contextlib
-import errno
 import hashlib
 import io
-import json
 import logging
 import os
-import shutil
-import struct
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from core.errors import AjetError
+from engine import checkpoints, safetensors
 from engine import tokenizer as bpe
+from engine.checkpoint_store import CheckpointStore
+from engine.checkpoints import (
+    BASE_NAME,
+    DAMAGED,
+    LATEST,
+    OtherBaseError,
+    WeightsError,
+)
 from engine.model import Config, Params
 from engine.optimizer import Adam
-from engine.policy import SaveError
-
-if sys.platform != "win32":
-    import fcntl
+from engine.safetensors import SafetensorsError, Tensor
 
 log = logging.getLogger(__name__)
 
 DATA = Path(__file__).parent / "data"
 BASE, MERGES, SUMS = "base.npz", "merges.txt", "SHA256SUMS"
 CONFIG = Config(blocked=bpe.TEMPLATE_ONLY)
-_MAGIC = b"AJETPOL1"
+_DTYPES = {"F32": "<f4", "F16": "<f2"}
 
-
-class WeightsError(AjetError):
-    """Weights on disk can not be used."""
+__all__ = ["CONFIG", "DATA", "Base", "State", "WeightStore", "WeightsError", "load_base", "shipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,84 +115,25 @@ class State:
 
 
 def _parts(state: State, base: str) -> list[bytes | memoryview]:
-    """A checkpoint in the order of the file, without a copy of the arrays."""
-    header = json.dumps(
-        {"base": base, "step": state.step, "t": state.adam.t, "size": state.params.flat.size}
-    ).encode()
+    header = {"base": base, "step": state.step, "t": state.adam.t, "size": state.params.flat.size}
     arrays = (state.params.flat, state.adam.m, state.adam.v)
-    body: list[bytes | memoryview] = [struct.pack("<I", len(header)), header]
-    body += [array.astype("<f4", copy=False).data.cast("B") for array in arrays]
-    digest = hashlib.sha256()
-    for part in body:
-        digest.update(part)
-    return [_MAGIC, digest.digest(), *body]
+    return checkpoints.parts(
+        header, [array.astype("<f4", copy=False).data.cast("B") for array in arrays]
+    )
 
 
 def _unpack(path: Path, base: str) -> State:
-    data = path.read_bytes()
-    body = memoryview(data)[40:]
-    if data[:8] != _MAGIC or data[8:40] != hashlib.sha256(body).digest():
-        raise WeightsError("The checkpoint is damaged: its checksum differs", str(path))
-    (length,) = struct.unpack_from("<I", body)
-    header = json.loads(bytes(body[4 : 4 + length]))
-    if header["base"] != base:
-        raise OtherBaseError(
-            "The checkpoint was trained from other base weights",
-            str(path),
-            "Start with --reset to train from the shipped ones, or move the file away.",
-        )
-    arrays = np.frombuffer(body, "<f4", offset=4 + length).reshape(3, header["size"])
-    adam = Adam(header["size"])
+    header, body = checkpoints.read(path, base)
+    arrays = np.frombuffer(body, "<f4").reshape(3, -1)
+    if arrays.shape[1] != Params(CONFIG).flat.size:
+        raise WeightsError("The checkpoint is of a network of another size", str(path))
+    adam = Adam(arrays.shape[1])
     adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
     return State(Params(CONFIG, arrays[0].astype(np.float32)), adam, header["step"])
 
 
-class OtherBaseError(WeightsError):
-    """A checkpoint of another release's weights."""
-
-
-class WeightStore:
-    """The checkpoints of one policy in one directory, held by one process at a time.
-
-    Args:
-        directory: Made when it does not exist.
-
-    Raises:
-        WeightsError: another engine holds the directory, or it can not be written.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.latest = directory / "latest.ckpt"
-        self.previous = directory / "previous.ckpt"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise WeightsError(
-                f"The directory of the policy can not be used ({error.strerror})",
-                str(directory),
-                "Choose another home or free it.",
-            ) from error
-        self._hold()
-        for stale in directory.glob("*.tmp"):
-            with contextlib.suppress(OSError):
-                stale.unlink()
-
-    def _hold(self) -> None:
-        if sys.platform == "win32":  # nothing there stops two engines on one directory
-            return
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise WeightsError(
-                "Another engine already trains the policy kept here",
-                str(self.directory),
-                "Stop that engine, or give this one another home.",
-            ) from error
+class WeightStore(CheckpointStore):
+    """The states of one policy in one directory; see `CheckpointStore`."""
 
     def load(self, base: Base) -> State:
         """The latest good state; the base when nothing is saved.
@@ -205,105 +141,126 @@ class WeightStore:
         A damaged latest checkpoint is set aside under another name with a warning.
 
         Raises:
-            WeightsError: nothing that is saved can be used.
+            WeightsError: nothing of the last two that are saved can be used; names the last good
+                checkpoint when there is one.
         """
         if self.latest.exists():
             try:
                 return _unpack(self.latest, base.digest)
             except OtherBaseError:
                 raise
-            except (WeightsError, OSError, ValueError, KeyError, struct.error) as error:
-                aside = self.directory / "damaged.ckpt"
-                log.warning("%s is damaged (%s): set aside as %s", self.latest, error, aside.name)
+            except WeightsError as error:
+                aside = self.path(DAMAGED)
+                log.warning("%s: set aside as %s", error, aside.name)
                 with contextlib.suppress(OSError):
                     os.replace(self.latest, aside)
                 if not self.previous.exists():
                     raise WeightsError(
                         "The only checkpoint is damaged",
                         str(aside),
-                        "Start again to train from the shipped weights.",
+                        f"{self.advice(base.digest)} Starting again as it is does that too.",
                     ) from error
         if self.previous.exists():
             try:
                 state = _unpack(self.previous, base.digest)
             except OtherBaseError:
                 raise
-            except (WeightsError, OSError, ValueError, KeyError, struct.error) as error:
+            except WeightsError as error:
                 raise WeightsError(
-                    f"The previous checkpoint is damaged too ({error})",
+                    f"The previous checkpoint is damaged too ({error.what})",
                     str(self.previous),
-                    "Start with --reset to train from the shipped weights.",
+                    self.advice(base.digest),
                 ) from error
             log.warning("going on from %s, global step %d", self.previous, state.step)
             return state
         return State.fresh(base)
 
-    def save(self, state: State, base: Base) -> None:
-        """Replace the latest checkpoint; what it was becomes the previous one.
+    def save(self, state: State, base: Base, name: str = LATEST) -> None:
+        """Replace the latest checkpoint, or keep the state under a name of its own.
 
         Raises:
             SaveError: nothing was replaced; what was saved before is still there.
+            CheckpointError: the name can not be used.
         """
-        temporary = self.directory / f"latest.{os.getpid()}.tmp"
-        try:
-            with temporary.open("wb") as file:
-                file.writelines(_parts(state, base.digest))
-                file.flush()
-                os.fsync(file.fileno())
-            self._keep_latest()
-            os.replace(temporary, self.latest)
-            self._sync()
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise SaveError(
-                f"{self.latest}: global step {state.step} could not be saved "
-                f"({error.strerror or error}). Free space or mend the permissions: "
-                "the next update saves again."
-            ) from error
+        if name != LATEST:
+            checkpoints.check_name(name)
+        self.write(name, _parts(state, base.digest), f"global step {state.step}")
 
-    def reset(self) -> None:
-        """Set the saved states aside as `before-reset.ckpt`; the next load is the base.
+    def take(self, name: str, data: bytes, base: Base) -> int:
+        """Keep weights in the safetensors form under a name; returns their global step.
+
+        The optimizer begins anew.
 
         Raises:
-            WeightsError: they could not be moved.
+            SafetensorsError: names the field that is wrong; nothing is kept.
+            SaveError: they could not be written.
         """
-        try:
-            self.previous.unlink(missing_ok=True)
-            if self.latest.exists():
-                os.replace(self.latest, self.directory / "before-reset.ckpt")
-            self._sync()
-        except OSError as error:
-            raise WeightsError(
-                f"The saved policy could not be set aside ({error.strerror or error})",
-                str(self.directory),
-                "Mend the permissions of the directory.",
-            ) from error
+        checkpoints.check_name(name)
+        tensors, metadata = safetensors.unpack(data)
+        state = State(_params(tensors), Adam(base.params.flat.size), _step(metadata, base.digest))
+        self.write(name, _parts(state, base.digest), "the imported weights")
+        return state.step
 
-    def close(self) -> None:
-        """Let another engine have the directory."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
 
-    def _keep_latest(self) -> None:
-        """Make the latest the previous one, without a moment in which there is no latest."""
-        if not self.latest.exists():
-            return
-        link = self.directory / f"previous.{os.getpid()}.tmp"
-        link.unlink(missing_ok=True)
-        try:
-            os.link(self.latest, link)
-        except OSError:
-            shutil.copyfile(self.latest, link)
-        os.replace(link, self.previous)
+def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
+    """A checkpoint's weights, or those of `base`, as safetensors with base and step; needs no lock.
 
-    def _sync(self) -> None:
-        """Make the renames durable, where directories can be synced."""
-        if os.name != "posix":
-            return
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    Args:
+        directory: Where it is kept.
+        name: Of the checkpoint.
+        base: The shipped weights.
+        half: float16 instead of float32.
+
+    Raises:
+        NoCheckpointError: there is none of this name.
+        WeightsError: it is damaged or of another base.
+    """
+    if name == BASE_NAME:
+        state = State.fresh(base)
+    else:
+        state = _unpack(checkpoints.find(directory, name), base.digest)
+    code, dtype = ("F16", "<f2") if half else ("F32", "<f4")
+    params = state.params
+    return safetensors.pack(
+        {
+            key: Tensor(code, params[key].shape, params[key].astype(dtype).tobytes())
+            for key in params.names()
+        },
+        {"format": "ajet-console", "base": base.digest, "step": str(state.step)},
+    )
+
+
+def _params(tensors: Mapping[str, Tensor]) -> Params:
+    params = Params(CONFIG)
+    for name in tensors:
+        if name not in params.names():
+            raise SafetensorsError("The policy has no such tensor", name)
+    for name in params.names():
+        found, wanted = tensors.get(name), params[name].shape
+        if found is None:
+            raise SafetensorsError("The tensor is missing", name)
+        if found.shape != wanted:
+            raise SafetensorsError(
+                f"The shape is {list(found.shape)}, the policy's is {list(wanted)}", f"{name}.shape"
+            )
+        if found.dtype not in _DTYPES:
+            raise SafetensorsError(
+                f"The type is {found.dtype}, F32 and F16 can be read", f"{name}.dtype"
+            )
+        values = np.frombuffer(found.data, _DTYPES[found.dtype])
+        if not np.isfinite(values).all():
+            raise SafetensorsError("The tensor holds numbers that are not finite", name)
+        params[name][...] = values.reshape(wanted)
+    return params
+
+
+def _step(metadata: Mapping[str, str], digest: str) -> int:
+    """Global step of imported weights; those that name none are at 0."""
+    if metadata.get("base", digest) != digest:
+        raise SafetensorsError(
+            "The weights were trained from other base weights", "__metadata__.base"
+        )
+    step = metadata.get("step", "0")
+    if not (step.isascii() and step.isdecimal() and len(step) < 10):
+        raise SafetensorsError(f"{step!r:.40} is no global step", "__metadata__.step")
+    return int(step)

@@ -25,7 +25,7 @@ class Corpus:
 
     Args:
         seed: Equal seeds give equal dialogues.
-        noisy: Keeps four of ten sums and three of ten capitals wrong, so that rewards have
+        noisy: Keeps nearly half of the sums and three of ten capitals wrong, so that rewards have
             something to teach.
     """
 
@@ -37,8 +37,10 @@ class Corpus:
         """A short dialogue, most often one question and its answer."""
         rng = self._rng
         tone, system = self._tone()
+        if rng.random() < 0.06:
+            system = self._padded(system, rng.randint(60, 300))
         draw = rng.random()
-        if draw < 0.09:
+        if draw < 0.12:
             return self._with_tools(tone, system, rng.randint(0, 4))
         count = 1 if draw < 0.8 else rng.randint(2, 3)
         turns: list[Turn] = []

@@ -38,7 +38,7 @@ class Tools:
     """The tools of one dialogue."""
 
     def __init__(self, rng: Random, others: int) -> None:
-        self.calculator = rng.choice(_CALCULATORS) if rng.random() < 0.7 else ""
+        self.calculator = rng.choice(_CALCULATORS) if rng.random() < 0.8 else ""
         self.input = rng.choice(_INPUTS)
         self.clock = rng.choice(_CLOCKS) if rng.random() < 0.6 else ""
         self.zone = rng.choice(_ZONES)
@@ -53,9 +53,9 @@ class Tools:
     def turns(self, rng: Random, noisy: bool) -> tuple[Asked, list[Turn]]:
         """A question, and the call with its result when a tool serves it."""
         draw = rng.random()
-        if draw < 0.5:
+        if draw < 0.55:
             asked = families.arithmetic(rng, noisy)
-            if self.calculator and rng.random() < 0.9:
+            if self.calculator and rng.random() < 0.97:
                 return self._calculated(rng, asked)
         elif draw < 0.7:
             asked = families.clock(rng, noisy)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from engine.policy import (
     UpdateStats,
 )
 
+ANSWER, END = 2, 3
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
@@ -24,12 +25,18 @@ class Bench:
     """What outlives one opening of the policy, and the levers of a test."""
 
     step: int = 0
+    turns: bool = False
+    """Answers are drawn as their letters, so that a second turn's prompt extends the first's."""
+    drifts: bool = False
+    """With `turns`: letters are drawn as ids that no prompt is rendered with."""
     opened: int = 0
     closed: int = 0
     params: list[SamplingParams] = field(default_factory=list)
     trained: list[list[TrainSample]] = field(default_factory=list)
     hypers: list[Hyperparameters] = field(default_factory=list)
     resets: list[bool] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+    checkpoint_error: Exception | None = None
     open_gate: asyncio.Event | None = None
     sample_gate: asyncio.Event | None = None
     train_gate: asyncio.Event | None = None
@@ -76,10 +83,21 @@ class FakePolicy:
         if "unrenderable" in text:
             raise ValueError("unrenderable")
         room = self.context - max_tokens
-        tokens = tuple(text.encode())
+        tokens = rendered_turns(messages) if self.bench.turns else tuple(text.encode())
         return Prompt(tokens=tokens[:room], truncated=len(tokens) > room)
 
-    async def sample(self, prompt: Prompt, params: SamplingParams) -> Completion:
+    def spell(self, tokens: Sequence[int]) -> list[str]:
+        return [f"<{token}>" for token in tokens]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return decode(tokens)
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
         bench = self.bench
         bench.params.append(params)
         bench.sampling += 1
@@ -91,15 +109,25 @@ class FakePolicy:
             raise bench.sample_error
         draw = random.Random(len(bench.params) if params.seed is None else params.seed)
         words = [draw.choice(_WORDS) for _ in range(min(3, params.max_tokens))]
+        for place, word in enumerate(words):
+            if on_text is not None:
+                on_text(f" {word}" if place else word)
+                await asyncio.sleep(0)
+        tokens = tuple(map(len, words))
+        if bench.turns:
+            tokens = (*(letter + 256 * bench.drifts for letter in " ".join(words).encode()), END)
         return Completion(
             text=" ".join(words),
             prompt_tokens=prompt.tokens,
-            tokens=tuple(map(len, words)),
-            logprobs=tuple(-1.0 for _ in words),
+            tokens=tokens,
+            logprobs=tuple(-1.0 for _ in tokens),
             finish_reason="stop",
             truncated=prompt.truncated,
             step=bench.step,
         )
+
+    async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        return [-2.0 for _ in tokens]
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         bench = self.bench
@@ -130,12 +158,35 @@ class FakePolicy:
             seconds=0.0,
         )
 
+    async def checkpoint(self, name: str) -> None:
+        if self.bench.checkpoint_error is not None:
+            raise self.bench.checkpoint_error
+        self.bench.checkpoints.append(name)
+
     async def reset(self) -> None:
         self.bench.step = 0
 
     async def close(self) -> None:
         await _pass(self.bench.close_gate)
         self.bench.closed += 1
+
+
+def rendered_turns(messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Each answer between its tags, and the tag that the next one begins with."""
+    ids: list[int] = []
+    for message in messages:
+        text = str(message["content"]).encode()
+        if message["role"] == "assistant":
+            ids += [ANSWER, *text, END]
+        else:
+            ids += [*message["role"].encode(), *b": ", *text, *b"\n"]
+    return (*ids, ANSWER)
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Letters, also those drawn under other ids; tags are nothing."""
+    letters = bytes(token % 256 for token in tokens if token not in (ANSWER, END))
+    return letters.decode("utf-8", "ignore")
 
 
 async def _pass(gate: asyncio.Event | None) -> None:

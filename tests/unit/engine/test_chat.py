@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.chat import Key, make_key, parse_key
+from engine.keys import Key, make_key, parse_key
 from engine.lifecycle import Refused
 from engine.policy import Completion, ToolCall
 from tests.support.engine_client import driving, wait_for
@@ -86,22 +86,27 @@ async def test_an_answer() -> None:
         assert long["ajetc"]["truncated"] is True
 
 
-async def test_a_stream_is_four_events() -> None:
+async def test_a_stream_tells_the_text_as_it_is_drawn() -> None:
     async with driving() as d:
         await d.start()
         answer = await d.chat(await d.claim(), stream=True, model="asked-for")
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert "content-length" not in answer.headers
         events = answer.text.split("\n\n")
-        assert events[3:] == ["data: [DONE]", ""]
-        chunks = [json.loads(event.removeprefix("data: ")) for event in events[:3]]
+        assert events[-2:] == ["data: [DONE]", ""]
+        chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
         assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
         assert {chunk["model"] for chunk in chunks} == {"asked-for"}
         assert len({chunk["id"] for chunk in chunks}) == 1
         assert chunks[0]["id"].startswith("chatcmpl-")
-        assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        assert len(chunks[1]["choices"][0]["delta"]["content"].split()) == 3
-        assert chunks[2]["choices"][0]["finish_reason"] == "stop"
-        assert chunks[2]["usage"]["completion_tokens"] == 3
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert deltas[0] == {"role": "assistant", "content": ""}
+        pieces = [delta["content"] for delta in deltas[1:-1]]
+        assert len(pieces) == 3, "one a word: the fake policy's token"
+        kept = (await d.http.post("/replay_latest_llm_call")).json()
+        assert "".join(pieces) == kept["output"]["choices"][0]["message"]["content"]
+        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+        assert chunks[-1]["usage"]["completion_tokens"] == 3
         assert "usage" not in chunks[1]
 
 
@@ -129,6 +134,7 @@ async def test_tool_calls() -> None:
         assert call["function"] == {"name": "add", "arguments": '{"a": 1}'}
         assert (call["type"], call["id"][:5]) == ("function", "call_")
         streamed = (await d.chat(episode, stream=True)).text.split("\n\n")
+        assert len(streamed) == 5
         delta = json.loads(streamed[1].removeprefix("data: "))["choices"][0]["delta"]
         assert delta["tool_calls"][0]["index"] == 0
         assert delta["tool_calls"][0]["function"]["name"] == "add"

@@ -71,9 +71,59 @@ def _bare(task: str, reward: float) -> TrainSample:
 
 def test_advantages_are_relative_to_the_group() -> None:
     samples = [_bare("a", 1), _bare("b", 5), _bare("a", 0), _bare("b", 5), _bare("c", 9)]
-    found, groups, dead = advantages(samples, 0.2)
-    assert (groups, dead) == (3, 2)
-    np.testing.assert_allclose(found, [0.5 / 0.7, 0, -0.5 / 0.7, 0, 0])
+    found = advantages(samples, HYPER)
+    assert (found.groups, found.dead) == (3, 2)
+    np.testing.assert_allclose(found.values, [0.5 / 0.7, 0, -0.5 / 0.7, 0, 0])
+
+
+def test_an_episode_of_several_samples_counts_once_in_its_group() -> None:
+    rewards = (("x", 1.0), ("y", 0.0), ("x", 1.0), ("z", 0.0))
+    samples = [replace(_bare("a", reward), episode=name) for name, reward in rewards]
+    found = advantages(samples, replace(HYPER, damping=0.0))
+    assert (found.groups, found.dead) == (1, 0)
+    assert sorted(found.rewards) == [0, 0, 1]
+    high, low = (2 / 3) / (2 / 9) ** 0.5, (-1 / 3) / (2 / 9) ** 0.5
+    np.testing.assert_allclose(found.values, [high, low, high, low])
+    with pytest.raises(ValueError, match="two rewards"):
+        advantages([samples[0], replace(samples[2], reward=0.5)], HYPER)
+
+
+def test_an_unknown_form_is_refused() -> None:
+    state = State.fresh(BASE)
+    for change in ({"advantage": "odd"}, {"kl_form": "odd"}):
+        hyper = replace(HYPER, **change)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="unknown form"):
+            _update(state, [_bare("t", 1.0), _bare("t", 0.0)], hyper)
+    np.testing.assert_array_equal(state.params.flat, BASE.params.flat)
+
+
+def test_masked_tokens_are_context_without_loss(drawn: list[list[Completion]]) -> None:
+    """A timeline of two answers teaches what its two calls would, and nothing else."""
+    first, second = drawn[0][0], drawn[0][1]
+    between = (*first.prompt_tokens[:3], 5, 6)
+    whole = first.prompt_tokens + first.tokens + between
+    merged = TrainSample(
+        "t",
+        first.prompt_tokens,
+        (*first.tokens, *between, *second.tokens),
+        (*first.logprobs, *(math.nan for _ in between), *second.logprobs),
+        1.0,
+        (True,) * len(first.tokens) + (False,) * len(between) + (True,) * len(second.tokens),
+        "one",
+    )
+    apart = [
+        TrainSample("t", first.prompt_tokens, first.tokens, first.logprobs, 1.0, None, "one"),
+        TrainSample("t", whole, second.tokens, second.logprobs, 1.0, None, "one"),
+    ]
+    other = replace(_sample("t", drawn[0][2], 0.0), episode="two")
+    learner = Learner(State.fresh(BASE), BASE.params)
+    try:
+        one, grad = learner.gradient([merged, other], HYPER)
+        two, wanted = learner.gradient([*apart, other], HYPER)
+    finally:
+        learner.close()
+    assert one == pytest.approx(two, abs=1e-5)
+    np.testing.assert_allclose(grad, wanted, atol=2e-5)
 
 
 def test_a_rewarded_answer_gets_likelier_and_the_others_less(
@@ -97,6 +147,9 @@ def test_a_rewarded_answer_gets_likelier_and_the_others_less(
     assert stats.grad_norm > 0
     assert stats.entropy > 0
     assert state.adam.t == HYPER.epochs
+    assert stats.response_tokens == stats.tokens / 4
+    assert stats.extra["no_signal"] == 0
+    assert stats.extra["ratio_max"] >= 1 - 1e-4
 
 
 def test_equal_rewards_teach_nothing(drawn: list[list[Completion]]) -> None:
@@ -203,9 +256,11 @@ def test_enthusiasm_is_learned_in_a_dozen_updates() -> None:
     assert last > first + 0.12
 
 
-def test_tokens_and_the_first_block_stay_as_shipped(drawn: list[list[Completion]]) -> None:
+@pytest.mark.parametrize("frozen", [0, 1, 2, 3])
+def test_frozen_parts_stay_as_shipped(drawn: list[list[Completion]], frozen: int) -> None:
     state = State.fresh(BASE)
-    _update(state, [_sample("t", done, float(i == 0)) for i, done in enumerate(drawn[0])])
-    for name in ("embed", "0.qkv", "0.down"):
-        np.testing.assert_array_equal(state.params[name], BASE.params[name])
-    assert not np.array_equal(state.params["1.qkv"], BASE.params["1.qkv"])
+    samples = [_sample("t", done, float(i == 0)) for i, done in enumerate(drawn[0])]
+    _update(state, samples, replace(HYPER, frozen=frozen))
+    for part, name in enumerate(("embed", "0.qkv", "1.down", "2.gate_up")):
+        same = np.array_equal(state.params[name], BASE.params[name])
+        assert same == (part < frozen)

@@ -79,14 +79,13 @@ def test_agentjets_own_defaults_mean_the_embedded_recipe() -> None:
     assert read.hyper == Hyperparameters()
     assert (read.batch_size, read.num_repeat, read.slots) == (32, 4, 128)
     assert (read.temperature, read.max_tokens) == (1.0, None)
-    keys = [note.partition(":")[0].rpartition(".")[2] for note in read.notes]
-    assert sorted(keys) == [
-        "kl_loss_coef",
-        "lr",
-        "max_response_length_in_one_turn",
-        "ppo_epochs",
-        "temperature",
-    ]
+    (line,) = read.notes
+    assert line == (
+        "AgentJet's own defaults, the embedded recipe is used instead: "
+        "ajet.rollout.temperature 0.9, ajet.trainer_common.optim.lr 1e-06, "
+        "ajet.trainer_common.kl_loss_coef 0.002, ajet.trainer_common.ppo_epochs 1, "
+        "ajet.rollout.max_response_length_in_one_turn 4096"
+    )
 
 
 @pytest.mark.parametrize("text", ["1e-3", 1e-3, "0.001"])

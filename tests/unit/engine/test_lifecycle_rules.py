@@ -4,6 +4,10 @@ import asyncio
 import random
 from collections import Counter
 
+import pytest
+
+from core.errors import AjetError
+from engine.policy import SaveError
 from tests.support.engine_client import Driver, driving, wait_for
 
 
@@ -99,6 +103,57 @@ async def test_the_cache_limit_throws_everything_away() -> None:
         await d.play("d")
         assert (await d.pool())["completed_episodes"] == 0
         assert "thrown away" in await d.logged()
+
+
+async def test_the_cache_limit_is_said_before_it_is_reached() -> None:
+    async with driving() as d:
+        limit = "swarm_mode_sample_collection_max_cached_episodes"
+        await d.start("tasks", **{"batch": 1, "repeat": 2, limit: 5})
+        for name in "abcd":
+            await d.play(name)
+        assert "four fifths" not in await d.logged()
+        await d.play("e")
+        assert (await d.logged()).count("four fifths") == 1
+        assert (await d.pool())["completed_episodes"] == 5
+        await d.play("f")
+        assert (await d.pool())["completed_episodes"] == 0
+        for name in "abcdefg":
+            await d.play(name)
+        assert (await d.logged()).count("four fifths") == 2, "once a fill"
+
+
+@pytest.mark.parametrize("method", ["episodes", "any", "all"])
+async def test_the_cache_limit_is_of_the_task_rules_alone(method: str) -> None:
+    async with driving() as d:
+        limit = "swarm_mode_sample_collection_max_cached_episodes"
+        await d.start(method, **{"batch": 5, "repeat": 2, limit: 3})
+        for name in "abcdef":
+            await d.play(name)
+        assert (await d.pool())["completed_episodes"] == 6
+
+
+async def test_named_saves() -> None:
+    async with driving() as d:
+        await d.start(
+            batch=1, repeat=1, experiment_name="my run/1", trainer_common={"save_freq": 2}
+        )
+        for step in (1, 2, 3, 4):
+            await d.until("ROLLING", step)
+            await d.play("a")
+        await d.until("ROLLING", 5)
+        assert d.bench.checkpoints == ["my-run-1-step-000002", "my-run-1-step-000004"]
+
+
+@pytest.mark.parametrize("error", [SaveError("disk full"), AjetError("keeps nothing")])
+async def test_a_named_save_that_fails_rolls_on(error: Exception) -> None:
+    async with driving() as d:
+        d.bench.checkpoint_error = error
+        await d.start(batch=1, repeat=1, trainer_common={"save_freq": 1})
+        await d.play("a")
+        await d.until("ROLLING", 2)
+        detail = (await d.get("/get_engine_status"))["engine_status_detail"]
+        assert f"checkpoint of step 1 was not saved: {error}" in detail
+        assert "was not saved" in await d.logged()
 
 
 async def test_updates_are_served() -> None:

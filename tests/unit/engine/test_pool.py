@@ -4,7 +4,8 @@ import pytest
 
 from engine.jobs import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
 from engine.policy import Completion
-from engine.pool import ActiveClients, Episode, Pool, is_full, tally, train_samples
+from engine.pool import ActiveClients, Episode, Pool
+from engine.rules import is_full, prepare, tally
 from tests.support.engine_client import Clock
 
 
@@ -122,7 +123,7 @@ def test_non_dummy_tasks_count_and_dummies_are_not_trained(pool: Pool) -> None:
     assert not is_full(job, tally(pool, job), [])
     finish(pool, "b", 0.2, 0.3)
     assert is_full(job, tally(pool, job), [])
-    trained = [sample.task_id for sample in train_samples(pool.take(), job)]
+    trained = [sample.task_id for sample in prepare(pool.take(), job).samples]
     assert trained == ["a", "a", "short", "b", "b"]
 
 
@@ -149,7 +150,7 @@ def test_every_call_of_an_episode_is_a_sample_with_its_reward(pool: Pool) -> Non
     episode = claim(pool)
     episode.completions = [answer(1, 2), answer(3), answer()]
     pool.finish(episode, "t", 0.5)
-    samples = train_samples(pool.take(), Job())
+    samples = prepare(pool.take(), Job()).samples
     assert [(one.tokens, one.reward, one.task_id) for one in samples] == [
         ((1, 2), 0.5, "t"),
         ((3,), 0.5, "t"),

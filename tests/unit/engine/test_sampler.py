@@ -6,7 +6,7 @@ import pytest
 from engine import weights
 from engine.model import Params
 from engine.policy import Completion, Prompt, SamplingParams
-from engine.sampler import Request, Sampler, choose
+from engine.sampler import Request, Sampler, choose, held_back
 from engine.template import render
 from engine.tokenizer import CALL, END, TAGS, Tokenizer
 
@@ -179,6 +179,79 @@ def test_characters_split_over_tokens_are_never_broken() -> None:
     for done in _drain(sampler).values():
         assert "\ufffd" not in done.text
         assert not (TAGS - {END}).intersection(done.tokens)
+
+
+def _streamed(request: Request, params: Params | None = None) -> tuple[list[str], Completion]:
+    sampler = _sampler(4, params)
+    request.on_text = print
+    sampler.add(request)
+    pieces: list[str] = []
+    while sampler.live or sampler.waiting:
+        found = sampler.step(0)
+        pieces += [piece for _, piece in sampler.take_pieces()]
+    assert sampler.take_pieces() == []
+    return pieces, found[0].completion
+
+
+def test_pieces_are_the_text() -> None:
+    pieces, done = _streamed(_request("How do I sleep better?", seed=1))
+    assert len(pieces) > 3
+    assert "".join(pieces) == done.text
+    assert all(pieces)
+    sampler = _sampler()
+    sampler.add(_request("Hi"))
+    _drain(sampler)
+    assert sampler.take_pieces() == [], "nobody asked for pieces"
+
+
+def test_pieces_hold_whole_characters() -> None:
+    params = weights.shipped().params.copy()
+    params["embed"][...] = 0
+    for seed in range(6):
+        pieces, done = _streamed(_request("Hi", seed=seed, max_tokens=200), params)
+        assert "".join(pieces) == done.text
+        assert "\ufffd" not in done.text
+
+
+def test_pieces_never_hold_what_a_stop_text_takes_back() -> None:
+    whole = _alone(_request("What is the capital of Japan?", seed=4)).text
+    for at in range(1, len(whole) - 3):
+        stop = whole[at : at + 4]
+        pieces, done = _streamed(
+            _request("What is the capital of Japan?", seed=4, stop=(stop, "zzz"))
+        )
+        assert "".join(pieces) == done.text == whole[: whole.index(stop)]
+    pieces, done = _streamed(_request("What is the capital of Japan?", seed=4, stop=(". Never",)))
+    assert "".join(pieces) == done.text == whole
+
+
+def test_a_tool_call_is_never_told_as_text() -> None:
+    tools = [{"function": {"name": "calculator", "parameters": {"properties": {"expression": {}}}}}]
+    prompt = render(TOKENIZER, 512, [{"role": "user", "content": "What is 3 + 4?"}], tools, 60)
+    pieces, done = _streamed(Request(prompt, SamplingParams(temperature=0.0)))
+    assert done.tool_calls
+    assert pieces == []
+    pieces, done = _streamed(Request(prompt, SamplingParams(temperature=0.0, max_tokens=4)))
+    assert not done.tool_calls, "cut in the middle, it is text after all"
+    assert "".join(pieces) == done.text != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "held"),
+    [
+        ("abc", (), 0),
+        ("abc", ("x",), 0),
+        ("abc", ("cd",), 1),
+        ("abc", ("cd", "bcd"), 2),
+        ("abc", ("abc",), 0),
+        ("aa", ("aaa",), 2),
+        ("", ("a",), 0),
+    ],
+)
+def test_what_may_begin_a_stop_text_is_held_back(
+    text: str, stops: tuple[str, ...], held: int
+) -> None:
+    assert held_back(text, stops) == held
 
 
 def test_choose_by_inverse_transform() -> None:

@@ -21,7 +21,7 @@ from core.errors import UsageError
 from core.home import AlreadyRunning, Home, RunInfo, running
 from core.sockets import PortInUse, bind
 from engine.policy import PolicyBackend
-from engine.serve import EngineOptions, run, tiny_policy
+from engine.serve import EngineOptions, make_engine, run, tiny_policy
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
 
@@ -235,3 +235,14 @@ def test_an_address_of_another_machine() -> None:
     with pytest.raises(Exception, match="cannot listen") as refused:
         bind("192.0.2.1", 0)
     assert refused.value.where == "192.0.2.1:0"  # type: ignore[attr-defined]  # an AjetError
+
+
+def test_options_reach_the_engine(home: Home) -> None:
+    plain = make_engine(EngineOptions(home=home))
+    assert (plain.faithful, plain.strict_context, plain.backend.start_from) == (False, False, None)
+    assert plain.backend.keeper is not None
+    options = EngineOptions(home=home, faithful=True, strict_context=True, start_from="friday")
+    other = make_engine(options, Bench().factory)
+    assert (other.faithful, other.strict_context) == (True, True)
+    assert (other.backend.start_from, other.backend.keeper) == ("friday", None)
+    assert other.directory == str(home.engine)

@@ -20,33 +20,47 @@ def app_client(allowed: bool = True) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:10086")
 
 
-async def test_what_is_offered() -> None:
-    async with driving() as d:
+WIRE = {
+    "get /health",
+    "get /get_engine_status",
+    "post /sync_train_config",
+    "post /sync_train_code",
+    "post /start_engine",
+    "post /stop_engine",
+    "post /claim_episode",
+    "post /end_episode",
+    "post /abort_episode",
+    "post /can_continue_episode",
+    "post /get_episode_buffer",
+    "get /get_current_batch_rollout_pool_information",
+    "post /agree_sync_weight",
+    "get /get_server_experiment_dir",
+    "get /get_verbose_logs",
+    "post /replay_latest_llm_call",
+    "post /v1/chat/completions",
+    "post /v1/responses",
+    "post /v1/messages",
+}
+TRAINERS = {
+    "post /update_engine_status",
+    "post /register_episode",
+    "post /is_episode_claimed",
+    "post /update_current_batch_rollout_pool_information_and_fetch_instruction",
+    "post /push_verbose_log",
+}
+
+
+@pytest.mark.parametrize("faithful", [False, True])
+async def test_what_is_offered(faithful: bool) -> None:
+    async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
-        assert {f"{next(iter(methods))} {path}" for path, methods in paths.items()} == {
-            "get /health",
-            "get /get_engine_status",
-            "post /sync_train_config",
-            "post /sync_train_code",
-            "post /start_engine",
-            "post /stop_engine",
-            "post /claim_episode",
-            "post /end_episode",
-            "post /abort_episode",
-            "post /can_continue_episode",
-            "post /get_episode_buffer",
-            "get /get_current_batch_rollout_pool_information",
-            "post /agree_sync_weight",
-            "get /get_server_experiment_dir",
-            "get /get_verbose_logs",
-            "post /replay_latest_llm_call",
-            "post /v1/chat/completions",
-            "get /ajetc/info",
-            "get /ajetc/updates",
-            "post /ajetc/reset",
-        }
+        offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}
+        ours = {one for one in offered if " /ajetc/" in one}
+        assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
+        assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours
         assert (await d.http.get("/docs")).status_code == 200
         assert await d.get("/health") == {"status": "ok"}
+        assert await d.get("http://engine//health") == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +104,9 @@ async def test_notes_on_a_job_are_logged_once() -> None:
     async with driving() as d:
         await d.sync(trainer_common={"optim": {"lr": 1e-6}})
         await d.post("/start_engine")
-        assert (await d.logged()).count("optim.lr: 1e-06 is AgentJet's own default") == 1
+        logged = await d.logged()
+        assert logged.count("AgentJet's own defaults, the embedded recipe is used instead") == 1
+        assert logged.count("ajet.trainer_common.optim.lr 1e-06") == 1
 
 
 async def test_info() -> None:

@@ -5,11 +5,13 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from core.errors import AjetError
 from core.tasks import Tasks
 from engine.policy import (
     Completion,
@@ -172,6 +174,117 @@ async def test_closing_tells_those_who_wait() -> None:
         await policy.sample(_ask(policy, "Hi"), SamplingParams())
     with pytest.raises(PolicyClosedError):
         await policy.reset()
+
+
+async def test_text_comes_piece_by_piece_on_the_loop(policy: TinyPolicy) -> None:
+    prompt = _ask(policy, "Write a story about the sea.")
+    told: list[list[str]] = [[] for _ in range(6)]
+    thread = threading.get_ident()
+
+    def listener(mine: list[str]) -> Callable[[str], None]:
+        def hear(piece: str) -> None:
+            assert threading.get_ident() == thread
+            mine.append(piece)
+
+        return hear
+
+    answers = await asyncio.gather(
+        *(
+            policy.sample(prompt, SamplingParams(seed=i), on_text=listener(mine))
+            for i, mine in enumerate(told)
+        )
+    )
+    assert ["".join(mine) for mine in told] == [done.text for done in answers]
+    assert max(map(len, told)) > 3
+
+
+async def test_a_listener_that_fails_gets_its_own_error(policy: TinyPolicy) -> None:
+    def broken(piece: str) -> None:
+        raise LookupError(piece)
+
+    prompt = _ask(policy, "Write a story about the sea.")
+    with pytest.raises(LookupError):
+        await policy.sample(prompt, SamplingParams(seed=1), on_text=broken)
+    assert (await _group(policy, "Hi"))[0].text
+
+
+async def test_nothing_is_told_after_the_caller_has_gone(policy: TinyPolicy) -> None:
+    told: list[str] = []
+    begun = asyncio.Event()
+
+    def hear(piece: str) -> None:
+        told.append(piece)
+        begun.set()
+
+    async with Tasks("test") as tasks:
+        prompt = _ask(policy, "Write a story about the sea.")
+        answer = tasks.spawn(policy.sample(prompt, SamplingParams(seed=1), hear), "answer")
+        await begun.wait()
+        answer.cancel()
+        await asyncio.wait([answer])
+        count = len(told)
+        await _group(policy, "Hi")
+        assert len(told) == count
+
+
+async def test_log_probs_of_now_are_those_of_sampling_until_an_update(policy: TinyPolicy) -> None:
+    group = await _group(policy, "Tell me a joke.")
+    first = group[0]
+    now = await policy.logprobs(first.prompt_tokens, first.tokens)
+    assert now == pytest.approx(first.logprobs, abs=1e-4)
+    await policy.train(_batch(group), HYPER)
+    after = await policy.logprobs(first.prompt_tokens, first.tokens)
+    assert after != pytest.approx(first.logprobs, abs=1e-4)
+    assert len(after) == len(first.tokens)
+    fresh = (await _group(policy, "Tell me a joke.", 9))[0]
+    now = await policy.logprobs(fresh.prompt_tokens, fresh.tokens)
+    assert now == pytest.approx(fresh.logprobs, abs=1e-4), "the sampler has the new weights"
+    for prompt, tokens in (((), (1,)), ((1,), (9999,)), ((1,) * 500, (1,) * 13)):
+        with pytest.raises(ValueError, match="token"):
+            await policy.logprobs(prompt, tokens)
+
+
+async def test_named_checkpoints_and_starting_from_one(tmp_path: Path) -> None:
+    policy = TinyPolicy.open(tmp_path)
+    batch = _batch(await _group(policy, "Hi"))
+    for _ in range(2):
+        stats = await policy.train(batch, HYPER)
+    assert stats.extra["save_seconds"] > 0
+    await policy.checkpoint("two")
+    answer = await _group(policy, "Hi")
+    await policy.train(batch, HYPER)
+    with pytest.raises(AjetError, match="no name for a checkpoint"):
+        await policy.checkpoint("../two")
+    await policy.close()
+    again = TinyPolicy.open(tmp_path, start_from="two")
+    assert again.step == 2
+    assert [done.logprobs for done in await _group(again, "Hi")] == [d.logprobs for d in answer]
+    await again.close()
+    with pytest.raises(AjetError, match="There are: before-restore, two, latest"):
+        TinyPolicy.open(tmp_path, start_from="three")
+    held = TinyPolicy.open(tmp_path)
+    with pytest.raises(AjetError, match="Another engine"):
+        TinyPolicy.open(tmp_path)
+    await held.close()
+
+
+async def test_a_checkpoint_does_not_wait_for_answers(policy: TinyPolicy) -> None:
+    begun = asyncio.Event()
+    async with Tasks("test") as tasks:
+        prompt = _ask(policy, "Write a story about the sea.")
+        params = SamplingParams(seed=1, max_tokens=400, temperature=50.0)
+        answer = tasks.spawn(policy.sample(prompt, params, lambda _: begun.set()), "answer")
+        await begun.wait()
+        await policy.checkpoint("now")
+        assert not answer.done()
+        await answer
+
+
+async def test_a_policy_that_keeps_nothing_has_no_checkpoints() -> None:
+    policy = TinyPolicy.open(None)
+    with pytest.raises(AjetError, match="keeps nothing"):
+        await policy.checkpoint("now")
+    await policy.close()
 
 
 def test_one_blas_thread_is_set_before_numpy() -> None:

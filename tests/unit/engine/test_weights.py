@@ -139,6 +139,22 @@ def test_a_single_damaged_checkpoint_is_named_and_set_aside(tmp_path: Path) -> N
     assert _loaded(tmp_path).step == 0
 
 
+def test_the_last_good_named_checkpoint_is_offered(tmp_path: Path) -> None:
+    _saved(tmp_path, 1, 2)
+    store = WeightStore(tmp_path)
+    for step in (4, 6):
+        store.save(_state(step), BASE, f"step-{step:06d}")
+    store.close()
+    for name in ("latest.ckpt", "previous.ckpt", "step-000006.ckpt"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(WeightsError, match=r"previous\.ckpt.*step-000004 \(global step 4.*--from"):
+        _loaded(tmp_path)
+    store = WeightStore(tmp_path)
+    store.restore("step-000004", BASE.digest)
+    store.close()
+    assert _loaded(tmp_path).step == 4
+
+
 def test_a_missing_latest_is_the_previous(tmp_path: Path) -> None:
     _saved(tmp_path, 1, 2)
     (tmp_path / "latest.ckpt").unlink()

@@ -1,0 +1,190 @@
+"""The engine's own side of `bench/engine.py`: what is measured inside the engine's code."""
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from bench.naive_numpy import serve
+from core.sockets import loop_factory
+from core.tasks import Tasks
+from engine import numerics, weights
+from engine.grpo import Learner
+from engine.policy import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
+from engine.sampler import Request, Sampler
+from engine.template import render
+from engine.tiny import TinyPolicy
+from engine.tokenizer import CALL, END, TEMPLATE_ONLY, Tokenizer
+from engine.weights import State
+
+LATENESS_SECONDS = 4.0
+QUESTIONS = (
+    "How do I sleep better?", "Tell me a joke.", "What is 7 + 8?", "Why is the sky blue?",
+    "How do I boil an egg?", "Tell me about cats.", "What is the capital of Japan?", "Hello",
+)  # fmt: skip
+TOKENIZER = Tokenizer.shipped()
+HYPER = Hyperparameters()
+
+
+def prompt(text: str) -> Prompt:
+    """A rendered question."""
+    return render(TOKENIZER, 512, [{"role": "user", "content": text}], None, 60)
+
+
+def drain(sampler: Sampler, requests: list[Request]) -> list[Completion]:
+    """Answers of all requests, in their order."""
+    for request in requests:
+        sampler.add(request)
+    found: dict[Request, Completion] = {}
+    while sampler.live or sampler.waiting:
+        found |= {done.request: done.completion for done in sampler.step(0)}
+    return [found[request] for request in requests]
+
+
+def batch() -> list[TrainSample]:
+    """8 x 4 answers; the reward is how near an answer is to 20 tokens."""
+    sampler = Sampler(weights.shipped().params, TOKENIZER)
+    made = []
+    for which, question in enumerate(QUESTIONS):
+        requests = [
+            Request(prompt(question), SamplingParams(max_tokens=60, seed=which * 4 + i))
+            for i in range(4)
+        ]
+        for done in drain(sampler, requests):
+            reward = 1.0 / (1.0 + abs(len(done.tokens) - 20))
+            made.append(
+                TrainSample(str(which), done.prompt_tokens, done.tokens, done.logprobs, reward)
+            )
+    return made
+
+
+def work(samples: list[TrainSample]) -> dict[str, Any]:
+    """What the variants are given."""
+    advantages = []
+    for sample in samples:
+        group = [other.reward for other in samples if other.task_id == sample.task_id]
+        spread = statistics.pstdev(group) + HYPER.damping
+        advantages.append((sample.reward - statistics.mean(group)) / spread)
+    names = list(weights.shipped().params.names())
+    trained = names[names.index(f"{HYPER.frozen - 1}.norm1") if HYPER.frozen else 0 :]
+    blocked = [*TEMPLATE_ONLY, CALL]
+    return {
+        "base": str(weights.DATA / weights.BASE),
+        "hyper": {
+            "lr": HYPER.lr, "adam_eps": HYPER.adam_eps, "betas": HYPER.betas, "clip": HYPER.clip,
+            "epochs": HYPER.epochs, "kl": HYPER.kl, "grad_clip": HYPER.grad_clip,
+        },
+        "blocked": blocked,
+        "never": [*blocked, END],
+        "trained": trained,
+        "every": 37,
+        "prompt": list(prompt(QUESTIONS[0]).tokens),
+        "batch": [
+            {
+                "prompt": sample.prompt_tokens,
+                "tokens": sample.tokens,
+                "logprobs": sample.logprobs,
+                "advantage": advantage,
+            }
+            for sample, advantage in zip(samples, advantages, strict=True)
+        ],
+    }  # fmt: skip
+
+
+class Ours:
+    """The engine's own code, without its server."""
+
+    def __init__(self) -> None:
+        numerics.prepare()  # the bench has set the threads of BLAS as this would have
+        self.samples = batch()
+        self.work = work(self.samples)
+        base = weights.shipped()
+        self.state = State.fresh(base)
+        self.learner = Learner(self.state, base.params)
+        self.sampler = Sampler(base.params, TOKENIZER)
+        self.seeds = self._long(64)
+
+    def update(self) -> None:
+        """One GRPO update."""
+        self.learner.update(self.samples, HYPER)
+
+    def work_file(self) -> str:
+        """Where the other variants find the same work."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+            json.dump(self.work, file)
+        return file.name
+
+    def answers(self) -> None:
+        """Four answers of 60 tokens to one prompt."""
+        self._draw([self._request(0, seed, 60) for seed in self.seeds[:4]])
+
+    def alone(self) -> None:
+        """64 answers of 24 to 60 tokens to eight prompts, one by one."""
+        for request in self._mixed():
+            self._draw([request])
+
+    def together(self) -> None:
+        """The same answers in 32 slots."""
+        self._draw(self._mixed())
+
+    def lateness(self) -> float:
+        """p99 in milliseconds of how late the event loop is while updates are done all the time."""
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(self._lateness())
+
+    async def _lateness(self) -> float:
+        late: list[float] = []
+
+        async def tick() -> None:
+            while True:
+                due = time.perf_counter() + 0.005
+                await asyncio.sleep(0.005)
+                late.append(time.perf_counter() - due)
+
+        with tempfile.TemporaryDirectory() as folder:
+            policy = TinyPolicy.open(Path(folder))
+            async with Tasks("bench") as tasks:
+                tasks.spawn(tick(), "tick")
+                end = time.perf_counter() + LATENESS_SECONDS
+                while time.perf_counter() < end:
+                    await policy.train(self.samples, HYPER)
+            await policy.close()
+        return 1000 * float(np.quantile(late, 0.99))
+
+    def _mixed(self) -> list[Request]:
+        return [self._request(i % 8, seed, 24 + i * 7 % 37) for i, seed in enumerate(self.seeds)]
+
+    def _request(self, question: int, seed: int, length: int) -> Request:
+        # So hot that every token is as likely: what is measured does not depend on the policy.
+        params = SamplingParams(max_tokens=length, seed=seed, temperature=1e6)
+        return Request(prompt(QUESTIONS[question]), params)
+
+    def _draw(self, requests: list[Request]) -> None:
+        for request, done in zip(requests, drain(self.sampler, requests), strict=True):
+            assert len(done.tokens) == request.params.max_tokens
+
+    def _long(self, count: int) -> list[int]:
+        """Seeds whose answers do not end before 60 tokens."""
+        tried = [self._request(0, seed, 60) for seed in range(2 * count)]
+        found = drain(self.sampler, tried)
+        long = [seed for seed, done in enumerate(found) if len(done.tokens) == 60]
+        assert len(long) >= count
+        return long[:count]
+
+    def changed(self) -> list[float]:
+        """As `Naive.changed`."""
+        base, params = weights.shipped().params, self.state.params
+        parts = [(params[name] - base[name]).ravel() for name in self.work["trained"]]
+        return [float(value) for value in np.concatenate(parts)[:: self.work["every"]]]
+
+
+if __name__ == "__main__" and len(sys.argv) > 1:
+    serve(Ours(), f"engine (numpy {np.__version__})")

@@ -1,0 +1,105 @@
+"""What the learning benchmark asks and rewards; prompts of training and evaluation never meet."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from engine.corpus import families, words
+from engine.policy import Completion
+
+HELD_OUT = 64
+"""Evaluation prompts of a task."""
+_SPLIT = 17
+_HOT = re.compile(
+    r"\b(wow|love|yes|hooray|exciting|amazing|fantastic|brilliant|awesome|wonderful|great)\b", re.I
+)
+_LOUD = re.compile(r"!+")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One prompt and what a right answer holds."""
+
+    text: str
+    cores: tuple[str, ...]
+    """Any of them, word for word, makes an answer to a fact right; for a sum the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of one family, split."""
+
+    training: tuple[Question, ...]
+    evaluation: tuple[Question, ...]
+
+    def check(self) -> None:
+        """Training and evaluation have no question and no answer's source in common."""
+        asked = {question.text.casefold() for question in self.training}
+        held = {question.text.casefold() for question in self.evaluation}
+        assert len(held) == len(self.evaluation) == HELD_OUT
+        assert not asked & held
+
+
+def facts() -> Prompts:
+    """Facts: whole entries with all their phrasings are held out, not phrasings of known ones."""
+    rng = Random(_SPLIT)
+    entries = rng.sample(words.facts(), len(words.facts()))
+    held, rest = entries[:HELD_OUT], entries[HELD_OUT:]
+    return Prompts(
+        tuple(_fact(entry, text) for entry in rest for text in entry.questions),
+        tuple(_fact(entry, rng.choice(entry.questions)) for entry in held),
+    )
+
+
+def _fact(entry: words.Entry, text: str) -> Question:
+    return Question(text, (entry.full[:-1], entry.short[:-1]))
+
+
+def sums() -> Prompts:
+    """Sums: a pair of numbers is held out in every phrasing and, where it may, in both orders."""
+    rng = Random(_SPLIT)
+    found: tuple[dict[str, Question], dict[str, Question]] = ({}, {})
+    while len(found[1]) < HELD_OUT or len(found[0]) < 1000:
+        asked = families.arithmetic(rng, False)
+        left, sign, right = asked.expression.split()
+        pair = sorted((left, right)) if sign in "+*" else (left, right)
+        held = Random(f"{sign}{pair}").random() < 0.25
+        if not held or len(found[1]) < HELD_OUT:
+            text = asked.question
+            found[held].setdefault(text.casefold(), Question(text, (asked.short[:-1],)))
+    return Prompts(tuple(found[0].values()), tuple(found[1].values()))
+
+
+def enthusiasm(done: Completion) -> float:
+    """0.2 for each run of `!` (three count) and each hot word (two count); 0 when cut off."""
+    if done.finish_reason != "stop":
+        return 0.0
+    loud, hot = len(_LOUD.findall(done.text)), len(_HOT.findall(done.text))
+    return 0.2 * min(loud, 3) + 0.2 * min(hot, 2)
+
+
+def exact(question: Question, done: Completion) -> float:
+    """1 when the last number of the answer is the right one."""
+    numbers = re.findall(r"\d+", done.text)
+    right = bool(numbers) and numbers[-1] == question.cores[0]
+    return float(right and done.finish_reason == "stop")
+
+
+def intelligible(question: Question, done: Completion) -> bool:
+    """The fact stands in the answer word for word, and the answer ended by itself."""
+    return done.finish_reason == "stop" and any(core in done.text for core in question.cores)
+
+
+def best_of(values: Sequence[float]) -> list[float]:
+    """A person's single rating: the best gets 1, the others 0; all alike is a tie."""
+    if max(values) - min(values) < 1e-9:
+        return [0.0] * len(values)
+    best = list(values).index(max(values))
+    return [float(i == best) for i in range(len(values))]
+
+
+def shortest(group: Sequence[Completion]) -> list[float]:
+    """The shortest of the group gets 1, the others 0; an answer that was cut off never wins."""
+    sizes = [len(done.text) if done.finish_reason == "stop" else 10_000 for done in group]
+    return best_of([-float(size) for size in sizes])

@@ -1,0 +1,77 @@
+"""What is saved of the tiny policy, for those who list it, go back to it, or take it elsewhere.
+
+Nothing here imports numpy before a method needs it, so that the server stays light until then.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import checkpoints
+from engine.checkpoints import LATEST
+from engine.policy import Checkpoint
+
+if TYPE_CHECKING:
+    from engine.weights import Base, WeightStore
+
+
+class TinyKeeper:
+    """A `CheckpointKeeper` of the tiny policy in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def listed(self) -> list[Checkpoint]:
+        """All checkpoints, newest first."""
+        return checkpoints.listed(self._directory)
+
+    def prune(self, keep: int) -> list[str]:
+        """Delete all but the newest `keep` named ones; returns their names."""
+        return checkpoints.prune(self._directory, keep)
+
+    def step(self) -> int:
+        """Global step of the saved policy; 0 when nothing is saved."""
+        return next((facts.step for facts in self.listed() if facts.name == LATEST), 0)
+
+    def save(self, name: str) -> None:
+        """Keep the saved policy under a name too."""
+        with self._held() as store:
+            store.copy_latest(name, _base().digest)
+
+    def restore(self, name: str) -> None:
+        """Make a checkpoint the one to go on from."""
+        with self._held() as store:
+            store.restore(name, _base().digest)
+
+    def export(self, name: str, half: bool = False) -> bytes:
+        """Weights as safetensors."""
+        base = _base()
+        from engine import weights
+
+        return weights.export(self._directory, name, base, half)
+
+    def take(self, name: str, data: bytes) -> None:
+        """Keep weights in the safetensors form under a name."""
+        with self._held() as store:
+            store.take(name, data, _base())
+
+    @contextmanager
+    def _held(self) -> Iterator["WeightStore"]:
+        _base()
+        from engine.weights import WeightStore
+
+        store = WeightStore(self._directory)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def _base() -> "Base":
+    from engine import numerics
+
+    numerics.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    from engine import weights
+
+    return weights.shipped()

@@ -1,0 +1,160 @@
+"""What holds for all three LLM routes: keys, bodies, sampling, streams."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from engine import routes_chat
+from engine.chat import ChatRequest
+from engine.policy import Completion
+from tests.support.engine_client import driving, wait_for
+from tests.support.llm_forms import ASK_MESSAGES, bearer
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": ASK_MESSAGES,
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_keys_and_bodies(path: str) -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        assert (await d.http.post(path, json=BODIES[path])).status_code == 401
+        bad = await d.http.post(path, headers={"Authorization": "Bearer x"}, json=BODIES[path])
+        assert (bad.status_code, set(bad.json())) == (401, {"detail"})
+        headers = bearer(episode)
+        broken = await d.http.post(path, headers=headers, content=b"{")
+        assert (broken.status_code, "not JSON" in broken.text) == (400, True)
+        wrong = await d.http.post(path, headers=headers, json={**BODIES[path], "top_p": 7})
+        assert wrong.status_code == 422
+        assert wrong.json()["detail"][0]["loc"] == ["body", "top_p"]
+        deep = json.dumps(BODIES[path])[:-1] + ', "tools": [' + '{"a":' * 5000
+        nested = await d.http.post(path, headers=headers, content=deep + "1" + "}" * 5000 + "]}")
+        assert nested.status_code in (200, 400)
+        slashes = await d.http.post(f"http://engine/{path}", headers=headers, json=BODIES[path])
+        assert slashes.status_code == 200
+        await d.post("/stop_engine")
+        gone = await d.http.post(path, headers=headers, json=BODIES[path])
+        assert (gone.status_code, "not in ENGINE.ROLLING" in gone.text) == (404, True)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_eval_call_is_sampled_as_it_asks(path: str) -> None:
+    async with driving() as d:
+        await d.start()
+        limit = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
+        asked = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
+        for kind in ("eval", "train"):
+            headers = bearer(await d.claim(kind=kind))
+            assert (await d.http.post(path, headers=headers, json=asked)).status_code == 200
+        evaluated, trained = d.bench.params
+        assert (evaluated.temperature, evaluated.top_p) == (0.25, 0.5)
+        assert (trained.temperature, trained.top_p) == (1.0, 1.0)
+        assert evaluated.max_tokens == trained.max_tokens == 2
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_stream_that_cannot_begin_has_a_status(path: str) -> None:
+    async with driving() as d:
+        await d.start()
+        d.bench.sample_error = RuntimeError("worker died")
+        headers = bearer(await d.claim())
+        failed = await d.http.post(path, headers=headers, json={**BODIES[path], "stream": True})
+        assert (failed.status_code, "worker died" in failed.text) == (500, True)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_stream_that_breaks_has_no_end(path: str) -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        policy = d.engine.backend.policy
+        assert policy is not None
+
+        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+            on_text("half")
+            await asyncio.sleep(0)
+            raise RuntimeError("worker died")
+
+        policy.sample = sample  # type: ignore[method-assign]
+        body = {**BODIES[path], "stream": True}
+        answer = await d.http.post(path, headers=bearer(episode), json=body)
+        assert answer.status_code == 200
+        assert "half" in answer.text
+        assert "worker died" in answer.text
+        for end in ("[DONE]", "response.completed", "message_stop", 'finish_reason": "stop'):
+            assert end not in answer.text
+        assert (await d.http.post("/replay_latest_llm_call")).status_code == 404
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_silent_stream_is_kept_alive(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_chat, "KEEP_ALIVE_SECONDS", 0.01)
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        d.bench.sample_gate = asyncio.Event()
+        body = {**BODIES[path], "stream": True}
+        text = ""
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(d.http.post(path, headers=bearer(episode), json=body))
+            await wait_for(lambda: d.bench.sampling)
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+            d.bench.sample_gate.set()
+        text = asking.result().text
+        alive = "event: ping" if path == "/v1/messages" else ": keepalive"
+        assert text.count(alive) >= 2
+        if path == "/v1/messages":
+            assert '"text": ""' in text, "for clients that do not count a ping"
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_episode_that_goes_ends_its_stream(path: str) -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        policy = d.engine.backend.policy
+        assert policy is not None
+        going = asyncio.Event()
+
+        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+            on_text("half")
+            going.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        policy.sample = sample  # type: ignore[method-assign]
+        body = {**BODIES[path], "stream": True}
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(d.http.post(path, headers=bearer(episode), json=body))
+            await going.wait()
+            await d.abort(episode)
+        assert "not claimed any more" in asking.result().text
+        assert d.engine.pool.claimed == []
+
+
+async def test_strict_context_is_the_fields_400() -> None:
+    async with driving(strict_context=True) as d:
+        await d.start()
+        long = await d.chat(await d.claim(), "word " * 200)
+        assert long.status_code == 400
+        assert "maximum context length is 256 tokens" in long.json()["detail"]
+        assert (await d.chat(await d.claim(), "word")).status_code == 200
+
+
+def test_a_chat_request_may_name_its_tool() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("add", "now")]
+    asked = ChatRequest.model_validate(
+        {
+            "messages": [{"role": "user", "content": "x"}],
+            "tools": tools,
+            "tool_choice": {"type": "function", "function": {"name": "now"}},
+        }
+    )
+    assert asked.offered_tools() == tools[1:]

@@ -1,0 +1,341 @@
+"""Calls of an episode merged into timelines; answers that come back in other tokens."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.policy import Completion, Hyperparameters, SamplingParams
+from engine.timelines import LOOK_BACK, Mended, Timeline, mend, merge
+from engine.tiny import TinyPolicy
+from tests.support.engine_client import Driver, driving
+from tests.support.fake_policy import ANSWER, END, decode, rendered_turns
+
+Ids = tuple[int, ...]
+
+
+def call(prompt: Ids, tokens: Ids, **facts: Any) -> Completion:
+    return Completion(
+        **{
+            "text": decode(tokens),
+            "prompt_tokens": prompt,
+            "tokens": tokens,
+            "logprobs": tuple(-float(token) for token in tokens),
+            "finish_reason": "stop",
+            **facts,
+        }
+    )
+
+
+def test_one_call_is_a_timeline_without_a_mask() -> None:
+    (timeline,) = merge([call((1, 2), (3, 4))])
+    sample = timeline.sample("t", "e", 0.5)
+    assert (sample.prompt_tokens, sample.tokens, sample.logprobs) == ((1, 2), (3, 4), (-3.0, -4.0))
+    assert (sample.mask, sample.task_id, sample.episode, sample.reward) == (None, "t", "e", 0.5)
+
+
+def test_a_call_that_extends_another_goes_on_with_its_timeline() -> None:
+    (timeline,) = merge([call((1, 2), (3,)), call((1, 2, 3, 7, 8), (4, 5))])
+    sample = timeline.sample("t", "e", 1.0)
+    assert sample.prompt_tokens == (1, 2)
+    assert sample.tokens == (3, 7, 8, 4, 5)
+    assert sample.mask == (True, False, False, True, True)
+    assert sample.logprobs == (-3.0, 0.0, 0.0, -4.0, -5.0)
+    assert timeline.calls == 2
+
+
+def test_an_answer_goes_on_without_anything_between() -> None:
+    (timeline,) = merge([call((1,), (2,)), call((1, 2), (3,))])
+    assert timeline.sample("t", "e", 1.0).mask is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call((9, 2), (3,)),
+        call((1, 2), (3,)),
+        call((1, 2, 4), (3,)),
+        call((1,), (5,)),
+        call((1, 2, 9, 3), (5,)),
+    ],
+    ids=["another context", "the same again", "other answer", "shorter", "something before it"],
+)
+def test_a_call_that_does_not_is_a_timeline_of_its_own(other: Completion) -> None:
+    made = merge([call((1, 2), (3,)), other])
+    assert [timeline.calls for timeline in made] == [1, 1]
+    assert made[1].prompt == other.prompt_tokens
+
+
+def test_two_branches_of_one_answer_train_it_once() -> None:
+    root = call((1,), (2,))
+    left, right = call((1, 2, 5), (6,)), call((1, 2, 7), (8,))
+    made = merge([root, left, right])
+    assert [timeline.calls for timeline in made] == [2, 1]
+    assert made[1].prompt == (1, 2, 7)
+    assert sum(sum(timeline.mask) for timeline in made) == 3
+
+
+def test_two_agents_take_turns() -> None:
+    a1, b1 = call((1,), (2,)), call((50,), (51,))
+    a2, b2 = call((1, 2, 3), (4,)), call((50, 51, 52), (53,))
+    made = merge([a1, b1, a2, b2])
+    assert [(timeline.prompt, timeline.calls) for timeline in made] == [((1,), 2), ((50,), 2)]
+
+
+def test_calls_without_an_answer_are_left_out() -> None:
+    assert merge([call((1,), ())]) == []
+
+
+def test_the_longest_timeline_is_taken() -> None:
+    made = merge([call((1,), (2,)), call((1, 2, 3), (4,)), call((1, 2, 3, 4, 5), (6,))])
+    assert [timeline.calls for timeline in made] == [3]
+
+
+@given(st.data())
+def test_each_sampled_token_is_trained_once_in_its_own_context(data: st.DataObject) -> None:
+    """Whatever the shape of an episode: books and contexts agree."""
+    token = st.integers(1, 3)
+    calls: list[Completion] = []
+    for _ in range(data.draw(st.integers(0, 8))):
+        extends = bool(calls) and data.draw(st.booleans())
+        earlier = data.draw(st.sampled_from(calls)) if extends else None
+        start = () if earlier is None else earlier.prompt_tokens + earlier.tokens
+        more = tuple(data.draw(st.lists(token, min_size=earlier is None, max_size=3)))
+        calls.append(call(start + more, tuple(data.draw(st.lists(token, max_size=3)))))
+    trained = []
+    for timeline in merge(calls):
+        sample = timeline.sample("t", "e", 1.0)
+        assert len(sample.tokens) == len(sample.logprobs)
+        whole = sample.prompt_tokens + sample.tokens
+        mask = sample.mask or (True,) * len(sample.tokens)
+        for place, (sampled, logprob) in enumerate(zip(mask, sample.logprobs, strict=True)):
+            if sampled:
+                at = len(sample.prompt_tokens) + place
+                assert logprob == -float(whole[at])
+                trained.append(whole[: at + 1])
+    drawn = [
+        (*one.prompt_tokens, *one.tokens[: place + 1])
+        for one in calls
+        for place in range(len(one.tokens))
+    ]
+    assert sorted(trained) == sorted(drawn)
+
+
+# -- drift -------------------------------------------------------------------------------------
+
+
+def odd(text: str) -> Ids:
+    """An answer drawn in ids that no prompt is rendered with."""
+    return (*(letter + 256 for letter in text.encode()), END)
+
+
+def talk(*texts: str) -> Ids:
+    roles = ("user", "assistant")
+    return rendered_turns(
+        [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
+    )
+
+
+def test_nothing_to_mend() -> None:
+    first = call(talk("hi"), (*b"one two", END))
+    prompt = talk("hi", "one two", "more")
+    assert mend(prompt, [first], decode) == Mended(prompt, 0)
+    assert mend(prompt, [], decode) == Mended(prompt, 0)
+    assert merge([first, call(prompt, (9,))])[0].calls == 2
+
+
+def test_other_ids_for_the_same_text_are_put_back() -> None:
+    first = call(talk("hi"), odd("one two"))
+    mended = mend(talk("hi", "one two", "more"), [first], decode)
+    assert mended.drifts == 1
+    assert mended.tokens == talk("hi") + odd("one two") + (*b"user: more\n", ANSWER)
+    assert [one.calls for one in merge([first, call(mended.tokens, (9,))])] == [2]
+
+
+@pytest.mark.parametrize("said", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
+def test_blanks_that_changed_are_drift(said: str) -> None:
+    first = call(talk("hi"), (*b"one two", END))
+    mended = mend(talk("hi", said, "more"), [first], decode)
+    assert mended.drifts == 1
+    assert mended.tokens == talk("hi", "one two", "more")
+
+
+@pytest.mark.parametrize("said", ["one three", "one", "one two!", "", "ONE TWO"])
+def test_another_text_is_left_as_it_came(said: str) -> None:
+    first = call(talk("hi"), odd("one two"))
+    prompt = talk("hi", said, "more")
+    assert mend(prompt, [first], decode) == Mended(prompt, 0)
+
+
+def test_every_turn_is_put_back() -> None:
+    calls: list[Completion] = []
+    said: list[str] = ["start"]
+    for turn in range(4):
+        mended = mend(talk(*said), calls, decode)
+        assert mended.drifts == turn
+        answer = f"answer {turn}"
+        calls.append(call(mended.tokens, odd(answer)))
+        said += [answer, "next"]
+    (timeline,) = merge(calls)
+    assert timeline.calls == 4
+    assert sum(timeline.mask) == sum(len(one.tokens) for one in calls)
+
+
+def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
+    cut = odd("one two")[:-1]
+    mended = mend(
+        talk("hi", "one two", "more"), [call(talk("hi"), cut, finish_reason="length")], decode
+    )
+    assert mended.drifts == 1
+    assert mended.tokens == talk("hi") + cut + (END, *b"user: more\n", ANSWER)
+
+
+def test_of_two_answers_to_one_prompt_the_right_one_is_put_back() -> None:
+    calls = [call(talk("hi"), odd("one")), call(talk("hi"), odd("two"))]
+    mended = mend(talk("hi", "two", "more"), calls, decode)
+    assert mended.tokens[len(talk("hi")) :][:4] == odd("two")
+    plain = call(talk("hi"), (*b"two", END))
+    assert mend(talk("hi", "two", "more"), [*calls, plain], decode).drifts == 0
+
+
+def test_old_calls_are_not_looked_at() -> None:
+    calls = [call(talk("hi"), odd("one")), *[call(talk("x"), (9,))] * LOOK_BACK]
+    assert mend(talk("hi", "one", "more"), calls, decode).drifts == 0
+
+
+# -- over HTTP ---------------------------------------------------------------------------------
+
+
+async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool = False) -> None:
+    messages: list[dict[str, str]] = []
+    for user in users:
+        messages.append({"role": "user", "content": user})
+        answer = await d.chat(episode, messages=messages)
+        assert answer.status_code == 200, answer.text
+        said = answer.json()["choices"][0]["message"]["content"]
+        messages.append({"role": "assistant", "content": f" {said}\n" if strip else said})
+
+
+@pytest.mark.parametrize("drifts", [False, True])
+async def test_a_conversation_is_one_sample(drifts: bool) -> None:
+    async with driving() as d:
+        d.bench.turns, d.bench.drifts = True, drifts
+        await d.start(batch=1, repeat=2)
+        episode = await d.claim()
+        await converse(d, episode, "a", "b", "c")
+        await d.end(episode, "t", 0.75)
+        await d.play("t", 0.25)
+        await d.until("ROLLING", 2)
+        merged, single = d.bench.trained[0]
+        assert (merged.reward, merged.episode) == (0.75, episode["episode_uuid"])
+        assert merged.mask is not None
+        assert single.mask is None
+        assert [token for token in merged.tokens if token == END] == [END] * 3
+        (update,) = await d.get("/ajetc/updates")
+        assert (update["calls"], update["timelines"]) == (4, 2)
+        assert update["drift_repaired"] == (3 if drifts else 0)
+        assert ("came back in other tokens" in await d.logged()) is drifts
+
+
+async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:
+    async with driving() as d:
+        d.bench.turns = True
+        await d.start(batch=1, repeat=1)
+        episode = await d.claim()
+        await converse(d, episode, "a", "b", strip=True)
+        await d.end(episode, "t")
+        await d.until("ROLLING", 2)
+        assert len(d.bench.trained[0]) == 1
+        (update,) = await d.get("/ajetc/updates")
+        assert (update["drift_repaired"], update["drift_left"]) == (1, 0)
+
+
+async def test_two_agents_in_one_episode_are_two_samples_of_one_reward() -> None:
+    async with driving() as d:
+        d.bench.turns = True
+        await d.start(batch=1, repeat=1)
+        episode = await d.claim()
+        await converse(d, episode, "you are the writer", "go on")
+        await converse(d, episode, "you are the critic", "and now")
+        await d.end(episode, "t", 0.5)
+        await d.until("ROLLING", 2)
+        first, second = d.bench.trained[0]
+        assert (first.episode, first.reward) == (second.episode, second.reward)
+        assert first.prompt_tokens != second.prompt_tokens
+
+
+async def test_the_real_policy_trains_a_conversation_as_it_was_drawn() -> None:
+    """Its sampler draws words in pieces the encoder would not choose; nothing is encoded again."""
+    policy = TinyPolicy.open(None)
+    try:
+        repaired = 0
+        for seed in range(12):
+            calls: list[Completion] = []
+            messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+            for turn in range(3):
+                messages.append({"role": "user", "content": "What is 7 + 8?"})
+                prompt = policy.render(messages, None, 30)
+                mended = mend(prompt.tokens, calls, policy.decode)
+                repaired += mended.drifts
+                prompt = type(prompt)(mended.tokens)
+                params = SamplingParams(max_tokens=20, temperature=1.6, seed=10 * seed + turn)
+                drawn = await policy.sample(prompt, params)
+                calls.append(drawn)
+                messages.append({"role": "assistant", "content": drawn.text.strip()})
+            timelines: list[Timeline] = merge(calls)
+            assert sum(sum(one.mask) for one in timelines) == sum(len(one.tokens) for one in calls)
+            for one in timelines:
+                ids = one.prompt + tuple(one.tokens)
+                scored = await policy.logprobs(one.prompt, one.tokens)
+                assert len(ids) <= policy.context
+                for sampled, then, now in zip(one.mask, one.logprobs, scored, strict=True):
+                    if sampled:
+                        assert abs(then - now) < 2e-3
+        assert repaired > 0
+    finally:
+        await policy.close()
+
+
+async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
+    """The same update, from fewer tokens through the network."""
+    policy = TinyPolicy.open(None)
+    try:
+        finished = []
+        for number in range(4):
+            calls: list[Completion] = []
+            messages: list[dict[str, Any]] = []
+            for turn in range(2):
+                messages.append({"role": "user", "content": "What is 2 + 2?"})
+                prompt = policy.render(messages, None, 30)
+                mended = mend(prompt.tokens, calls, policy.decode)
+                drawn = await policy.sample(
+                    type(prompt)(mended.tokens), SamplingParams(max_tokens=20, seed=number + turn)
+                )
+                calls.append(drawn)
+                messages.append({"role": "assistant", "content": drawn.text})
+            finished.append(calls)
+        merged = [
+            timeline.sample("t", str(number), float(number % 2))
+            for number, calls in enumerate(finished)
+            for timeline in merge(calls)
+        ]
+        alone = [
+            timeline.sample("t", str(number), float(number % 2))
+            for number, calls in enumerate(finished)
+            for one in calls
+            for timeline in merge([one])
+        ]
+        assert len(merged) < len(alone)
+        hyper = Hyperparameters(epochs=1)
+        first = await policy.train(alone, hyper)
+    finally:
+        await policy.close()
+    other = TinyPolicy.open(None)
+    try:
+        second = await other.train(merged, hyper)
+    finally:
+        await other.close()
+    assert second.tokens == first.tokens
+    assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-3)
+    assert second.entropy == pytest.approx(first.entropy, rel=1e-3)

@@ -1,0 +1,101 @@
+"""The token log: what is shown of an episode's tokens, and how much is kept."""
+
+import pytest
+
+from engine.policy import Completion, SamplingParams, TrainSample
+from engine.spelling import spell
+from engine.tiny import TinyPolicy
+from engine.tokenizer import ANSWER, END, USER, Tokenizer
+from engine.tokenlog import TokenLog, live
+from tests.support.fake_policy import Bench, FakePolicy
+
+
+def _completion(tokens: tuple[int, ...] = (7, 8), prompt: tuple[int, ...] = (1, 2)) -> Completion:
+    return Completion("x", prompt, tokens, tuple(-0.5 * t for t in tokens), "stop", step=3)
+
+
+async def test_each_token_has_its_facts() -> None:
+    log = TokenLog()
+    log.record("e", [_completion()], "task", 0.25)
+    found = await log.show("e", FakePolicy(Bench(step=4)))
+    assert found is not None
+    call = found.pop("calls")[0]
+    assert found == {
+        "episode_uuid": "e", "state": "finished", "task_id": "task", "reward": 0.25, "step": 4,
+    }  # fmt: skip
+    assert (call["step"], call["prompt_tokens"]) == (3, 2)
+    assert call["tokens"][1:3] == [
+        {"id": 2, "text": "<2>", "mask": 0, "logprob": None, "logprob_now": None},
+        {"id": 7, "text": "<7>", "mask": 1, "logprob": -3.5, "logprob_now": -2.0},
+    ]
+
+
+async def test_masked_tokens_of_a_timeline_have_no_log_prob() -> None:
+    log = TokenLog()
+    sample = TrainSample("t", (1,), (5, 6, 7), (-1.0, float("nan"), -2.0), 1.0, (True, False, True))
+    log.record("e", [sample], "t", 1.0)
+    found = await log.show("e", FakePolicy(Bench()))
+    assert found is not None
+    rows = found["calls"][0]["tokens"]
+    assert [row["mask"] for row in rows] == [0, 1, 0, 1]
+    assert [row["logprob"] for row in rows] == [None, -1.0, None, -2.0]
+    assert [row["logprob_now"] for row in rows] == [None, -2.0, None, -2.0]
+
+
+async def test_without_a_policy_ids_and_old_log_probs_are_there() -> None:
+    log = TokenLog()
+    log.record("e", [_completion()], "t", 1.0)
+    found = await log.show("e", None)
+    assert found is not None
+    assert found["step"] is None
+    assert found["calls"][0]["tokens"][3] == {
+        "id": 8, "text": None, "mask": 1, "logprob": -4.0, "logprob_now": None,
+    }  # fmt: skip
+    assert await log.show("other", None) is None
+
+
+async def test_a_running_episode_is_shown_in_the_same_form() -> None:
+    found = await live("e", [_completion(), _completion()], "t", None)
+    assert (found["state"], found["reward"], len(found["calls"])) == ("live", None, 2)
+
+
+async def test_only_the_newest_are_kept() -> None:
+    log = TokenLog(episodes=3)
+    for number in range(5):
+        log.record(str(number), [_completion()], "t", 1.0)
+    assert len(log) == 3
+    assert await log.show("1", None) is None
+    assert await log.show("2", None) is not None
+
+
+async def test_memory_is_bounded_whatever_the_lengths() -> None:
+    log = TokenLog(size=100_000)
+    for number in range(300):
+        log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
+        log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
+        assert log._used <= 100_000
+    assert log._used == sum(entry.size for entry in log._kept.values())
+    log.record("big", [_completion((1,) * 100_000)], "t", 1.0)
+    assert len(log) == 1, "the newest is kept even alone over the bound"
+
+
+def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
+    tokenizer = Tokenizer.shipped()
+    ids = tokenizer.encode("Hello é")
+    assert "".join(spell(tokenizer, ids[:1])) == tokenizer.decode(ids[:1])
+    assert spell(tokenizer, (USER, ANSWER, END, 0xE2)) == ["<user>", "<answer>", "<end>", "\\xe2"]
+
+
+async def test_the_real_policy_tells_what_it_sampled() -> None:
+    policy = TinyPolicy.open(None)
+    try:
+        prompt = policy.render([{"role": "user", "content": "Hi"}], None, 30)
+        done = await policy.sample(prompt, SamplingParams(max_tokens=30, seed=1))
+        shown = await live("e", [done], "t", policy)
+        rows = shown["calls"][0]["tokens"][len(prompt.tokens) :]
+        text = "".join(row["text"] for row in rows if row["text"] != "<end>")
+        assert text == done.text
+        for row in rows:
+            assert row["logprob_now"] == pytest.approx(row["logprob"], abs=1e-4)
+    finally:
+        await policy.close()
