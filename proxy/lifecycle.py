@@ -13,7 +13,7 @@ from core.journal import JournalError
 from core.tasks import Tasks, finish
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
-from proxy.generate import claim, generate, may_go_again
+from proxy.generate import GONE, claim, generate, may_go_again
 from proxy.rewards.math import advantages, is_dead, spread
 from proxy.run import Run, best_of
 from proxy.scoring import score
@@ -114,6 +114,8 @@ class Lifecycle:
                 latency=run.latency,
             )
         )
+        if run.leftovers:
+            run.sense.sweep_soon()
 
     async def _phases(self, run: Run) -> None:
         await self._tell_source(run)
@@ -321,7 +323,8 @@ class Lifecycle:
 
 
 def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    order = [one.index for one in run.usable]
+    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
+    order = [one.index for one in mine]
     values = [rewards[index] for index in order]
     found = dict(zip(order, advantages(values, run.sense.damping), strict=True))
     dead = ""
@@ -337,7 +340,7 @@ def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> Grou
                 reward=rewards[one.index],
                 advantage=found[one.index],
             )
-            for one in run.usable
+            for one in mine
         ),
         best=best,
         source=source,
@@ -359,6 +362,6 @@ def _why_none(run: Run) -> Refusal:
             "Please reduce the length of the input prompt."
         )
         return Refusal(400, None, text, param="input_tokens")
-    if errors <= {ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value}:
+    if errors & GONE:
         return busy(5)
     return Refusal(502, None, f"None of the {run.n} candidates gave an answer.")

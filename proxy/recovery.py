@@ -64,7 +64,10 @@ class Recovery:
                 "%s: %d groups were open when the proxy was killed", server.name, len(groups)
             )
         held = {uuid for uuid in held if not sense.holds(uuid)}
-        await asyncio.gather(*(self._group(server, group, held) for group in groups))
+        works = (self._group(server, group, held) for group in groups)
+        for failure in await asyncio.gather(*works, return_exceptions=True):
+            if failure is not None:  # it stays open in the journal: the next start tries again
+                log.error("a group was not cleaned up", exc_info=failure)
         sense.sweep_soon()
 
     async def _group(self, server: ServerSeat, group: Group, held: set[str]) -> None:

@@ -102,6 +102,7 @@ class ServerWatch:
             now = self.seat.clock()
             if not seen.reachable:
                 self._refind()
+            self._held_up(seen)
             since = seen.seen_at or self.seat.bus.state.started_at
             if not seen.reachable and now - since > LOST_LIMIT:
                 self._alert(
@@ -115,6 +116,22 @@ class ServerWatch:
                     f"{self.server.name} has been BOOTING for {int(now - seen.since)} s",
                     "A failed start stays so on a real server: stop the engine and start it again",
                 )
+
+    def _held_up(self, seen: Seen) -> None:
+        """Say which of our open ratings the weight update waits for."""
+        state = self.seat.bus.state
+        key = f"hold:{self.server.name}"
+        waiting = [group for group in state.waiting() if group.server == self.server.name]
+        if seen.state is EngineState.ROLLING_POST and seen.reachable and waiting:
+            ids = ", ".join(group.group_id for group in waiting[:3])
+            left = max(0, int((waiting[0].until or 0.0) - self.seat.clock()))
+            self._alert(
+                "hold",
+                f"{len(waiting)} open ratings ({ids}) hold up the weight update, {left} s at most",
+                "3 opens Rate: a digit rates one, `a` accepts its automatic reward, `k` skips it",
+            )
+        elif key in state.alerts:
+            self.seat.bus.publish(AlertCleared(key=key))
 
     def _alert(self, what: str, cause: str, todo: str) -> None:
         key = f"{what}:{self.server.name}"
