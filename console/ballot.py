@@ -8,9 +8,12 @@ can be told later from the vote's note.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from console.views import answered, equal, rating_rewards
+from console.views import answered
 from console.widgets.words import number
+from core.advantage import is_dead
+from core.rating import Kind, Rating, rating_rewards
 from core.state import Group
 
 DIGITS = 9
@@ -95,7 +98,7 @@ class Ballot:
             raise ValueError("each answer has its score; Enter sends, Backspace takes one back")
         self._scores.append(key)
         vote = self.vote()
-        return vote if vote is not None and not equal(vote.scores) else None
+        return vote if vote is not None and not is_dead(vote.scores) else None
 
     def back(self) -> None:
         """Take the last key back."""
@@ -163,7 +166,7 @@ class Ballot:
             return self._next_key()
         rewards = self.rewards(vote)
         values = " ".join(number(rewards[index]) for index in self.shown)
-        if equal([value for value in rewards if value is not None]):
+        if is_dead([value for value in rewards if value is not None]):
             name = {"tie": "tie", "bad": "all bad"}.get(vote.rating, "equal scores")
             return f"{name}: rewards {values} → a dead group, it teaches nothing. Enter sends it"
         unfinished = vote.rating == "best" and len(self._order) > 1
@@ -175,9 +178,11 @@ class Ballot:
         if vote.rating == "scores":
             by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
             return tuple(by_index.get(index) for index in range(self.n))
-        given = rating_rewards(vote.rating, self.n, vote.order)
-        able = set(self.shown)
-        return tuple(value if index in able else None for index, value in enumerate(given))
+        able = sorted(self.shown)
+        places = tuple(able.index(index) for index in vote.order)
+        kind = cast(Kind, vote.rating)
+        given = dict(zip(able, rating_rewards(Rating(kind, places), len(able)), strict=True))
+        return tuple(given.get(index) for index in range(self.n))
 
     def _next_key(self) -> str:
         if self.scoring:

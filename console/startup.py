@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the child processes and their logs."""
+LEAVE_SECONDS = 1.0
 OFFLINE_LIMIT = 60.0
 """Seconds an engine that was just started has to show its state."""
 
@@ -38,9 +39,7 @@ OFFLINE_LIMIT = 60.0
 def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
     """A session that knows nothing yet, and what brings it to life."""
     settings = options.settings
-    session = Session(
-        read_only=bool(getattr(options, "read_only", False)), rater=settings.console.rater
-    )
+    session = Session(read_only=options.read_only, rater=settings.console.rater)
     return session, Backend(options).run
 
 
@@ -72,6 +71,8 @@ class Backend:
         self._tails = {role: Tail(self._supervisor.log(role)) for role in ("engine", *self._roles)}
         self._last_at: dict[str, float] = {}
         self._fresh_engine = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._left = asyncio.Event()
 
     # --- as the session's boss -------------------------------------------------------------------
 
@@ -98,7 +99,11 @@ class Backend:
         return f"The {role} runs again, pid {info.pid}, {info.url}"
 
     async def stop_all(self) -> None:
-        """Stop the processes of this home."""
+        """Let go of the feed, which would hold up the proxy's end, and stop the processes."""
+        self._leaving.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._left.wait()
         await self._supervisor.stop_all()
 
     # --- life ------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ class Backend:
         args = ["--next-port"] if self._options.next_port else []
         preload = asyncio.to_thread(import_module, "proxy.client")
         await asyncio.gather(self._bring_up(session, "proxy", args), preload)
-        while True:
+        while not self._leaving.is_set():
             url = await self._proxy_url()
             session.step("proxy", "done", url)
             session.step("link", "doing", url)
@@ -203,6 +208,7 @@ class Backend:
                 feed = tasks.create_task(self._feed(session, client), name="feed")
                 await self._moved(url)
                 feed.cancel()
+        self._left.set()
 
     async def _proxy_url(self) -> str:
         while True:
@@ -212,9 +218,12 @@ class Backend:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _moved(self, url: str) -> None:
-        """Until the proxy listens elsewhere, as it may after a restart."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
+        """Until the proxy listens elsewhere, as it may after a restart, or the operator leaves."""
+        while not self._leaving.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._leaving.wait()
+                    return
             if await self._proxy_url() != url:
                 return
 

@@ -5,7 +5,6 @@ variables, or nothing. Widgets paint lines; they never see markup, and all text 
 models is made safe here.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,8 @@ from console.widgets.words import (
     number,
     plural,
 )
+from core.advantage import advantages as gains
+from core.advantage import is_dead
 from core.state import Candidate, Group
 from core.text import one_line
 
@@ -27,8 +28,6 @@ Line = tuple[tuple[str, str], ...]
 """Pieces of (text, tone)."""
 
 EMPTY: Line = ()
-EQUAL = 1e-9
-"""Rewards not further apart than this, relative to their size, are equal to a trainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +114,6 @@ def has_answer(candidate: Candidate) -> bool:
     )
 
 
-def equal(rewards: Sequence[float]) -> bool:
-    """Whether these rewards teach nothing: fewer than two, or all the same."""
-    if len(rewards) < 2:
-        return True
-    return max(rewards) - min(rewards) <= EQUAL * max(1.0, *map(abs, rewards))
-
-
 def spread_of(group: Group) -> float | None:
     """Highest minus lowest reward known now; None while none is."""
     if group.spread is not None:
@@ -144,52 +136,19 @@ def rated_best(group: Group) -> int | None:
         return None
     if rating.rating in ("best", "ranking") and rating.order:
         return rating.order[0]
-    if rating.rating == "scores" and rating.rewards and not equal(rating.rewards):
+    if rating.rating == "scores" and rating.rewards and not is_dead(rating.rewards):
         values = spread_out(rating.rewards, group)
         return values.index(max(rating.rewards))
     return None
 
 
 def advantages(group: Group) -> list[float | None]:
-    """As sealed; before that what they would be by the rewards known now, without damping."""
+    """As sealed; before that what they would be by the rewards known now."""
     if any(one.advantage is not None for one in group.candidates):
         return [one.advantage for one in group.candidates]
     rewards = known_rewards(group)
-    values = [value for value in rewards if value is not None]
-    if not values:
-        return [None] * len(rewards)
-    mean = math.fsum(values) / len(values)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    if equal(values) or not std:
-        return [None if value is None else 0.0 for value in rewards]
-    return [None if value is None else (value - mean) / std for value in rewards]
-
-
-def rating_rewards(
-    rating: str, n: int, order: Sequence[int] = (), scores: Sequence[float] = ()
-) -> tuple[float | None, ...]:
-    """What a rating will mean in rewards, one for each of `n` candidates.
-
-    best: 1 and the others 0; ranking: evenly spaced from 1 to 0; scores: as typed; tie: 0.5 for
-    all; bad: 0 for all; skip: None, nothing is sent.
-    """
-    match rating:
-        case "best":
-            return tuple(1.0 if index == order[0] else 0.0 for index in range(n))
-        case "ranking":
-            steps = max(len(order) - 1, 1)
-            place = {index: rank for rank, index in enumerate(order)}
-            return tuple(
-                1.0 - place[index] / steps if index in place else None for index in range(n)
-            )
-        case "scores":
-            return tuple(float(score) for score in scores)
-        case "tie":
-            return (0.5,) * n
-        case "bad":
-            return (0.0,) * n
-        case _:
-            return (None,) * n
+    found = iter(gains([value for value in rewards if value is not None], group.damping))
+    return [None if value is None else next(found) for value in rewards]
 
 
 # --- verdict ---------------------------------------------------------------------------------
@@ -241,7 +200,7 @@ def _expected(group: Group) -> Verdict:
         return Verdict("none", "not scored yet")
     if len(values) < 2:
         return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{by}")
-    if equal(values):
+    if is_dead(values):
         return Verdict("dead", f"dead: equal rewards{by}")
     return Verdict("train", f"will train{by}")
 

@@ -1,7 +1,7 @@
 """Makes the pictures of the docs from a real run: engine, proxy, mock user and console.
 
-    .venv/bin/python docs/pictures.py            # docs/img/*.svg
-    .venv/bin/python docs/pictures.py DIR        # every screen at 80x24 and 160x48 into DIR
+.venv/bin/python docs/pictures.py            # docs/img/*.svg
+.venv/bin/python docs/pictures.py DIR        # every screen at 80x24 and 160x48 into DIR
 """
 
 import asyncio
@@ -9,15 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
 from console.app import ConsoleApp
 from console.options import ConsoleOptions
 from console.startup import open_session
 from core.settings import load
 from tests.support.stack import Stack, loop_up, until
 
+ROOT = Path(__file__).parents[1]
 SCREENS = ("overview", "requests", "group", "rate", "mock", "engine", "log")
 
 
@@ -47,8 +45,6 @@ def main() -> None:
     folder = Path(sys.argv[1]) if whole else ROOT / "docs/img"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home, loop_up(Path(home)) as stack:
-        assert stack.run("mode", "answer_first").returncode == 0
-        stack.run("mode", "off")
         stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6")
         until("some steps", lambda: stack.step() >= 8, 120)
         assert stack.run("mode", "answer_first").returncode == 0

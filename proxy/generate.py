@@ -114,6 +114,7 @@ async def generate(run: Run) -> None:
             group_id=run.group_id,
             n=run.n,
             expires_at=run.seat.clock() + run.discard_timeout,
+            damping=run.sense.damping,
         )
     )
     body = run.request.encoded()

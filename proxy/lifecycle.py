@@ -8,13 +8,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from core.advantage import advantages, is_dead, spread
 from core.events import AlertRaised, GroupClosed, GroupSealed, RatingAwaited, SentReward
 from core.journal import JournalError
 from core.tasks import Tasks, finish
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
 from proxy.generate import GONE, claim, generate, may_go_again
-from proxy.rewards.math import advantages, is_dead, spread
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all

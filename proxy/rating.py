@@ -7,10 +7,10 @@ are one for each candidate that has an answer, by index.
 from typing import get_args
 
 from core.events import GroupRated, RatingUndone
+from core.rating import Kind, rating_rewards
+from core.rating import Rating as Said
 from core.state import Rating
 from proxy.errors import NotNow
-from proxy.rewards.rating import Kind, rating_rewards
-from proxy.rewards.rating import Rating as Said
 from proxy.run import Run
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}

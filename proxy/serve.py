@@ -108,6 +108,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         await _first(stop, serving)
         log.info("stopping")
         await groups.drain(GRACE)
+        control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
     return 0

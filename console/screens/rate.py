@@ -6,8 +6,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from console.ballot import Ballot, Vote
-from console.rate_queue import RateQueue
+from console.ballot import Ballot
 from console.rate_view import (
     clock_line,
     last_vote_line,
@@ -17,7 +16,8 @@ from console.rate_view import (
     vote_words,
 )
 from console.screens.mode import ModeScreen
-from console.screens.verbs import GroupVerbs, digit_bindings
+from console.screens.verbs import digit_bindings
+from console.screens.voting import Voting
 from console.session import EVERYTHING
 from console.views import EMPTY, Line
 from console.widgets.candidates import Candidates
@@ -28,7 +28,7 @@ from core.state import Group
 PROMPT_ROWS = 4
 
 
-class RateScreen(GroupVerbs):
+class RateScreen(Voting):
     """The queue of groups that wait for the operator, shortest clock first."""
 
     area: ClassVar[str] = "Rate"
@@ -64,10 +64,6 @@ class RateScreen(GroupVerbs):
         Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue = RateQueue()
-
     def compose_body(self) -> ComposeResult:
         """Title, clock, question, answers, what the keys will send."""
         yield Pane(id="rate-title")
@@ -78,36 +74,12 @@ class RateScreen(GroupVerbs):
         yield Pane(id="rate-ballot")
         yield Pane(id="rate-last")
 
-    # --- the queue ---------------------------------------------------------------------------
-
-    @property
-    def target_group(self) -> str | None:
-        """The group on screen."""
-        return self.queue.current
-
     @property
     def candidate(self) -> int:
         """The candidate behind the selected answer."""
         cards = self.answers
         card = cards.cards[cards.selected or 0] if cards.cards else None
         return card.index if card is not None else 0
-
-    @property
-    def answers(self) -> Candidates:
-        """The cards."""
-        return self.query_one(Candidates)
-
-    @property
-    def ballot(self) -> Ballot | None:
-        """The rating in progress of the group on screen."""
-        return self.queue.ballot
-
-    def _waiting(self) -> list[Group]:
-        return self.queue.waiting(self.session.state, self.session.now())
-
-    def _fresh_cards(self) -> None:
-        self.answers.zoomed = False
-        self.answers.select(None)
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -116,9 +88,9 @@ class RateScreen(GroupVerbs):
         if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link"}):
             return
         state, now = self.session.state, self.session.now()
-        queue = self._waiting()
+        queue = self.waiting()
         if self.queue.keep(queue, state, now):
-            self._fresh_cards()
+            self.fresh_cards()
         width = max(20, self.size.width)
         held = sum(group.rating is not None for group in state.waiting())
         title = title_line(len(queue), held, state.rating_mode, width)
@@ -176,105 +148,7 @@ class RateScreen(GroupVerbs):
             lines.append("The next request that is scored comes here by itself.")
         return lines
 
-    # --- keys --------------------------------------------------------------------------------
-
-    def action_digit(self, key: int) -> None:
-        """A place, or a score."""
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
-            return
-        try:
-            vote = ballot.digit(key)
-        except ValueError as error:
-            self.host.say(str(error), "warning")
-            return
-        if vote is not None:
-            self._send(group, ballot, vote)
-        else:
-            self.update_view(EVERYTHING)
-
-    def _surprised(self) -> bool:
-        if not self.queue.surprised(self.session.now()):
-            return False
-        self.host.say("The clock ran out: this is another group. The key was not taken", "warning")
-        return True
-
-    def action_commit(self) -> None:
-        """Send what was typed."""
-        group, ballot = self.group, self.ballot
-        vote = ballot.vote() if ballot is not None else None
-        if group is None or ballot is None or self.refuse(group):
-            return
-        if vote is None:
-            self.host.say(ballot.meaning())
-        else:
-            self._send(group, ballot, vote)
-
-    def action_scores(self) -> None:
-        """From here digits are scores."""
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None:
-            return
-        ballot.start_scores()
-        self.update_view(EVERYTHING)
-
-    def action_tie(self) -> None:
-        """No preference."""
-        self._arm("tie")
-
-    def action_bad(self) -> None:
-        """All bad."""
-        self._arm("bad")
-
-    def _arm(self, rating: str) -> None:
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
-            return
-        vote = ballot.arm(rating)
-        if vote is not None:
-            self._send(group, ballot, vote)
-        else:
-            self.update_view(EVERYTHING)
-
-    def action_skip(self) -> None:
-        """Send nothing; undo is its question."""
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
-            return
-        self._send(group, ballot, Vote("skip"))
-
-    def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
-        self.queue.sent(group.group_id, vote, self.session.now())
-        self._order_vote(group.group_id, ballot, vote)
-        self.update_view(EVERYTHING)
-
-    @work(group="votes", exit_on_error=False)
-    async def _order_vote(self, group_id: str, ballot: Ballot, vote: Vote) -> None:
-        args: dict[str, object] = {**self.rater()}
-        if vote.order:
-            args["order"] = list(vote.order)
-        if vote.scores:
-            args["scores"] = list(vote.scores)
-        outcome = await self.session.command(
-            "group.rate", group_id=group_id, rating=vote.rating, note=ballot.note(), **args
-        )
-        if not outcome.ok:  # what went well stands in the last line; a toast would cover it
-            self.host.say(outcome.message, "error")
-        self.queue.arrived(group_id, outcome.ok)
-        if self.is_current:
-            self.update_view(EVERYTHING)
-
-    def action_undo(self) -> None:
-        """Take the last vote back; its group comes back on screen."""
-        last = self.queue.last
-        group = self.session.state.groups.get(last.group_id) if last is not None else None
-        if last is None or group is None:
-            self.host.say("There is no vote of yours to take back")
-            return
-        if self.refuse(group):
-            return
-        self.queue.take_back(group)
-        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+    # --- looking -----------------------------------------------------------------------------
 
     def action_reveal(self) -> None:
         """Show what the rewards say; the vote's note tells that it was not blind."""
@@ -290,34 +164,6 @@ class RateScreen(GroupVerbs):
         chosen = await self.host.push_screen_wait(ModeScreen(present))
         if chosen is not None and chosen != present:
             self.run_command("rating.mode", mode=chosen)
-
-    def action_back(self) -> None:
-        """Take the last key back."""
-        if self.ballot is not None:
-            self.ballot.back()
-            self.update_view(EVERYTHING)
-
-    def action_clear(self) -> None:
-        """Take all keys back and share the room again."""
-        if self.ballot is not None:
-            self.ballot.clear()
-        self._fresh_cards()
-        self.update_view(EVERYTHING)
-
-    def action_other(self, by: int) -> None:
-        """Another group; what was typed for this one is sent."""
-        queue = self._waiting()
-        ids = [group.group_id for group in queue]
-        if self.queue.current not in ids:
-            return
-        following = queue[(ids.index(self.queue.current) + by) % len(queue)]
-        group, ballot = self.group, self.ballot
-        vote = ballot.vote() if ballot is not None and not ballot.armed else None
-        self.queue.go(following)
-        self._fresh_cards()
-        if vote is not None and group is not None and ballot is not None:
-            self._send(group, ballot, vote)
-        self.update_view(EVERYTHING)
 
     def action_step(self, by: int) -> None:
         """Select an answer: it gets more room."""

@@ -91,6 +91,11 @@ class FakeLink:
         for queue in self._queues:
             queue.put_nowait(error)
 
+    @property
+    def followers(self) -> int:
+        """Connections that are open."""
+        return len(self._queues)
+
     def mend(self) -> None:
         """Take connections again."""
         self.broken = None
@@ -228,8 +233,11 @@ def build_app(
         link=link, boss=boss, read_only=read_only, rater=rater, clock=clock or Clock()
     )
 
+    async def short(_: float) -> None:
+        await asyncio.sleep(0.01)
+
     async def follow(session: Session) -> None:
-        await Feed(session, link).run()
+        await Feed(session, link, sleep=short).run()
 
     return ConsoleApp(session, follow, theme=theme, keys=keys, places=places)
 

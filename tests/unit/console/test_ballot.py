@@ -8,36 +8,10 @@ from console.ballot import Ballot, Vote, seed, shown_order
 from console.cards import body, head
 from console.rate_queue import LOOK_FIRST, RateQueue
 from console.rate_view import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
-from console.views import (
-    line_width,
-    rating_rewards,
-)
+from console.views import line_width
 from core.state import Candidate, Rating, State
-from proxy.rewards.rating import Rating as Said
-from proxy.rewards.rating import rating_rewards as sent_rewards
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
-
-
-@given(st.integers(1, 9).flatmap(lambda n: st.permutations(range(n))))
-def test_rankings_mean_here_what_they_mean_where_they_are_sent(order: list[int]) -> None:
-    n = len(order)
-    assert rating_rewards("ranking", n, order) == pytest.approx(
-        sent_rewards(Said("ranking", tuple(order)), n)
-    )
-    assert rating_rewards("best", n, order[:1]) == sent_rewards(Said("best", (order[0],)), n)
-
-
-@pytest.mark.parametrize("kind", ["tie", "bad", "skip"])
-def test_other_ratings_mean_the_same_too(kind: str) -> None:
-    assert rating_rewards(kind, 4) == sent_rewards(Said(kind), 4)  # type: ignore[arg-type]  # of the list above
-
-
-def test_scores_mean_the_same_too() -> None:
-    scores = (0.0, 0.25, 1.0)
-    assert rating_rewards("scores", 3, scores=scores) == sent_rewards(
-        Said("scores", scores=scores), 3
-    )
 
 
 @given(st.text(min_size=1), st.integers(1, 9))

@@ -56,6 +56,7 @@ async def test_no_fresh_episode_is_waited_for_in_rolling_post(tmp_path: Path) ->
         gate.set()
         await w.reply(ticket)
         await w.closed()
+        assert [event.retried for event in w.kinds(CandidateFailed)] == [False]
         assert len(w.swarm.claims) == 4
         assert len(w.swarm.ends) == 3
         assert w.group(ticket).phase == "DONE"
@@ -102,6 +103,25 @@ async def test_no_candidate_at_all(tmp_path: Path, fault: Any, status: int) -> N
         assert w.group(ticket).phase == "FAILED"
         assert not w.swarm.claimed()
         assert not w.swarm.ends
+
+
+async def test_a_straggler_is_cut_off_before_the_others_expire(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(rating={"discard_timeout": 0.5})) as w:
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            if name == w.swarm.claims[0]:
+                await asyncio.sleep(30)
+            return "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        assert (await w.reply(ticket, 2.0)).why == "winner"
+        await w.closed()
+        (failed,) = w.kinds(CandidateFailed)
+        assert failed.cause == "timed_out: too late for its group"
+        assert len(w.swarm.ends) == 3
+        assert w.group(ticket).phase == "DONE"
+        assert not w.swarm.claimed()
 
 
 async def test_a_length_stop_is_a_valid_candidate(tmp_path: Path) -> None:

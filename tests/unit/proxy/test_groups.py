@@ -118,6 +118,22 @@ async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -
         assert not len(w.seat.rows)
 
 
+async def test_a_row_that_was_not_answered_is_found_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.seat.rows.register(Row(row_id="row7", query="hello", reference="42"))
+        w.swarm.delay = 30.0
+        first = await w.ask("hello")
+        await w.open("GENERATING")
+        first.leave()
+        await w.closed()
+        w.swarm.delay = 0.0
+        second = await w.ask("hello")
+        await w.reply(second)
+        assert second.group_id != first.group_id
+        assert w.group(second).row_id == "row7"
+        await w.closed()
+
+
 async def test_untrained_requests_get_one_eval_episode(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask("title", {"x-ajet-train": "no"}, temperature=0.3, seed=1)

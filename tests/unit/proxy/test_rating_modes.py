@@ -280,6 +280,20 @@ async def test_marks_and_notes_also_on_groups_that_are_over(tmp_path: Path) -> N
         assert group.note == "look here"
 
 
+@pytest.mark.parametrize(("fallback", "ends"), [("accept", 4), ("abort", 0)])
+async def test_a_drain_ends_the_waiting_by_the_fallback(
+    tmp_path: Path, fallback: str, ends: int
+) -> None:
+    chosen = settings(rating={"mode": "answer_first", "fallback": fallback})
+    async with world(tmp_path, configured=chosen) as w:
+        await w.reply(await w.ask())
+        await w.open("AWAITING_RATING")
+        assert not await w.groups.drain(0.05)
+        await w.closed(0.5)
+        assert len(w.swarm.ends) == ends
+        assert not w.swarm.claimed()
+
+
 async def test_waiting_is_told_once_for_each_change(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LONG) as w:
         w.console()

@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_answer_is_cleaned_up_when_it_does(tmp_path
             await w.until(lambda: not w.server.watcher.current.reachable)
             began = asyncio.get_running_loop().time()
             await w.groups.recover()
-            assert asyncio.get_running_loop().time() - began < 4.0
+            assert asyncio.get_running_loop().time() - began < 0.4  # the start is not held up
             assert w.state.groups[group_id].open  # not forgotten
             w.line.cut = False
             await w.until(lambda: w.state.groups[group_id].phase == "DONE")

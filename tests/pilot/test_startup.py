@@ -193,6 +193,16 @@ async def test_a_proxy_that_will_not_start_can_be_started_later(tmp_path: Path) 
         await until(lambda: world.session.seen)
 
 
+async def test_stopping_lets_go_of_the_feed_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running():
+        await until(lambda: world.link.after)
+        assert world.link.followers == 1
+        await world.backend.stop_all()
+        assert world.supervisor.stopped
+        assert world.link.followers == 0
+
+
 async def test_attach_starts_nothing(tmp_path: Path) -> None:
     token = tmp_path / "their-token"
     token.write_text("secret\n")
