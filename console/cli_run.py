@@ -1,6 +1,7 @@
 """Commands that are processes of their own: console, engine, proxy, mock user."""
 
 import argparse
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,11 @@ def console(given: argparse.Namespace) -> int:
     attach: str | None = given.console_attach
     if attach and not attach.startswith(("http://", "https://")):
         raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "the console needs a terminal",
+            todo="Without one use `ajet-console engine`, `proxy`, `mock` and `status`",
+        )
     from console.app import run_console
     from console.options import ConsoleOptions
 

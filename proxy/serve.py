@@ -15,7 +15,7 @@ import uvicorn
 
 from core.bus import Bus
 from core.errors import AjetError
-from core.events import AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
+from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
 from core.home import Home, Role, running
 from core.journal import Journal
 from core.logs import setup
@@ -244,7 +244,22 @@ def _rewards(home: Home, settings: Settings) -> RewardSource:
 
 
 def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+    """Tell state, operator and log when the rewards loaded, or would not."""
     error = health.error
+    if error is not None:
+        at = f"{error.file}:{error.line}: " if error.file else ""
+        serving = "the last good version goes on" if health.version else "groups go to the operator"
+        log.error("the rewards did not load: %s%s\n%s", at, error.cause, error.traceback)
+        seat.bus.publish(
+            AlertRaised(
+                key="rewards",
+                cause=f"the rewards did not load: {at}{error.cause}; {serving}",
+                todo="Mend the file and save it: it is loaded again at once. 7 shows the traceback",
+                level="error",
+            )
+        )
+    elif "rewards" in seat.bus.state.alerts:
+        seat.bus.publish(AlertCleared(key="rewards"))
     seat.bus.publish(
         RewardsChanged(
             source=seat.settings.rewards.hooks or seat.rewards.name,

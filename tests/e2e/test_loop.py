@@ -246,6 +246,31 @@ def test_a_bad_hook_never_makes_a_reward(tmp_path: Path, code: str, said: str) -
         assert stack.state().totals.episodes_ended == 0
 
 
+def test_a_broken_save_shows_its_traceback_and_the_old_version_goes_on(tmp_path: Path) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    file = hooks / "on_compute_relative_reward.py"
+    good = (
+        "async def on_compute_relative_reward(valid_results, all_answers):\n"
+        "    return [float(i) for i, _ in enumerate(all_answers)]\n"
+    )
+    file.write_text(good)
+    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
+        file.write_text(good.replace("return", "retrun"))
+        alert = until("an alert", lambda: stack.state().alerts.get("rewards"), 5)
+        assert "SyntaxError" in alert.cause
+        assert "on_compute_relative_reward.py:2" in alert.cause
+        assert "retrun" in stack.state().rewards.traceback
+        openai_client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
+        )
+        settled(stack)
+        group = next(iter(stack.state().groups.values()))
+        assert [one.reward for one in group.candidates] == [0.0, 1.0, 2.0, 3.0]
+        file.write_text(good)
+        until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 5)
+
+
 def test_rate_and_abort_by_command(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack, client(stack) as openai_client:
         assert stack.run("mode", "answer_first").returncode == 0
