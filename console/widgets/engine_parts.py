@@ -204,7 +204,9 @@ def processes(session: Session, room: Room) -> Content:
 def _process(role: str, child: Child) -> Content:
     sign, color = _PHASES.get(child.phase, ("?", "$muted"))
     said = child.phase
-    if child.phase == "exited":
+    if child.phase == "exited" and child.exit_code == 0:
+        sign, color, said = "·", "$muted", "finished"
+    elif child.phase == "exited":
         said = f"ended with exit code {UNKNOWN if child.exit_code is None else child.exit_code}"
     pid = f"pid {child.pid}" if child.pid is not None else ""
     return Content.assemble(
