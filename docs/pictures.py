@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -36,7 +37,10 @@ async def take(stack: Stack, folder: Path, name: str, size: tuple[int, int], the
             await pilot.pause(0.8)
         await pilot.pause(0.6)
         file = f"{name}-{size[0]}x{size[1]}-{theme}.svg" if folder != ROOT / "docs/img" else ""
-        app.save_screenshot(file or f"{name}.svg", path=str(folder))
+        picture = app.export_screenshot()
+        picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)  # fetch no fonts
+        picture = picture.replace("<svg ", '<svg xml:space="preserve" ', 1)
+        (folder / (file or f"{name}.svg")).write_text(picture)
 
 
 def main() -> None:
