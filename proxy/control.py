@@ -227,15 +227,15 @@ class Control:
                 self.seat.rows.release(event.row_id)
             stamped = msgspec.structs.replace(event, at=self.seat.clock())
             await self.seat.bus.publish_durable(stamped)
+            self._facts[fact.id] = None
+            while len(self._facts) > REPLAY_CAP:
+                del self._facts[next(iter(self._facts))]
         return _json({"ok": True})
 
     def _known(self, fact_id: str, event: Event) -> bool:
         """Whether the fact is in the journal already; a restart of the proxy does not forget."""
         if fact_id in self._facts:
             return True
-        self._facts[fact_id] = None
-        while len(self._facts) > REPLAY_CAP:
-            del self._facts[next(iter(self._facts))]
         mock = self.seat.bus.state.mock
         if mock is None:
             return False

@@ -9,7 +9,14 @@ import logging
 from collections.abc import Callable
 
 from core.advantage import advantages, is_dead, spread
-from core.events import AlertRaised, GroupClosed, GroupSealed, RatingAwaited, SentReward
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    GroupClosed,
+    GroupSealed,
+    RatingAwaited,
+    SentReward,
+)
 from core.journal import JournalError
 from core.tasks import Tasks, finish
 from proxy.decide import Drop, Seal, Situation, Wait, decide
@@ -139,7 +146,10 @@ class Lifecycle:
         except TimeoutError:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
-        if report.error is not None:
+        if report.error is None:
+            if "hook" in run.seat.bus.state.alerts:
+                run.seat.bus.publish(AlertCleared(key="hook"))
+        elif source.health().ok:  # a folder that does not load has an alert of its own
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **own}

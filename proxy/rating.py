@@ -118,9 +118,9 @@ def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
     for index in order:
         if index not in indices:
             raise NotNow(
-                f"candidate {index} has no answer",
+                f"candidate {index + 1} has no answer",
                 "rating.order",
-                f"Those with one: {', '.join(map(str, indices))}",
+                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
             )
     return tuple(indices.index(index) for index in order)
 

@@ -6,11 +6,13 @@ import logging
 import os
 import signal
 import socket
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import uvicorn
 
 from core.bus import Bus
@@ -103,7 +105,8 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             loop.add_signal_handler(number, stop.set)
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
-        role.publish(host=host, port=port, url=url, swarm=servers)
+        argv = msgspec.json.encode(sys.argv[1:]).decode()
+        role.publish(host=host, port=port, url=url, swarm=servers, extra={"argv": argv})
         log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
         await _first(stop, serving)
         log.info("stopping")
@@ -176,9 +179,16 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
     )
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
-    seat.rewards.add_listener(lambda health: _rewards_changed(seat, health))
+    told: list[SourceHealth] = []
+
+    def changed(health: SourceHealth) -> None:
+        told.append(health)
+        _rewards_changed(seat, health)
+
+    seat.rewards.add_listener(changed)
     await seat.rewards.start()
-    _rewards_changed(seat, seat.rewards.health())
+    if not told:
+        changed(seat.rewards.health())
     targets = seat.settings.servers()
     for name, server in seat.servers.items():
         watch = ServerWatch(seat, server, home if targets[name] == "embedded" else None)

@@ -4,13 +4,19 @@ import asyncio
 import json
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
+from console.feed import Feed
+from console.session import Session
+from core.home import running
 from core.state import State
+from core.tasks import Tasks
+from proxy.client import ControlClient
 from tests.support.stack import Stack, loop_up, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -18,6 +24,18 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 def client(stack: Stack) -> openai.OpenAI:
     return openai.OpenAI(base_url=stack.base_url, api_key="any", max_retries=0, timeout=120)
+
+
+QUESTIONS = [
+    "Why is the sky blue?",
+    "What is the capital of France?",
+    "How do I boil an egg?",
+    "Tell me a joke.",
+    "How do I sleep better?",
+    "What is 7 + 8?",
+    "Who are you?",
+    "What do cows eat?",
+]
 
 
 def settled(stack: Stack) -> None:
@@ -66,17 +84,33 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) ->
         assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
 
 
-def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+async def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+    """A console's own state, fed through a restart of the proxy, against all events on disk."""
     with loop_up(tmp_path / "home") as stack:
-        done = stack.run("mock", str(rows_file(tmp_path / "rows.jsonl", 8)))
-        assert done.returncode == 0, done.stderr
-        settled(stack)
-        shown = stack.state()
-        assert stack.stop("proxy") == 0
-        kept = stack.journal_state()
-        shown.proxy_up = kept.proxy_up
-        assert kept.seq >= shown.seq
-        assert_same(shown, kept)
+        port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
+        session = Session()
+        url = stack.base_url.removesuffix("/v1")
+        async with ControlClient(url, stack.home.token()) as link, Tasks("console") as tasks:
+            tasks.spawn(Feed(session, link).run(), "feed")
+            dataset = rows_file(tmp_path / "rows.jsonl", 24)
+            await asyncio.to_thread(stack.start, "mock", str(dataset), "--concurrency", "4")
+            await eventually(lambda: session.state.totals.groups >= 6)
+            await asyncio.to_thread(stack.kill, "proxy")
+            await asyncio.to_thread(stack.start, "proxy", "--port", str(port))
+            await eventually(lambda: session.state.mock and session.state.mock.ended_at)
+            await asyncio.to_thread(settled, stack)
+            assert await asyncio.to_thread(stack.stop, "proxy") == 0
+            shown = session.state
+        kept = await asyncio.to_thread(stack.journal_state)
+        # the last events of a proxy that ends can be on disk only
+        kept.seq, kept.proxy_up, kept.consoles = shown.seq, shown.proxy_up, shown.consoles
+        assert shown == kept
+
+
+async def eventually(check: Callable[[], object], limit: float = 120.0) -> None:
+    async with asyncio.timeout(limit):
+        while not check():
+            await asyncio.sleep(0.02)
 
 
 def assert_same(shown: State, kept: State) -> None:
@@ -91,24 +125,26 @@ def assert_same(shown: State, kept: State) -> None:
 def test_two_hundred_rows_headless(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack:
         dataset = rows_file(tmp_path / "rows.jsonl", 200)
-        question = {
-            "model": "m",
-            "messages": [{"role": "user", "content": "Why is the sky blue?"}],
-            "temperature": 0,
-        }
 
-        def ask() -> str:
-            answer = httpx.post(
-                f"{stack.base_url}/chat/completions",
-                json=question,
-                headers={"x-ajet-train": "no"},
-                trust_env=False,
-                timeout=60,
-            )
-            assert answer.status_code == 200, answer.text
-            return str(answer.json()["choices"][0]["message"]["content"])
+        def ask() -> list[str]:
+            """What the policy says when it says what it finds likeliest; nothing is trained."""
+            with httpx.Client(trust_env=False, timeout=60) as http:
+                answers = [
+                    http.post(
+                        f"{stack.base_url}/chat/completions",
+                        json={
+                            "model": "m",
+                            "messages": [{"role": "user", "content": question}],
+                            "temperature": 0,
+                        },
+                        headers={"x-ajet-train": "no"},
+                    )
+                    for question in QUESTIONS
+                ]
+            return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
 
         before = ask()
+        assert before == ask(), "greedy answers of the same weights are the same"
         done = stack.run("mock", str(dataset), "--concurrency", "6", limit=240)
         assert done.returncode == 0, done.stderr
         settled(stack)
@@ -120,7 +156,7 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
         assert len(updates) >= 5
         stack.rolling()
         after = ask()
-        print(f"before: {before}\nafter {len(updates)} updates: {after}")
+        assert after != before, "the answers come from the new weights"
         assert any(update["grad_norm"] > 0 for update in updates)
         settled(stack)
 

@@ -188,6 +188,15 @@ class Stack:
         """Wait until the engine is ROLLING."""
         until("ROLLING", lambda: self.status()["engine_status"] == "ENGINE.ROLLING", limit)
 
+    def collected(self) -> int:
+        """Episodes the engine has counted for the batch that is open."""
+        answer = httpx.get(
+            f"{self.engine_url}/get_current_batch_rollout_pool_information",
+            trust_env=False,
+            timeout=20,
+        )
+        return int(answer.json()["completed_episodes"] or 0)
+
     def journal_state(self) -> State:
         """What the reducer makes of all events on disk; the proxy must be down."""
         journal = Journal(self.home.journal)

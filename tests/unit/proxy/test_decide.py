@@ -54,7 +54,7 @@ def test_a_rating_can_be_undone_for_a_while() -> None:
     assert at(103.0, rated_at=102.0) == Wait(104.0, 104.0, "accept", "window")
     assert at(104.0, rated_at=102.0) == Seal("human")
     assert at(102.1, rated_at=102.0, rolling=False) == Seal("human")
-    assert at(201.0, mode="hold", rated_at=200.0) == Wait(CLOCK, 203.0, "accept", "hold")
+    assert at(201.0, mode="hold", rated_at=200.0) == Wait(203.0, 203.0, "accept", "hold")
     assert at(203.0, mode="hold", rated_at=200.0) == Seal("human")
     assert at(201.0, mode="hold", rated_at=200.0, accepted=True) == Seal("human")
     assert at(201.0, mode="hold", rated_at=200.0, closing=True) == Seal("human")
