@@ -9,7 +9,6 @@ import pytest
 from core.events import EpisodeEnded, GroupSealed
 from core.home import running
 from core.journal import Journal
-from tests.e2e.test_loop import assert_same
 from tests.support.stack import Stack, loop_up, rows_file, until
 from tests.support.terminal import Terminal
 
@@ -44,7 +43,7 @@ def check_clean(stack: Stack) -> None:
     shown = stack.state()
     counted = sum(int(one["samples"]) for one in stack.updates()) + stack.collected()
     stack.stop("proxy")
-    assert_same(shown, stack.journal_state())
+    assert shown == stack.journal_state(shown.seq)
     journal = Journal(stack.home.journal)
     ended: Counter[str] = Counter()
     sealed = after = 0

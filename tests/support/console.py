@@ -68,6 +68,7 @@ class FakeLink:
         self.snapshots = 0
         self.after: list[int] = []
         self.detail: list[Event] = []
+        self.facts: list[str] = []
         self._queues: list[asyncio.Queue[Any]] = []
         self._sent: list[Event] = []
 
@@ -132,6 +133,11 @@ class FakeLink:
 
     async def group_events(self, group_id: str) -> Sequence[Event]:
         return self.detail
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        if fact_id not in self.facts:
+            self.facts.append(fact_id)
+            self.publish(event)
 
 
 @dataclass
