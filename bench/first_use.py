@@ -1,17 +1,14 @@
 """What a new user waits for: the console in a real terminal, from an empty home.
 
-    .venv/bin/python bench/first_use.py
+    .venv/bin/python -m bench.first_use
 
 First paint, engine ROLLING, first group scored (by the mock user on one key), first policy update.
 The processes take free ports and a home of their own; all of them are ended.
 """
 
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.verdict import Verdicts
 from core.home import running

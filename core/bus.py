@@ -47,6 +47,10 @@ class Subscription:
         """The snapshot was read: events from here on are wanted again."""
         self.gap = False
 
+    def wake(self) -> None:
+        """Let the reader look again although nothing came."""
+        self._woken.set()
+
     async def next(self, seconds: float) -> list[Event]:
         """All events that wait, or an empty list after `seconds` without one, or at a gap."""
         if not self._items and not self.gap:

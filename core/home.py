@@ -147,7 +147,11 @@ class Role:
 
     def __enter__(self) -> Self:
         fd = os.open(self.home.run / f"{self.role}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        if not _try_lock(fd):
+        for _ in range(20):  # who only looks (see `running`) holds the lock for an instant
+            if _try_lock(fd):
+                break
+            time.sleep(0.01)
+        else:
             os.close(fd)
             raise AlreadyRunning(self.role, _read(self.home, self.role))
         self._fd = fd

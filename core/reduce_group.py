@@ -95,6 +95,7 @@ def _generating(state: State, group: Group, event: GenerationStarted) -> None:
     group.cause = ""
     group.generating_at = event.at
     group.expires_at = event.expires_at
+    group.damping = event.damping
 
 
 def _answered(state: State, group: Group, event: CandidateAnswered) -> None:

@@ -21,6 +21,7 @@ from core.events import (
     ProxyStarted,
     ProxyStopped,
     RatingModeChanged,
+    RequestRefused,
     RewardsChanged,
     UpdateDone,
 )
@@ -120,6 +121,11 @@ def _rewards(state: State, event: RewardsChanged) -> Dirty:
     return frozenset(("rewards",))
 
 
+def _refused(state: State, event: RequestRefused) -> Dirty:
+    state.totals.refused += 1
+    return frozenset(("totals",))
+
+
 def _alert(state: State, event: AlertRaised) -> Dirty:
     state.alerts.pop(event.key, None)
     state.alerts[event.key] = Alert(
@@ -144,7 +150,12 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.state = event.state
     server.raw = event.raw
     server.detail = event.detail
-    server.step = event.step
+    server.url = event.url or server.url
+    if event.state in ("OFFLINE", "BOOTING"):
+        server.pool = None  # the counters are those of the run before
+        server.step = event.step or server.step  # an engine that goes down says 0
+    else:
+        server.step = event.step
     server.lost = ""
     server.seen_at = None
     if event.step and event.state == "ROLLING":
@@ -192,6 +203,7 @@ _HANDLERS: dict[type[Event], Callable[[State, Any], Dirty]] = {
     ConsoleDetached: _consoles,
     RatingModeChanged: _mode,
     RewardsChanged: _rewards,
+    RequestRefused: _refused,
     AlertRaised: _alert,
     AlertCleared: _alert_cleared,
     EngineChanged: _engine,

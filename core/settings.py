@@ -218,6 +218,8 @@ def _nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
         place = nested
         for part in path:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise SettingsError(f"`{key}` cannot be set: `{part}` has no keys of its own")
         place[last] = value
     return nested
 

@@ -103,6 +103,8 @@ class Group(msgspec.Struct, kw_only=True):
     awaiting: str = ""
     """Why it waits: window, answer_first, hold or abstained."""
     expires_at: float | None = None
+    damping: float = 0.0
+    """What the engine adds to the deviation when it computes advantages."""
     marked: bool = False
     note: str = ""
     generating_at: float | None = None

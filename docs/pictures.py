@@ -1,16 +1,14 @@
 """Makes the pictures of the docs from a real run: engine, proxy, mock user and console.
 
-    .venv/bin/python docs/pictures.py            # docs/img/*.svg
-    .venv/bin/python docs/pictures.py DIR        # every screen at 80x24 and 160x48 into DIR
+.venv/bin/python docs/pictures.py            # docs/img/*.svg
+.venv/bin/python docs/pictures.py DIR        # every screen at 80x24 and 160x48 into DIR
 """
 
 import asyncio
+import re
 import sys
 import tempfile
 from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 from console.app import ConsoleApp
 from console.options import ConsoleOptions
@@ -18,6 +16,7 @@ from console.startup import open_session
 from core.settings import load
 from tests.support.stack import Stack, loop_up, until
 
+ROOT = Path(__file__).parents[1]
 SCREENS = ("overview", "requests", "group", "rate", "mock", "engine", "log")
 
 
@@ -38,7 +37,10 @@ async def take(stack: Stack, folder: Path, name: str, size: tuple[int, int], the
             await pilot.pause(0.8)
         await pilot.pause(0.6)
         file = f"{name}-{size[0]}x{size[1]}-{theme}.svg" if folder != ROOT / "docs/img" else ""
-        app.save_screenshot(file or f"{name}.svg", path=str(folder))
+        picture = app.export_screenshot()
+        picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)  # fetch no fonts
+        picture = picture.replace("<svg ", '<svg xml:space="preserve" ', 1)
+        (folder / (file or f"{name}.svg")).write_text(picture)
 
 
 def main() -> None:
@@ -47,8 +49,6 @@ def main() -> None:
     folder = Path(sys.argv[1]) if whole else ROOT / "docs/img"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home, loop_up(Path(home)) as stack:
-        assert stack.run("mode", "answer_first").returncode == 0
-        stack.run("mode", "off")
         stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6")
         until("some steps", lambda: stack.step() >= 8, 120)
         assert stack.run("mode", "answer_first").returncode == 0

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import FrameType
@@ -86,7 +88,9 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             ),
             engine,
-            lambda: role.publish(host=host, port=port, url=url),
+            lambda: role.publish(
+                host=host, port=port, url=url, extra={"argv": json.dumps(sys.argv[1:])}
+            ),
         )
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(server.serve(sockets=[listener]))

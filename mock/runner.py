@@ -64,8 +64,9 @@ class Pace:
     passes: int = 1
     seed: int | None = None
     """Shuffles each pass; None keeps the dataset's order."""
-    patience: float = 300.0
-    """Seconds a row is tried again while the target is busy or away."""
+    patience: float = 900.0
+    """Seconds a row is tried again while the target is busy or away; groups that wait for a rating
+    may keep a server busy for ten minutes."""
     stop_wait: float = 120.0
     """Seconds that rows in flight get after a stop was ordered."""
     poll: float = _POLL

@@ -29,6 +29,8 @@ log = logging.getLogger("mock")
 
 _TTY_EVERY = 0.5
 _LOG_EVERY = 5.0
+_QUIET_EVERY = 60.0
+"""Seconds between two lines while nothing moves."""
 _TERM_WAIT = 1.5
 """Seconds rows in flight get after SIGTERM: its sender kills after five."""
 
@@ -147,9 +149,13 @@ def _listen(runner: Runner) -> list[int]:
 async def _show(tally: Tally, out: TextIO) -> None:
     """Keep one line of a terminal up to date, or log one now and then."""
     if not out.isatty():
+        told, quiet = (tally.done, tally.phase, tally.waiting), 0.0
         while True:
             await asyncio.sleep(_LOG_EVERY)
-            log.info("%s", tally.line())
+            now, quiet = (tally.done, tally.phase, tally.waiting), quiet + _LOG_EVERY
+            if now != told or quiet >= _QUIET_EVERY:
+                log.info("%s", tally.line())
+                told, quiet = now, 0.0
     try:
         while True:
             out.write(f"\r\x1b[2K{tally.line()}")
@@ -165,14 +171,18 @@ def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
     cause = f": {outcome.cause}" if outcome.cause else ""
     lines = [
         f"{outcome.how}{cause}",
-        f"{tally.done} rows asked in {clock_text(tally.seconds)}: {tally.answered} answered, "
-        f"{tally.failed} failed; {tally.skipped} broken rows skipped"
+        f"{_rows(tally.done)} asked in {clock_text(tally.seconds)}: {tally.answered} answered, "
+        f"{tally.failed} failed; {_rows(tally.skipped)} skipped as broken"
         + (f"; {tally.already} done before" if tally.already else ""),
     ]
     lines += [f"  {count} x {error}" for error, count in tally.errors.most_common(3)]
     lines += [f"  line {one.line}: {one.cause}" for one in runner.dataset.problems[:3]]
     lines.append(f"results: {runner.progress.results}")
     if tally.left and outcome.how != "finished":
-        lines.append(f"{tally.left} rows are left: the same command goes on with them")
+        lines.append(f"{_rows(tally.left)} left: the same command goes on there")
     out.write("\n".join(lines) + "\n")
     out.flush()
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"

@@ -5,13 +5,12 @@ Key sets, their order and which keys are null follow captures of a real server.
 
 import secrets
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
 
 from core.text import content_text
+from core.version import version
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,19 +22,9 @@ SHORTEST = 16
 DONE = b"data: [DONE]\n\n"
 
 
-@cache
-def program_version() -> str:
-    """Of this program; `0` when it is not installed."""
-    try:
-        return version("ajet-console")
-    except PackageNotFoundError:
-        return "0"
-
-
-@cache
 def fingerprint() -> str:
     """What stands where vLLM tells its own version."""
-    return f"ajet-console-{program_version()}"
+    return f"ajet-console-{version()}"
 
 
 class Winner(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
+from core.bus import Subscription
 from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.events import AnyEvent, ConsoleAttached, ConsoleDetached, Event, MockRowDone, MockStarted
@@ -56,7 +57,15 @@ class Control:
         self._token = token.encode()
         self._hosts = _LOCAL | hosts
         self._consoles = 0
+        self._closed = False
+        self._following: set[Subscription] = set()
         self._facts: dict[str, None] = {}
+
+    def close(self) -> None:
+        """End the feeds, so that the server can stop without waiting for those who follow."""
+        self._closed = True
+        for subscription in self._following:
+            subscription.wake()
 
     def router(self) -> APIRouter:
         """The routes, to be mounted on the proxy's application."""
@@ -144,13 +153,14 @@ class Control:
         bus = self.seat.bus
         until = bus.state.seq
         subscription = bus.subscribe()
+        self._following.add(subscription)
         try:
             if console:
                 self._consoles += 1
                 bus.publish(ConsoleAttached(consoles=self._consoles))
             async for chunk in self._missed(after, until):
                 yield chunk
-            while True:
+            while not self._closed:
                 found = await subscription.next(PING_EVERY)
                 if subscription.gap:
                     subscription.resume()
@@ -160,6 +170,7 @@ class Control:
                 else:
                     yield b"".join(_event(event) for event in found)
         finally:
+            self._following.discard(subscription)
             bus.unsubscribe(subscription)
             if console:
                 self._consoles -= 1
@@ -216,15 +227,15 @@ class Control:
                 self.seat.rows.release(event.row_id)
             stamped = msgspec.structs.replace(event, at=self.seat.clock())
             await self.seat.bus.publish_durable(stamped)
+            self._facts[fact.id] = None
+            while len(self._facts) > REPLAY_CAP:
+                del self._facts[next(iter(self._facts))]
         return _json({"ok": True})
 
     def _known(self, fact_id: str, event: Event) -> bool:
         """Whether the fact is in the journal already; a restart of the proxy does not forget."""
         if fact_id in self._facts:
             return True
-        self._facts[fact_id] = None
-        while len(self._facts) > REPLAY_CAP:
-            del self._facts[next(iter(self._facts))]
         mock = self.seat.bus.state.mock
         if mock is None:
             return False

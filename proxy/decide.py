@@ -101,8 +101,7 @@ def _rated(now: Situation, rated_at: float) -> Decision:
         due = max(rated_at + UNDO, now.scored_at + now.window) if now.rolling else now.now
     due = min(due, now.clock)
     if now.now < due and not now.accepted and not now.closing:
-        why = _why(now)
-        return Wait(now.clock if why != "window" else due, due, now.fallback, why)
+        return Wait(due, due, now.fallback, _why(now))
     return Drop("skipped by the operator") if now.skip else Seal("human")
 
 

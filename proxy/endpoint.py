@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from core.tasks import Tasks
+from core.version import version
 from proxy.asgi import (
     ClientLeft,
     KeyGuard,
@@ -32,7 +33,7 @@ from proxy.asgi import (
     until_left,
 )
 from proxy.chat import ChatRequest, read_request
-from proxy.chat_wire import ChunkWriter, completion_body, program_version, winner
+from proxy.chat_wire import ChunkWriter, completion_body, winner
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
 from proxy.models import model_card, model_list
@@ -58,7 +59,7 @@ def create_app(
     """
     app = FastAPI(
         title="ajet-console",
-        version=program_version(),
+        version=version(),
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -83,9 +84,9 @@ def _facts(seat: Seat, groups: Groups) -> APIRouter:
         """200 while a request would be queued and answered."""
         return Response(status_code=200 if groups.serving else 503)
 
-    async def version() -> Response:
+    async def own_version() -> Response:
         """Of this program."""
-        return _json(msgspec.json.encode({"version": program_version()}))
+        return _json(msgspec.json.encode({"version": version()}))
 
     async def models() -> Response:
         """What is served."""
@@ -101,7 +102,7 @@ def _facts(seat: Seat, groups: Groups) -> APIRouter:
 
     router.add_api_route("/health", health, methods=["GET"])
     router.add_api_route("/ping", health, methods=["GET", "POST"], include_in_schema=False)
-    router.add_api_route("/version", version, methods=["GET"])
+    router.add_api_route("/version", own_version, methods=["GET"])
     router.add_api_route("/v1/models", models, methods=["GET"])
     router.add_api_route("/v1/models/{model_id:path}", model, methods=["GET"])
     return router

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 REFILL_WAIT = 10.0
 """Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
+GONE = frozenset({ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value})
 RETRIED = frozenset(ChatErrorKind) - {ChatErrorKind.UNAUTHORIZED}
 
 
@@ -113,6 +114,7 @@ async def generate(run: Run) -> None:
             group_id=run.group_id,
             n=run.n,
             expires_at=run.seat.clock() + run.discard_timeout,
+            damping=run.sense.damping,
         )
     )
     body = run.request.encoded()
@@ -269,6 +271,5 @@ def _count(usage: dict[str, Any], name: str) -> int:
 
 
 def may_go_again(run: Run) -> bool:
-    """Whether a run without any answer lost its episodes to the engine, not by its own fault."""
-    gone = {ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value, ""}
-    return all(one.error in gone for one in run.candidates)
+    """Whether a run without any answer lost episodes to the engine, not by its own fault."""
+    return any(one.error in GONE for one in run.candidates)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.events import ConsoleDetached, Event, GroupOpened
+from core.events import AlertRaised, ConsoleDetached, Event, GroupOpened, RequestRefused
 from core.reducer import Dirty
 from core.tasks import Tasks
 from proxy.chat import ChatRequest
@@ -125,6 +125,37 @@ class Groups(GroupCommands):
             Refusal: overload, drain, an engine that is off or not there, an unknown model. Nothing
                 was claimed.
         """
+        try:
+            return self._admit(request)
+        except Refusal as refusal:
+            self._refused(request, refusal)
+            raise
+
+    def _refused(self, request: ChatRequest, refusal: Refusal) -> None:
+        """Leave a trace: the operator must see that users are turned away."""
+        server = self._server(request.model)
+        seen = server.watcher.current
+        bus = self.seat.bus
+        bus.publish(
+            RequestRefused(
+                server=server.name,
+                status=refusal.status,
+                cause=str(refusal),
+                query=request.query[:200],
+            )
+        )
+        key = f"refused:{server.name}"
+        if is_down(seen) and key not in bus.state.alerts:
+            bus.publish(
+                AlertRaised(
+                    key=key,
+                    cause=f"users are answered 503: {server.name} is {seen.shown.value}",
+                    todo="5 opens Engine: `s` starts it",
+                    level="error",
+                )
+            )
+
+    def _admit(self, request: ChatRequest) -> Ticket:
         joined = self._joinable.get(request.key)
         if joined is not None and joined.reply is None and joined.stop is None:
             return joined.join(request.stream)

@@ -8,13 +8,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from core.events import AlertRaised, GroupClosed, GroupSealed, RatingAwaited, SentReward
+from core.advantage import advantages, is_dead, spread
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    GroupClosed,
+    GroupSealed,
+    RatingAwaited,
+    SentReward,
+)
 from core.journal import JournalError
 from core.tasks import Tasks, finish
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
-from proxy.generate import claim, generate, may_go_again
-from proxy.rewards.math import advantages, is_dead, spread
+from proxy.generate import GONE, claim, generate, may_go_again
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all
@@ -114,6 +121,8 @@ class Lifecycle:
                 latency=run.latency,
             )
         )
+        if run.leftovers:
+            run.sense.sweep_soon()
 
     async def _phases(self, run: Run) -> None:
         await self._tell_source(run)
@@ -137,7 +146,10 @@ class Lifecycle:
         except TimeoutError:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
-        if report.error is not None:
+        if report.error is None:
+            if "hook" in run.seat.bus.state.alerts:
+                run.seat.bus.publish(AlertCleared(key="hook"))
+        elif source.health().ok:  # a folder that does not load has an alert of its own
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **own}
@@ -321,7 +333,8 @@ class Lifecycle:
 
 
 def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    order = [one.index for one in run.usable]
+    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
+    order = [one.index for one in mine]
     values = [rewards[index] for index in order]
     found = dict(zip(order, advantages(values, run.sense.damping), strict=True))
     dead = ""
@@ -337,7 +350,7 @@ def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> Grou
                 reward=rewards[one.index],
                 advantage=found[one.index],
             )
-            for one in run.usable
+            for one in mine
         ),
         best=best,
         source=source,
@@ -359,6 +372,6 @@ def _why_none(run: Run) -> Refusal:
             "Please reduce the length of the input prompt."
         )
         return Refusal(400, None, text, param="input_tokens")
-    if errors <= {ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value}:
+    if errors & GONE:
         return busy(5)
     return Refusal(502, None, f"None of the {run.n} candidates gave an answer.")

@@ -7,10 +7,10 @@ are one for each candidate that has an answer, by index.
 from typing import get_args
 
 from core.events import GroupRated, RatingUndone
+from core.rating import Kind, rating_rewards
+from core.rating import Rating as Said
 from core.state import Rating
 from proxy.errors import NotNow
-from proxy.rewards.rating import Kind, rating_rewards
-from proxy.rewards.rating import Rating as Said
 from proxy.run import Run
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
@@ -118,9 +118,9 @@ def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
     for index in order:
         if index not in indices:
             raise NotNow(
-                f"candidate {index} has no answer",
+                f"candidate {index + 1} has no answer",
                 "rating.order",
-                f"Those with one: {', '.join(map(str, indices))}",
+                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
             )
     return tuple(indices.index(index) for index in order)
 

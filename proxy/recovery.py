@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 CAUSE = "proxy was killed"
 OVER = frozenset({"ended", "aborted", "expired"})
 """Phases of candidates that need nothing more. A failed one may not have been given back yet."""
-FIRST_POLL = 2.0
-"""Seconds in which a server that is there has answered its watcher's first question."""
 
 
 class Recovery:
@@ -52,19 +50,30 @@ class Recovery:
                 log.warning("%s goes on in the background", work.get_name())
 
     async def _server(self, sense: Sense, groups: list[Group]) -> None:
-        server = sense.server
+        if groups:
+            text = "%s: %d groups were open when the proxy was killed"
+            log.warning(text, sense.server.name, len(groups))
+        held = await ours(sense.server)
+        if held is not None:
+            await self._clean(sense, groups, held)
+        else:  # the start does not wait for a server that is not there
+            self._tasks.spawn(self._later(sense, groups), f"recover later:{sense.server.name}")
+
+    async def _later(self, sense: Sense, groups: list[Group]) -> None:
+        """Clean up once the server answers; its groups stay open until then."""
         pause = 0.1
-        while (held := await ours(server)) is None:
-            # Its groups stay open until it answers; only `run` stops waiting for that.
+        while (held := await ours(sense.server)) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
-            await server.watcher.wait_for(lambda seen: seen.reachable)
-        if groups:
-            log.warning(
-                "%s: %d groups were open when the proxy was killed", server.name, len(groups)
-            )
-        held = {uuid for uuid in held if not sense.holds(uuid)}
-        await asyncio.gather(*(self._group(server, group, held) for group in groups))
+            await sense.server.watcher.wait_for(lambda seen: seen.reachable)
+        await self._clean(sense, groups, held)
+
+    async def _clean(self, sense: Sense, groups: list[Group], held: set[str]) -> None:
+        mine = {uuid for uuid in held if not sense.holds(uuid)}
+        works = (self._group(sense.server, group, mine) for group in groups)
+        for failure in await asyncio.gather(*works, return_exceptions=True):
+            if failure is not None:  # it stays open in the journal: the next start tries again
+                log.error("a group was not cleaned up", exc_info=failure)
         sense.sweep_soon()
 
     async def _group(self, server: ServerSeat, group: Group, held: set[str]) -> None:

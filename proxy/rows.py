@@ -35,20 +35,29 @@ class Rows:
 
     def __init__(self) -> None:
         self._rows: OrderedDict[str, Row] = OrderedDict()
+        self._by_text: dict[str, dict[str, Row]] = {}
+        """Rows of one text, oldest first."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def register(self, row: Row) -> None:
         """Announce a row; announcing it again replaces it."""
+        self.release(row.row_id)
         self._rows[row.row_id] = row
-        self._rows.move_to_end(row.row_id)
+        self._by_text.setdefault(_key(row.query), {})[row.row_id] = row
         while len(self._rows) > CAP:
-            self._rows.popitem(last=False)
+            self.release(next(iter(self._rows)))
 
     def release(self, row_id: str) -> None:
         """The row was answered or given up."""
-        self._rows.pop(row_id, None)
+        row = self._rows.pop(row_id, None)
+        if row is None:
+            return
+        same = self._by_text[_key(row.query)]
+        del same[row_id]
+        if not same:
+            del self._by_text[_key(row.query)]
 
     def match(self, headers: Mapping[str, str], query: str) -> Row | None:
         """The row a request belongs to, or None: by header, else by text, the oldest first.
@@ -59,7 +68,5 @@ class Rows:
         """
         if named := headers.get(HEADER):
             return self._rows.get(named)
-        wanted = _key(query)
-        if not wanted:
-            return None
-        return next((row for row in self._rows.values() if _key(row.query) == wanted), None)
+        same = self._by_text.get(_key(query))
+        return next(iter(same.values())) if same else None

@@ -35,7 +35,7 @@ class Candidate:
     lost: bool = False
     """The server no longer knows the episode as ours, or may not: never abort it unseen."""
     taken: bool = False
-    """Another group of ours has claimed the same episode since: hands off."""
+    """The same episode was claimed anew for another candidate of ours since: hands off."""
 
     @property
     def usable(self) -> bool:
@@ -145,6 +145,8 @@ class Run:
     discard_timeout: float = 240.0
     first_claim_at: float = 0.0
     sealed: bool = False
+    leftovers: bool = False
+    """The server may hold an episode that nobody here ends or aborts any more."""
     ended: int = 0
     """Rewards the server took."""
     stop: Stop | None = None
@@ -203,17 +205,12 @@ class Run:
         place.uuid = uuid
         place.attempt += 1
         place.lost = place.taken = False
-        self.sense.hold(uuid, self._on_taken)
+        self.sense.hold(uuid, place)
 
     def put_down(self, place: Candidate) -> None:
         """The place's episode was ended or given back."""
-        self.sense.drop(place.uuid, self._on_taken)
+        self.sense.drop(place.uuid, place)
         place.uuid, place.claimed = "", None
-
-    def _on_taken(self, uuid: str) -> None:
-        for one in self.candidates:
-            if one.uuid == uuid:
-                one.taken = True
 
     def best(self) -> Candidate | None:
         """The usable candidate with the highest automatic reward; unscored the first one."""

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import traceback
 
+from core.advantage import usable
 from core.events import CandidateScore, GroupScored, Part, ScoringAbstained
 from proxy.rewards.base import Abstention, Answer, GroupContext, Score, ScoreSheet
-from proxy.rewards.math import usable
 from proxy.run import Run
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -22,6 +22,12 @@ INFO = "/ajetc/info"
 """Route of servers that tell more about themselves than AgentJet's."""
 
 ROLLING = frozenset({EngineState.ROLLING})
+
+
+class Holder(Protocol):
+    """What holds an episode: a candidate."""
+
+    taken: bool
 
 
 class _Info(msgspec.Struct, frozen=True):
@@ -58,28 +64,28 @@ class Sense:
         self._silent_since = -1.0
         """`since` of the stay in which the server would not tell its repeats."""
         self._agreed: int | None = None
-        self._sweeping = False
+        self._sweeping = self._doubt = False
         self._reading = False
         self._told = False
         self._was: EngineState | None = None
-        self._holders: dict[str, Callable[[str], None]] = {}
+        self._holders: dict[str, Holder] = {}
 
     # --- who holds which episode ---------------------------------------------------------------
 
-    def hold(self, uuid: str, on_taken: Callable[[str], None]) -> None:
-        """An episode was claimed. Whoever held it before is told: the server had taken it back.
+    def hold(self, uuid: str, holder: Holder) -> None:
+        """An episode was claimed. Whoever held it before is marked: the server took it back.
 
         A record keeps its uuid when it goes back to the pool, so the next claim of ours may get it;
         an end of the first holder would then end the second one's episode.
         """
         before = self._holders.get(uuid)
-        if before is not None and before != on_taken:
-            before(uuid)
-        self._holders[uuid] = on_taken
+        if before is not None and before is not holder:
+            before.taken = True
+        self._holders[uuid] = holder
 
-    def drop(self, uuid: str, on_taken: Callable[[str], None]) -> None:
+    def drop(self, uuid: str, holder: Holder) -> None:
         """The holder has ended the episode or given it back."""
-        if self._holders.get(uuid) == on_taken:
+        if self._holders.get(uuid) is holder:
             del self._holders[uuid]
 
     def holds(self, uuid: str) -> bool:
@@ -172,19 +178,21 @@ class Sense:
 
     def sweep_soon(self) -> None:
         """Once the server answers again, give back what it holds for us and nobody here knows."""
+        self._doubt = True
         if not self._sweeping:
             self._sweeping = True
             self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
 
     async def _sweep(self) -> None:
         try:
-            while True:
+            while self._doubt:
                 await self.server.watcher.wait_for(lambda seen: seen.reachable)
+                self._doubt = False
                 try:
                     await self.server.desk.reconcile()
-                    return
                 except SwarmError as error:
                     log.warning("not swept yet: %s", error)
+                    self._doubt = True
                     await asyncio.sleep(1.0)
         finally:
             self._sweeping = False

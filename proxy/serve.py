@@ -6,16 +6,18 @@ import logging
 import os
 import signal
 import socket
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import uvicorn
 
 from core.bus import Bus
 from core.errors import AjetError
-from core.events import AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
+from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
 from core.home import Home, Role, running
 from core.journal import Journal
 from core.logs import setup
@@ -103,11 +105,13 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             loop.add_signal_handler(number, stop.set)
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
-        role.publish(host=host, port=port, url=url, swarm=servers)
+        argv = msgspec.json.encode(sys.argv[1:]).decode()
+        role.publish(host=host, port=port, url=url, swarm=servers, extra={"argv": argv})
         log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
         await _first(stop, serving)
         log.info("stopping")
         await groups.drain(GRACE)
+        control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
     return 0
@@ -175,9 +179,16 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
     )
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
-    seat.rewards.add_listener(lambda health: _rewards_changed(seat, health))
+    told: list[SourceHealth] = []
+
+    def changed(health: SourceHealth) -> None:
+        told.append(health)
+        _rewards_changed(seat, health)
+
+    seat.rewards.add_listener(changed)
     await seat.rewards.start()
-    _rewards_changed(seat, seat.rewards.health())
+    if not told:
+        changed(seat.rewards.health())
     targets = seat.settings.servers()
     for name, server in seat.servers.items():
         watch = ServerWatch(seat, server, home if targets[name] == "embedded" else None)
@@ -243,7 +254,22 @@ def _rewards(home: Home, settings: Settings) -> RewardSource:
 
 
 def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+    """Tell state, operator and log when the rewards loaded, or would not."""
     error = health.error
+    if error is not None:
+        at = f"{error.file}:{error.line}: " if error.file else ""
+        serving = "the last good version goes on" if health.version else "groups go to the operator"
+        log.error("the rewards did not load: %s%s\n%s", at, error.cause, error.traceback)
+        seat.bus.publish(
+            AlertRaised(
+                key="rewards",
+                cause=f"the rewards did not load: {at}{error.cause}; {serving}",
+                todo="Mend the file and save it: it is loaded again at once. 7 shows the traceback",
+                level="error",
+            )
+        )
+    elif "rewards" in seat.bus.state.alerts:
+        seat.bus.publish(AlertCleared(key="rewards"))
     seat.bus.publish(
         RewardsChanged(
             source=seat.settings.rewards.hooks or seat.rewards.name,

@@ -55,7 +55,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
     if doubtful:
         found = await ours(server)
         if found is None:
-            run.sense.sweep_soon()
+            run.leftovers = True
         else:
             sure += [uuid for uuid in doubtful if uuid in found]
     await server.desk.give_back(sure, reason)
@@ -121,14 +121,13 @@ def _ending(run: Run, one: Candidate, reward: float) -> Ending:
 async def _end_and_tell(run: Run, one: Candidate, reward: float) -> str:
     ending = _ending(run, one, reward)
     if one.taken:
-        outcome, text = "expired", "the server had taken it back; another group has it now"
+        outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
         outcome, text = await end(run.sense.server, ending, run.seat.clock())
     publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
     run.ended += outcome == "ended"
     run.put_down(one)
-    if outcome == "unknown":
-        run.sense.sweep_soon()  # if the server still holds it, it must not do so for ever
+    run.leftovers = run.leftovers or outcome in ("unknown", "refused")
     return outcome
 
 
@@ -160,16 +159,26 @@ async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]
     late = ending.active_at and now > ending.active_at + limit
     if late and await server.client.can_continue(ending.uuid) is False:
         return "expired", "the server had taken the episode back"
-    outcome = await _send(server, ending)
-    if outcome.kind is EndKind.UNREACHABLE:
-        try:
-            await server.watcher.wait_for(lambda seen: seen.reachable, REACH_FOR)
-        except TimeoutError:
-            return "unknown", f"never sent: {outcome.text}"
-        outcome = await _send(server, ending)
+    outcome = await _send_when_it_can(server, ending)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _judge(server, ending, outcome)
+
+
+async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
+    """Send it; for as long as it surely never left, wait for the server and try again."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + REACH_FOR
+    while True:
+        outcome = await _send(server, ending)
+        if outcome.kind is not EndKind.UNREACHABLE:
+            return outcome
+        try:
+            async with asyncio.timeout_at(until):
+                await server.watcher.refresh()
+                await server.watcher.wait_for(lambda seen: seen.reachable)
+        except TimeoutError:
+            return outcome
 
 
 async def _send(server: ServerSeat, ending: Ending) -> EndOutcome:
@@ -182,8 +191,10 @@ async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tup
             return "ended", ""
         case EndKind.NOT_CLAIMED | EndKind.OTHER_CLIENT:
             return "expired", outcome.text
-        case EndKind.UNKNOWN_OUTCOME | EndKind.UNREACHABLE:
+        case EndKind.UNKNOWN_OUTCOME:
             return "unknown", outcome.text
+        case EndKind.UNREACHABLE:
+            return "refused", f"never sent: {outcome.text}"
         case EndKind.ERROR:
             await _abort_if_ours(server, ending.uuid)
             return "refused", outcome.text

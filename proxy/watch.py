@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LOST_LIMIT = 20.0
 """Seconds without an answer after which an alert is raised."""
+NEVER_LIMIT = 5.0
+"""The same for a server that never answered: its URL may be wrong."""
 BOOT_LIMIT = 300.0
 """Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
 UPDATES = "/ajetc/updates"
@@ -69,12 +71,17 @@ class ServerWatch:
             seen.detail,
             seen.step,
         )
+        if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
+            self._last_pool = (
+                None  # what the server still tells of its pool is of a run that is over
+            )
         if self._lost or not same:
             self._lost = False
             self._alerts_gone(seen)
             bus.publish(
                 EngineChanged(
                     server=name,
+                    url=self.server.url,
                     state=seen.state.value,
                     raw=seen.raw,
                     detail=seen.detail,
@@ -88,6 +95,8 @@ class ServerWatch:
 
     def _alerts_gone(self, seen: Seen) -> None:
         gone = [f"lost:{self.server.name}"]
+        if seen.state is not EngineState.OFFLINE:
+            gone.append(f"refused:{self.server.name}")
         if seen.state is not EngineState.BOOTING:
             gone.append(f"boot:{self.server.name}")
         for key in gone:
@@ -101,9 +110,11 @@ class ServerWatch:
             seen = self.server.watcher.current
             now = self.seat.clock()
             if not seen.reachable:
-                self._refind()
+                await self._refind()
+            self._held_up(seen)
             since = seen.seen_at or self.seat.bus.state.started_at
-            if not seen.reachable and now - since > LOST_LIMIT:
+            limit = LOST_LIMIT if seen.seen_at else NEVER_LIMIT
+            if not seen.reachable and now - since > limit:
                 self._alert(
                     "lost",
                     f"{self.server.name} does not answer: {seen.error}",
@@ -112,17 +123,41 @@ class ServerWatch:
             elif seen.state is EngineState.BOOTING and now - seen.since > BOOT_LIMIT:
                 self._alert(
                     "boot",
-                    f"{self.server.name} has been BOOTING for {int(now - seen.since)} s",
+                    f"{self.server.name} has been BOOTING for more than {BOOT_LIMIT / 60:.0f} min",
                     "A failed start stays so on a real server: stop the engine and start it again",
                 )
 
+    def _held_up(self, seen: Seen) -> None:
+        """Say when our open ratings hold up the weight update, or users that wait for episodes."""
+        state = self.seat.bus.state
+        open_groups = [one for one in state.open_groups() if one.server == self.server.name]
+        rated = [one for one in open_groups if one.phase == "AWAITING_RATING"]
+        users = sum(one.phase == "CLAIMING" for one in open_groups)
+        held = ""
+        if rated and seen.reachable and seen.state is EngineState.ROLLING_POST:
+            held = "the weight update"
+        elif users and any(one.awaiting != "window" for one in rated):
+            held = f"{users} waiting user{'s' if users > 1 else ''}"
+        if held:
+            what = "1 open rating holds" if len(rated) == 1 else f"{len(rated)} open ratings hold"
+            self._alert(
+                "hold",
+                f"{what} up {held}",
+                "3 opens Rate: a digit rates one, `a` accepts its automatic reward, `k` skips it",
+            )
+        elif f"hold:{self.server.name}" in state.alerts:
+            self.seat.bus.publish(AlertCleared(key=f"hold:{self.server.name}"))
+
     def _alert(self, what: str, cause: str, todo: str) -> None:
         key = f"{what}:{self.server.name}"
-        if key not in self.seat.bus.state.alerts:
+        known = self.seat.bus.state.alerts.get(key)
+        if known is None or known.cause != cause:
             self.seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
 
-    def _refind(self) -> None:
-        info = running(self.home, "engine") if self.home is not None else None
+    async def _refind(self) -> None:
+        if self.home is None:
+            return
+        info = await asyncio.to_thread(running, self.home, "engine")
         if info is not None and info.url and info.url != self.server.client.url:
             log.info("the embedded engine now listens on %s", info.url)
             self.server.url = self.server.client.url = info.url

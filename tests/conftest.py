@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from core.home import Home
+from engine import numerics
+
+numerics.prepare()  # before anything brings numpy in, as in the engine's own process
 
 
 @pytest.fixture(autouse=True)

@@ -48,6 +48,7 @@ from core.events.seat import (
     ProxyStarted,
     ProxyStopped,
     RatingModeChanged,
+    RequestRefused,
     RewardsChanged,
     UpdateDone,
 )
@@ -60,6 +61,7 @@ AnyEvent = (
     | RatingModeChanged
     | RewardsChanged
     | AlertRaised
+    | RequestRefused
     | AlertCleared
     | EngineChanged
     | EngineLost
@@ -152,6 +154,7 @@ __all__ = [
     "RatingAwaited",
     "RatingModeChanged",
     "RatingUndone",
+    "RequestRefused",
     "RewardsChanged",
     "ScoringAbstained",
     "SentReward",

@@ -88,6 +88,8 @@ class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
     n: int
     expires_at: float
     """When the server takes an idle episode back."""
+    damping: float = 0.0
+    """What the engine adds to the deviation of a group's rewards; 0 when it does not say."""
 
 
 class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):

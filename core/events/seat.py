@@ -54,6 +54,14 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     line: int = 0
 
 
+class RequestRefused(Event, frozen=True, kw_only=True):
+    """A user's request was answered with an error before it became a group."""
+
+    status: int
+    cause: str
+    query: str = ""
+
+
 class AlertRaised(Event, frozen=True, kw_only=True):
     """Something the operator should know; `key` names it until it is cleared."""
 
@@ -75,6 +83,8 @@ class EngineChanged(Event, frozen=True, kw_only=True):
 
     state: str
     """One of the design's states, or UNKNOWN."""
+    url: str = ""
+    """Where it was seen; an embedded engine may move."""
     raw: str = ""
     """The server's own word."""
     detail: str = ""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from proxy.rewards.math import REWARD_LIMIT, usable
+from core.advantage import REWARD_LIMIT, usable
 from proxy.rewards.wire import Note
 
 TEXT_LIMIT = 2_000

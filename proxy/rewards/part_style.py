@@ -45,4 +45,6 @@ def diversity(index: int, readings: list[Reading], weight: float) -> Part:
     if nearest < 0:
         return Part("diversity", 1.0, weight, False, "shares no phrase with a sibling")
     share = shared / len(own)
-    return Part("diversity", 1.0 - share, weight, False, f"{share:.0%} shared with {nearest}")
+    return Part(
+        "diversity", 1.0 - share, weight, False, f"{share:.0%} shared with candidate {nearest + 1}"
+    )

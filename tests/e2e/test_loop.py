@@ -4,13 +4,18 @@ import asyncio
 import json
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
-from core.state import State
+from console.feed import Feed
+from console.session import Session
+from core.home import running
+from core.tasks import Tasks
+from proxy.client import ControlClient
 from tests.support.stack import Stack, loop_up, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -18,6 +23,18 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 def client(stack: Stack) -> openai.OpenAI:
     return openai.OpenAI(base_url=stack.base_url, api_key="any", max_retries=0, timeout=120)
+
+
+QUESTIONS = [
+    "Why is the sky blue?",
+    "What is the capital of France?",
+    "How do I boil an egg?",
+    "Tell me a joke.",
+    "How do I sleep better?",
+    "What is 7 + 8?",
+    "Who are you?",
+    "What do cows eat?",
+]
 
 
 def settled(stack: Stack) -> None:
@@ -66,49 +83,55 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) ->
         assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
 
 
-def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+async def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+    """A console's own state, fed through a restart of the proxy, against all events on disk."""
     with loop_up(tmp_path / "home") as stack:
-        done = stack.run("mock", str(rows_file(tmp_path / "rows.jsonl", 8)))
-        assert done.returncode == 0, done.stderr
-        settled(stack)
-        shown = stack.state()
-        assert stack.stop("proxy") == 0
-        kept = stack.journal_state()
-        shown.proxy_up = kept.proxy_up
-        assert kept.seq >= shown.seq
-        assert_same(shown, kept)
+        port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
+        session = Session()
+        url = stack.base_url.removesuffix("/v1")
+        async with ControlClient(url, stack.home.token()) as link, Tasks("console") as tasks:
+            tasks.spawn(Feed(session, link).run(), "feed")
+            dataset = rows_file(tmp_path / "rows.jsonl", 24)
+            await asyncio.to_thread(stack.start, "mock", str(dataset), "--concurrency", "4")
+            await eventually(lambda: session.state.totals.groups >= 6)
+            await asyncio.to_thread(stack.kill, "proxy")
+            await asyncio.to_thread(stack.start, "proxy", "--port", str(port))
+            await eventually(lambda: session.state.mock and session.state.mock.ended_at)
+            await asyncio.to_thread(settled, stack)
+            assert await asyncio.to_thread(stack.stop, "proxy") == 0
+            shown = session.state
+        assert shown == await asyncio.to_thread(stack.journal_state, shown.seq)
 
 
-def assert_same(shown: State, kept: State) -> None:
-    assert shown.groups == kept.groups
-    assert shown.totals == kept.totals
-    assert shown.mock == kept.mock
-    assert {name: one.steps for name, one in shown.servers.items()} == {
-        name: one.steps for name, one in kept.servers.items()
-    }
+async def eventually(check: Callable[[], object], limit: float = 120.0) -> None:
+    async with asyncio.timeout(limit):
+        while not check():
+            await asyncio.sleep(0.02)
 
 
 def test_two_hundred_rows_headless(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack:
         dataset = rows_file(tmp_path / "rows.jsonl", 200)
-        question = {
-            "model": "m",
-            "messages": [{"role": "user", "content": "Why is the sky blue?"}],
-            "temperature": 0,
-        }
 
-        def ask() -> str:
-            answer = httpx.post(
-                f"{stack.base_url}/chat/completions",
-                json=question,
-                headers={"x-ajet-train": "no"},
-                trust_env=False,
-                timeout=60,
-            )
-            assert answer.status_code == 200, answer.text
-            return str(answer.json()["choices"][0]["message"]["content"])
+        def ask() -> list[str]:
+            """What the policy says when it says what it finds likeliest; nothing is trained."""
+            with httpx.Client(trust_env=False, timeout=60) as http:
+                answers = [
+                    http.post(
+                        f"{stack.base_url}/chat/completions",
+                        json={
+                            "model": "m",
+                            "messages": [{"role": "user", "content": question}],
+                            "temperature": 0,
+                        },
+                        headers={"x-ajet-train": "no"},
+                    )
+                    for question in QUESTIONS
+                ]
+            return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
 
         before = ask()
+        assert before == ask(), "greedy answers of the same weights are the same"
         done = stack.run("mock", str(dataset), "--concurrency", "6", limit=240)
         assert done.returncode == 0, done.stderr
         settled(stack)
@@ -120,7 +143,7 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
         assert len(updates) >= 5
         stack.rolling()
         after = ask()
-        print(f"before: {before}\nafter {len(updates)} updates: {after}")
+        assert after != before, "the answers come from the new weights"
         assert any(update["grad_norm"] > 0 for update in updates)
         settled(stack)
 
@@ -244,6 +267,31 @@ def test_a_bad_hook_never_makes_a_reward(tmp_path: Path, code: str, said: str) -
         assert group.phase == "ABORTED"
         assert all(one.reward is None for one in group.candidates)
         assert stack.state().totals.episodes_ended == 0
+
+
+def test_a_broken_save_shows_its_traceback_and_the_old_version_goes_on(tmp_path: Path) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    file = hooks / "on_compute_relative_reward.py"
+    good = (
+        "async def on_compute_relative_reward(valid_results, all_answers):\n"
+        "    return [float(i) for i, _ in enumerate(all_answers)]\n"
+    )
+    file.write_text(good)
+    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
+        file.write_text(good.replace("return", "retrun"))
+        alert = until("an alert", lambda: stack.state().alerts.get("rewards"), 5)
+        assert "SyntaxError" in alert.cause
+        assert "on_compute_relative_reward.py:2" in alert.cause
+        assert "retrun" in stack.state().rewards.traceback
+        openai_client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
+        )
+        settled(stack)
+        group = next(iter(stack.state().groups.values()))
+        assert [one.reward for one in group.candidates] == [0.0, 1.0, 2.0, 3.0]
+        file.write_text(good)
+        until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 5)
 
 
 def test_rate_and_abort_by_command(tmp_path: Path) -> None:

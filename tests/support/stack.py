@@ -17,6 +17,7 @@ import psutil
 
 from core.home import Home, RunInfo, running
 from core.journal import Journal
+from core.reducer import reduce
 from core.state import State
 
 T = TypeVar("T")
@@ -188,13 +189,29 @@ class Stack:
         """Wait until the engine is ROLLING."""
         until("ROLLING", lambda: self.status()["engine_status"] == "ENGINE.ROLLING", limit)
 
-    def journal_state(self) -> State:
-        """What the reducer makes of all events on disk; the proxy must be down."""
+    def collected(self) -> int:
+        """Episodes the engine has counted for the batch that is open."""
+        answer = httpx.get(
+            f"{self.engine_url}/get_current_batch_rollout_pool_information",
+            trust_env=False,
+            timeout=20,
+        )
+        return int(answer.json()["completed_episodes"] or 0)
+
+    def journal_state(self, until: int | None = None) -> State:
+        """What the reducer makes of the events on disk, up to `until`; the proxy must be down."""
         journal = Journal(self.home.journal)
+        state = State()
         try:
-            return journal.replayed_state()
+            while page := journal.events(state.seq, 5_000):
+                wanted = [one for one in page if until is None or one.seq <= until]
+                for event in wanted:
+                    reduce(state, event)
+                if len(wanted) < len(page):
+                    break
         finally:
             journal.close()
+        return state
 
 
 @contextlib.contextmanager

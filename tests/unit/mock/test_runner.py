@@ -285,7 +285,7 @@ async def test_facts_wait_for_a_proxy_that_restarts(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d", 3)
-    control = FakeControl(down=4)
+    control = FakeControl(down=2)
     async with open_runner(home, path, target.url, control=control) as runner:
         assert (await runner.run()).how == "finished"
     assert control.kinds() == ["mock_started", *["mock_row_done"] * 3, "mock_finished"]

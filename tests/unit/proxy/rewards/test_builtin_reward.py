@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from core.advantage import is_dead
 from proxy.rewards.base import Answer, GroupContext, Score
 from proxy.rewards.builtin import BuiltinSource, score_group
-from proxy.rewards.math import combine, is_dead
+from proxy.rewards.math import combine
 from proxy.rewards.part_gates import degeneration, finished
 from proxy.rewards.part_reference import reference
 from proxy.rewards.part_style import IDEAL, length

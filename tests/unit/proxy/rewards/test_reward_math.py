@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.advantage import RewardError, advantages, is_dead, spread
 from proxy.rewards.base import Part
-from proxy.rewards.math import RewardError, advantages, combine, is_dead, spread
+from proxy.rewards.math import combine
 
 numbers = st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=8)
 

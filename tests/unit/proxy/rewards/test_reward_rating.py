@@ -3,8 +3,8 @@ import math
 import msgspec
 import pytest
 
-from proxy.rewards.math import is_dead
-from proxy.rewards.rating import Rating, RatingError, rating_rewards
+from core.advantage import is_dead
+from core.rating import Rating, RatingError, rating_rewards
 
 
 @pytest.mark.parametrize(

@@ -66,16 +66,16 @@ def _check(rating: Rating, n: int, bounds: tuple[float, float]) -> None:
     if rating.kind == "best":
         if len(rating.order) != 1 or not 0 <= rating.order[0] < n:
             raise RatingError(
-                f"`best` names one candidate, got {list(rating.order)}",
+                f"`best` names one candidate, got {_counted(rating.order)}",
                 "rating.order",
-                f"Name one index from 0 to {n - 1}",
+                f"Name one from 1 to {n}",
             )
     elif rating.kind == "ranking":
         if sorted(rating.order) != list(range(n)):
             raise RatingError(
-                f"a ranking names each candidate once, got {list(rating.order)}",
+                f"a ranking names each candidate once, got {_counted(rating.order)}",
                 "rating.order",
-                f"Put the indices 0 to {n - 1} in order, best first",
+                f"Put 1 to {n} in order, best first",
             )
     elif rating.order:
         raise RatingError(f"`{rating.kind}` takes no order", "rating.order", "Leave it out")
@@ -83,6 +83,11 @@ def _check(rating: Rating, n: int, bounds: tuple[float, float]) -> None:
         _check_scores(rating.scores, n, bounds)
     elif rating.scores:
         raise RatingError(f"`{rating.kind}` takes no scores", "rating.scores", "Leave them out")
+
+
+def _counted(order: tuple[int, ...]) -> str:
+    """Indices as people count candidates: from 1."""
+    return ", ".join(str(index + 1) for index in order) or "none"
 
 
 def _check_scores(scores: tuple[float, ...], n: int, bounds: tuple[float, float]) -> None:
@@ -96,5 +101,5 @@ def _check_scores(scores: tuple[float, ...], n: int, bounds: tuple[float, float]
             raise RatingError(
                 f"{score} is outside {low:g} to {high:g}",
                 f"rating.scores[{index}]",
-                "Type a number within the bounds, or change them in the settings",
+                "Type a number within the bounds",
             )

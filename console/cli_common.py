@@ -1,0 +1,119 @@
+"""What the commands share: home, settings, the proxy they talk to, questions to the operator."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.commands import validate
+from core.errors import AjetError, UsageError
+from core.home import Home, running
+from core.settings import Settings, load, parse_servers
+
+
+class NotRunning(AjetError):
+    """There is nothing to talk to."""
+
+
+def say(text: str) -> None:
+    """One line for the operator, on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def open_home(given: argparse.Namespace) -> Home:
+    """The home that was named, or the usual one."""
+    root: Path | None = given.home
+    return Home.open(root.expanduser() if root is not None else None)
+
+
+def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> Settings:
+    """File, environment and flags.
+
+    Args:
+        home: Holds the file.
+        urls: Swarm servers as `[name=]URL`.
+        flags: Further settings, `proxy__port` for `proxy.port`; None is left out.
+    """
+    dotted: dict[str, Any] = {name.replace("__", "."): value for name, value in flags.items()}
+    if urls:
+        dotted["swarm_url"] = parse_servers(urls)
+    return load(home.config, flags=dotted)
+
+
+def token_of(given: argparse.Namespace, home: Home) -> str:
+    """The control token: from the file that was named, else the home's own."""
+    file: Path | None = given.token_file
+    if file is None:
+        return home.token()
+    try:
+        token = file.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the token cannot be read: {error}", "--token-file") from error
+    if not token:
+        raise UsageError("the token file is empty", str(file))
+    return token
+
+
+def proxy_url(given: argparse.Namespace, home: Home) -> str:
+    """Where the proxy's control API is, without a slash at the end; empty when none is known."""
+    if url := given.url:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError("not an address", f"--url {url}", "Give http://HOST:PORT")
+        return str(url).rstrip("/").removesuffix("/v1")
+    info = running(home, "proxy")
+    return info.url if info is not None else ""
+
+
+def need_proxy(given: argparse.Namespace, home: Home) -> str:
+    """As `proxy_url`.
+
+    Raises:
+        NotRunning: none is known.
+    """
+    url = proxy_url(given, home)
+    if not url:
+        raise NotRunning(
+            "no proxy runs in this home",
+            str(home.root),
+            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
+        )
+    return url
+
+
+async def order(url: str, token: str, name: str, args: Mapping[str, Any]) -> str:
+    """Check a command, send it to the proxy and return what it says.
+
+    Raises:
+        CommandError: the arguments are wrong.
+        AjetError: the proxy refuses or does not answer.
+    """
+    checked = validate(name, args)
+    from proxy.client import ControlClient
+
+    async with ControlClient(url, token) as client:
+        return (await client.command(name, checked)).message
+
+
+def confirm(question: str, yes: bool) -> bool:
+    """Ask before something is destroyed.
+
+    Args:
+        question: Names the loss.
+        yes: It was said already, with `--yes`.
+
+    Raises:
+        UsageError: nobody is there to ask.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(f"not done without a yes: {question}", todo="Add --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 episode`, `2 episodes`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

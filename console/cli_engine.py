@@ -1,0 +1,120 @@
+"""`engine-start` and `engine-stop`: through the proxy when one runs, else on the server itself."""
+
+import argparse
+import asyncio
+
+from console.cli_common import (
+    confirm,
+    count,
+    open_home,
+    order,
+    proxy_url,
+    say,
+    settings_of,
+    token_of,
+)
+from console.cli_swarm import addresses, choose, open_client, report
+from core.errors import AjetError
+from core.home import Home
+from core.state import State
+
+
+def start(given: argparse.Namespace) -> int:
+    """Send the job and start the engine."""
+    home = open_home(given)
+    url = _proxy(given, home)
+    if url:
+        args = {"server": given.server, "preset": given.preset}
+        say(asyncio.run(order(url, token_of(given, home), "engine.start", args)))
+    else:
+        say(asyncio.run(_start_directly(given, home)))
+    return 0
+
+
+def stop(given: argparse.Namespace) -> int:
+    """Stop the engine, after saying what is lost."""
+    home = open_home(given)
+    url = _proxy(given, home)
+    if not given.yes:
+        question = asyncio.run(_loss(given, home, url))
+        if not confirm(question, given.yes):
+            say("left as it is")
+            return 1
+    if url:
+        args = {"server": given.server}
+        say(asyncio.run(order(url, token_of(given, home), "engine.stop", args)))
+    else:
+        say(asyncio.run(_stop_directly(given, home)))
+    return 0
+
+
+def _proxy(given: argparse.Namespace, home: Home) -> str:
+    """The proxy to go through; none when a swarm server was named."""
+    return "" if given.swarm_url and not given.url else proxy_url(given, home)
+
+
+async def _start_directly(given: argparse.Namespace, home: Home) -> str:
+    from swarm.job import default_job, dump_job, hand_job
+
+    name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+    async with open_client(name, url) as client:
+        status = await client.status()
+        if status.state.value != "OFFLINE":
+            raise AjetError(
+                f"the engine is {status.state.value}, not OFFLINE",
+                url,
+                "Stop it first with `ajet-console engine-stop`",
+            )
+        job = hand_job() if given.preset == "hand" else default_job()
+        await client.sync_train_config(dump_job(job))
+        await client.start_engine()
+    return f"{name} is starting ({url})"
+
+
+async def _stop_directly(given: argparse.Namespace, home: Home) -> str:
+    name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+    async with open_client(name, url) as client:
+        await client.stop_engine()
+    return f"{name} is stopped ({url})"
+
+
+async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> str:
+    """The question, with what the stop costs as far as it can be known."""
+    if not proxy:
+        name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+        return await _server_loss(name, url, "")
+    from proxy.client import ControlClient
+
+    async with ControlClient(proxy, token_of(given, home)) as client:
+        state = await client.snapshot()
+    name, url = choose({one.name: one.url for one in state.servers.values()}, given)
+    return await _server_loss(name, url, state.client_uuid, state)
+
+
+async def _server_loss(name: str, url: str, own: str, state: State | None = None) -> str:
+    seen = await report(name, url)
+    losses: list[str] = []
+    if seen.claimed is not None:
+        others = {who: n for who, n in seen.claimed_by.items() if who != own}
+        mine = seen.claimed - sum(others.values())
+        if mine:
+            losses.append(f"{count(mine, 'episode')} of yours")
+        if others:
+            losses.append(
+                f"{count(sum(others.values()), 'episode')} of {count(len(others), 'client')}"
+                if not own
+                else f"{count(sum(others.values()), 'episode')} of "
+                f"{count(len(others), 'other client')}"
+            )
+    elif state is not None and (pool := state.servers[name].pool) is not None:
+        losses.append(f"{count(pool.running, 'running episode')} as last seen")
+    if state is not None:
+        unrated = [
+            group for group in state.waiting() if group.server == name and group.rating is None
+        ]
+        if unrated:
+            losses.append(f"{count(len(unrated), 'unrated group')} of yours")
+    if seen.pool and seen.pool["episodes"]:
+        losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
+    lost = ", ".join(losses) or ("nothing that is claimed" if not seen.error else "unknown")
+    return f"Stop the engine of {name} ({url}, {seen.state})? Lost: {lost}"

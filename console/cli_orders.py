@@ -1,0 +1,115 @@
+"""Commands about groups, the rating mode and a running mock user: all go to the proxy."""
+
+import argparse
+import asyncio
+from typing import Any
+
+from console.cli_common import confirm, count, need_proxy, open_home, order, say, token_of
+from core.commands import COMMANDS, validate
+from core.errors import AjetError, UsageError
+from core.home import Home
+from core.settings import load
+from core.state import Group, State
+
+
+def plain_order(given: argparse.Namespace) -> int:
+    """A command whose arguments are those of the registry."""
+    names = [arg.name for arg in COMMANDS[given.order_name].args]
+    args = {name: getattr(given, name, None) for name in names}
+    return _send(given, open_home(given), given.order_name, args)
+
+
+def rate(given: argparse.Namespace) -> int:
+    """Rate a group, or take a rating back."""
+    home = open_home(given)
+    name, args = rating_of(given)
+    args["rater"] = given.rater or load(home.config).console.rater or None
+    if name == "group.rate":
+        args["note"] = given.note
+    return _send(given, home, name, args)
+
+
+def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Command and arguments meant; people count candidates from 1, the wire from 0.
+
+    Raises:
+        UsageError: no rating, more than one, or a candidate that cannot be.
+    """
+    args: dict[str, Any] = {"group_id": given.group_id}
+    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(given, name)]
+    if given.order and (flags or given.scores):
+        raise UsageError("say one rating, not two", f"rate {given.group_id}")
+    if flags == ["undo"]:
+        return "group.unrate", args
+    if flags:
+        return "group.rate", {**args, "rating": flags[0]}
+    if given.scores:
+        return "group.rate", {**args, "rating": "scores", "scores": given.scores}
+    if not given.order:
+        raise UsageError(
+            "there is no rating in it",
+            f"rate {given.group_id}",
+            "Give its number, all numbers best first, --scores, --tie, --bad, --skip or --undo",
+        )
+    if min(given.order) < 1 or len(set(given.order)) < len(given.order):
+        raise UsageError(
+            "candidates are counted from 1, each at most once",
+            f"rate {given.group_id} {' '.join(map(str, given.order))}",
+        )
+    kind = "best" if len(given.order) == 1 else "ranking"
+    return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
+
+
+def abort(given: argparse.Namespace) -> int:
+    """Abort a group, after saying what is lost."""
+    home = open_home(given)
+    args = {"group_id": given.group_id, "reason": given.reason}
+    if not given.yes:
+        state = asyncio.run(_snapshot(given, home))
+        if not confirm(_loss(state, given.group_id), given.yes):
+            say("left as it is")
+            return 1
+    return _send(given, home, "group.abort", args)
+
+
+def _loss(state: State, group_id: str) -> str:
+    group = find_group(state, group_id)
+    if group is None:
+        return f"Abort group {group_id}?"
+    held = sum(one.phase in ("claimed", "answered") for one in group.candidates)
+    where = state.servers[group.server].state if group.server in state.servers else ""
+    fate = {
+        "ROLLING": "they go back to the pool",
+        "ROLLING_POST": "they are deleted: the update goes on without them",
+    }.get(where, "what becomes of them depends on the engine")
+    rated = ", and its rating" if group.rating is not None else ""
+    return f"Abort group {group.group_id} ({count(held, 'episode')}{rated}; {fate})?"
+
+
+def find_group(state: State, group_id: str) -> Group | None:
+    """The one group whose id begins so.
+
+    Raises:
+        AjetError: there are several.
+    """
+    if group_id in state.groups:
+        return state.groups[group_id]
+    found = [group for known, group in state.groups.items() if known.startswith(group_id)]
+    if len(found) > 1:
+        raise AjetError(
+            f"{len(found)} groups begin with `{group_id}`", todo="Give more of the group's id"
+        )
+    return found[0] if found else None
+
+
+async def _snapshot(given: argparse.Namespace, home: Home) -> State:
+    from proxy.client import ControlClient
+
+    async with ControlClient(need_proxy(given, home), token_of(given, home)) as client:
+        return await client.snapshot()
+
+
+def _send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
+    validate(name, args)
+    say(asyncio.run(order(need_proxy(given, home), token_of(given, home), name, args)))
+    return 0

@@ -1,0 +1,100 @@
+"""Swarm servers asked directly: which there are, what each does, who has claimed what."""
+
+import argparse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from core.errors import AjetError, UsageError
+from core.home import Home, running
+from core.settings import Settings
+
+if TYPE_CHECKING:
+    from swarm.client import AsyncSwarmClient
+
+PATIENCE = 5.0
+"""Seconds a server gets to say how it is."""
+
+
+@dataclass(slots=True)
+class ServerReport:
+    """One swarm server as it answers now."""
+
+    name: str
+    url: str
+    state: str = "CANNOT_CONNECT"
+    raw: str = ""
+    """The state as the server writes it."""
+    detail: str = ""
+    step: int | None = None
+    claimed: int | None = None
+    """Episodes that are claimed, by the server's own buffer; None when it does not tell."""
+    claimed_by: dict[str, int] = field(default_factory=dict)
+    """The same by client."""
+    pool: dict[str, Any] | None = None
+    error: str = ""
+    """Why something of this is missing."""
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def addresses(settings: Settings, home: Home) -> dict[str, str]:
+    """URL of each server of the settings; the embedded one is found by its run file."""
+    found = settings.servers()
+    for name, url in found.items():
+        if url == "embedded":
+            info = running(home, "engine")
+            own = settings.engine
+            found[name] = info.url if info and info.url else f"http://{own.host}:{own.port}"
+    return found
+
+
+def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str]:
+    """Name and URL of the server that was named, else of the first one.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    name = given.server or next(iter(servers))
+    if name not in servers:
+        raise UsageError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
+    return name, servers[name]
+
+
+@asynccontextmanager
+async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+    """A client that claims nothing."""
+    from swarm.client import AsyncSwarmClient
+    from swarm.transport import AiohttpTransport
+
+    async with AiohttpTransport(connect_timeout=PATIENCE) as transport:
+        yield AsyncSwarmClient(url, transport, "ajet-console", name=name)
+
+
+async def report(name: str, url: str) -> ServerReport:
+    """Ask one server; what it does not tell is missing and `error` says why."""
+    told = ServerReport(name, url)
+    try:
+        async with open_client(name, url) as client:
+            status = await client.status(timeout=PATIENCE)
+            told.state, told.raw = status.state.value, status.engine_status or ""
+            told.detail, told.step = status.engine_status_detail or "", status.global_step
+            owners = [one.client_uuid or "" for one in await client.buffer() if one.claimed]
+            told.claimed = len(owners)
+            told.claimed_by = {owner: owners.count(owner) for owner in sorted(set(owners))}
+            pool = await client.pool(timeout=PATIENCE)
+            if pool is not None and not pool.stale:
+                told.pool = {
+                    "method": pool.sample_collection_method or "",
+                    "repeats": pool.repeat,
+                    "episodes": pool.completed_episodes or 0,
+                    "episode_target": pool.completed_episode_target or 0,
+                    "tasks": pool.completed_tasks or 0,
+                    "task_target": pool.completed_task_target or 0,
+                }
+    except AjetError as error:
+        told.error = str(error)
+    return told

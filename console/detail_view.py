@@ -1,0 +1,237 @@
+"""The head of a group's detail: what was asked, where it stands, what it will teach."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from console.cards import Card
+from console.views import (
+    EMPTY,
+    Line,
+    line_width,
+    phase_look,
+    spread_of,
+    user_fate,
+    verdict,
+    waited_text,
+)
+from console.widgets.words import UNKNOWN, clock, countdown, duration, number, plural
+from console.wrap import wrapped
+from core.state import Group
+from core.text import one_line
+
+QUERY_ROWS = 3
+"""Rows of the query while it is folded."""
+_LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How the operator looks at a group."""
+
+    unfolded: bool = False
+    query: str = ""
+    """The whole query when it was fetched."""
+    several_servers: bool = False
+
+
+def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+    """Everything above the candidates."""
+    return [
+        *_query(group, width, sight),
+        *_flow(_standing(group, now), width),
+        *_flow(_facts(group, now, sight), width),
+        *_trouble(group, now, width, sight),
+        *_rating(group, now, width),
+        *_note(group, width),
+    ]
+
+
+def _query(group: Group, width: int, sight: Sight) -> list[Line]:
+    text = sight.query or group.query or "(no text)"
+    mark = "★ " if group.marked else ""
+    lines = wrapped(mark + text, width)
+    if not sight.unfolded and len(lines) > QUERY_ROWS:
+        more = len(lines) - QUERY_ROWS
+        lines = lines[:QUERY_ROWS]
+        shown: list[Line] = [((line, "bold"),) for line in lines]
+        return [*shown, ((f"▸ {plural(more, 'more line')}  (z unfolds)", "$muted"),)]
+    return [((line, "bold"),) for line in lines]
+
+
+def _standing(group: Group, now: float) -> list[Line]:
+    look = phase_look(group)
+    found = verdict(group)
+    pieces: list[Line] = [((f"{look.sign} {look.word}", look.tone),)]
+    if group.phase == "AWAITING_RATING" and group.until is not None:
+        left = countdown(group.until - now)
+        fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
+        if group.rating is not None:
+            fate = "your rating"
+        pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
+    pieces.append(((f"{found.sign} {found.text}", found.tone),))
+    spread = spread_of(group)
+    if spread is not None:
+        pieces.append((("spread ", "$muted"), (number(spread), "")))
+    if group.source:
+        by = {"auto": "automatic rewards", "human": "your rewards"}
+        pieces.append(((by.get(group.source, one_line(group.source, 20)), "$muted"),))
+    return pieces
+
+
+def _facts(group: Group, now: float, sight: Sight) -> list[Line]:
+    pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
+    if sight.several_servers:
+        pieces.append(_pair("server", one_line(group.server, 20)))
+    pieces.append(_pair("step", UNKNOWN if group.step is None else str(group.step)))
+    if group.model:
+        pieces.append(_pair("model", one_line(group.model, 30)))
+    if group.episode_type != "train":
+        pieces.append(_pair("type", one_line(group.episode_type, 12)))
+    row = group.dataset_task_id or group.row_id
+    if row:
+        pieces.append(_pair("row", one_line(row, 30)))
+    if group.reference is not None:
+        pieces.append(_pair("reference", one_line(group.reference, 80)))
+    if group.returned is not None:
+        why = f" ({one_line(group.returned_why, 20)})" if group.returned_why else ""
+        pieces.append(_pair("returned", f"#{group.returned + 1}{why}"))
+    elif group.waited is not None:
+        pieces.append((("the user got an error", "$reward-down"),))
+    if group.open or group.waited is not None:
+        pieces.append(_pair("waited", waited_text(group, now)))
+    pieces += _latency(group)
+    return pieces
+
+
+def _pair(label: str, value: str) -> Line:
+    return ((f"{label} ", "$muted"), (value, ""))
+
+
+def _latency(group: Group) -> list[Line]:
+    found: list[Line] = [
+        _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
+    ]
+    slow = max(group.candidates, key=lambda one: one.seconds, default=None)
+    if slow is not None and slow.seconds and len(group.candidates) > 1:
+        found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
+    return found
+
+
+def _flow(pieces: list[Line], width: int) -> list[Line]:
+    """Pieces beside each other, in as many lines as they need."""
+    lines: list[Line] = []
+    now: Line = EMPTY
+    for piece in pieces:
+        joined = (*now, ("   ", ""), *piece) if now else piece
+        if now and line_width(joined) > width:
+            lines.append(now)
+            joined = piece
+        now = joined
+    return [*lines, now] if now else lines
+
+
+def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+    lines: list[Line] = []
+    if group.cause and group.open:
+        lines += [((text, "$warning"),) for text in wrapped(group.cause, width, 600)]
+    if not group.abstained:
+        return lines
+    said = f"? no automatic reward: {group.abstained}"
+    lines += [((text, "bold $warning"),) for text in wrapped(said, width, 1_000)]
+    if group.rateable:
+        lines += [((text, "$muted"),) for text in wrapped(_way_out(group, now), width)]
+    if group.traceback:
+        trace = wrapped(group.traceback, width - 2, 20_000)
+        if sight.unfolded:
+            lines.append((("▾ traceback", "$muted"),))
+            lines += [((f"  {text}", "$muted"),) for text in trace]
+        else:
+            fold = f"▸ traceback, {plural(len(trace), 'line')}  (z unfolds)"
+            lines.append(((fold, "$muted"),))
+    return lines
+
+
+def _way_out(group: Group, now: float) -> str:
+    todo = "Rate it by hand with a digit, or abort it with x."
+    if group.until is None:
+        return todo
+    fate = "aborted" if group.fallback == "abort" else "closed"
+    return f"{todo} Left alone it is {fate} in {countdown(group.until - now)}."
+
+
+def _rating(group: Group, now: float, width: int) -> list[Line]:
+    rating = group.rating
+    if rating is None:
+        return []
+    values = " ".join(number(value) for value in rating.rewards)
+    by = f" by {one_line(rating.rater, 24)}" if rating.rater else ""
+    said = f"✓ rated {rating_words(group)}{by}"
+    if values:
+        said += f": rewards {values}"
+    if group.rateable:
+        left = f", sends in {countdown(group.until - now)}" if group.until is not None else ""
+        said += f" · held{left}; u takes it back"
+    else:
+        said += " · sent" if group.source == "human" else " · not sent"
+    return [((text, "$reward-up"),) for text in wrapped(said, width)]
+
+
+def rating_words(group: Group) -> str:
+    """`best #2`, `ranking 2 1 4 3`, `tie`."""
+    rating = group.rating
+    if rating is None:
+        return ""
+    if rating.rating == "best" and rating.order:
+        return f"best #{rating.order[0] + 1}"
+    if rating.rating == "ranking":
+        return "ranking " + " ".join(str(index + 1) for index in rating.order)
+    return {"bad": "all bad", "skip": "skip"}.get(rating.rating, one_line(rating.rating, 20))
+
+
+def _note(group: Group, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if group.note:
+        said = wrapped(f"note: {group.note}", width, 1_000)
+        lines += [((text, "$accent"),) for text in said]
+    return lines
+
+
+def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
+    """All candidates by number, mark and reward, when not all of them are on screen."""
+    pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
+    for place, card in enumerate(cards):
+        marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
+        reward = "" if card.reward is None else f" {number(card.reward)}"
+        tone = "bold reverse" if place == selected else ("bold" if place in window else "$muted")
+        pieces += [(f" {card.label}{marks}{reward} ", tone), (" ", "")]
+    pieces.append((" ›", "$muted"))
+    return tuple(pieces)
+
+
+def vote_refusal(group: Group) -> str:
+    """Why a vote would change nothing; empty when it would be sent."""
+    if group.episode_type != "train":
+        return "This request is not trained on; there is nothing to rate"
+    if group.phase in ("ABORTED", "FAILED"):
+        return f"Already {group.phase.lower()}: a vote changes nothing any more"
+    if not group.rateable:
+        return "Already sent: the rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
+    return ""
+
+
+def abort_extra(group: Group) -> str:
+    """What the question before an abort says about the user and the rating."""
+    lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
+    if group.rating is not None:
+        lines.append("Your rating is dropped.")
+    return "\n".join(lines)
+
+
+def copy_text(group: Group, index: int, whole: str = "") -> str:
+    """What `copy` puts on the clipboard: one candidate's answer, as it was said."""
+    if not 0 <= index < len(group.candidates):
+        return ""
+    one = group.candidates[index]
+    return whole or one.text or one.tool_calls

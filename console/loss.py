@@ -1,0 +1,113 @@
+"""What an order would destroy, in numbers, for the question that comes before it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from console.session import Session
+from console.widgets.words import elapsed, plural
+from core.state import Group, Server, State
+from core.text import one_line
+
+
+def stop_loss(state: State, server: Server) -> str:
+    """What stopping an engine costs everyone who uses it."""
+    ours = [group for group in state.open_groups() if group.server == server.name]
+    unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
+    lines = []
+    pool = server.pool
+    if pool is not None:
+        mine = max(0, pool.running - pool.running_others)
+        lines.append(f"{plural(mine, 'claimed episode')} of yours {_are(mine)} lost.")
+        if pool.running_others or pool.other_clients:
+            clients = plural(len(pool.other_clients), "other client")
+            episodes = plural(pool.running_others, "episode")
+            lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
+        lines.append(
+            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}."
+        )
+    else:
+        lines.append("The server does not say what is claimed: all of it is lost.")
+    if ours:
+        lines.append(
+            f"{plural(len(ours), 'open group')} of yours {_are(len(ours))} given up, "
+            f"{unrated} of them unrated."
+        )
+    lines.append("What was trained up to the last update is kept.")
+    return "\n".join(lines)
+
+
+def abort_loss(state: State, group: Group) -> str:
+    """What aborting one group costs."""
+    claimed = sum(
+        1 for one in group.candidates if one.episode_uuid and one.phase in ("claimed", "answered")
+    )
+    server = state.servers.get(group.server)
+    engine = server.state if server is not None else ""
+    if engine == "ROLLING":
+        fate = "go back to the pool"
+    elif engine == "ROLLING_POST":
+        fate = "are deleted: the engine is finishing this step"
+    else:
+        fate = "are given back"
+    lines = [f"“{one_line(group.query, 60)}”", f"{plural(claimed, 'episode')}: they {fate}."]
+    scored = sum(1 for one in group.candidates if one.auto_reward is not None)
+    if scored:
+        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
+    if group.returned is None and group.waited is None:
+        lines.append("The user has no answer yet.")
+    return "\n".join(lines)
+
+
+def _process_loss(session: Session, role: str) -> str:
+    child = session.children.get(role)
+    open_groups = len(session.state.open_groups())
+    lines = []
+    if child is not None and child.pid is not None:
+        lines.append(f"pid {child.pid} is ended and started again.")
+    if role == "proxy":
+        lines.append(
+            "New requests are refused until it is back; those in flight are finished first."
+        )
+        lines.append(f"{plural(open_groups, 'open group')} at the moment.")
+    else:
+        lines.append("It goes on from its last update; what was claimed in this step is lost.")
+        lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")
+    return "\n".join(lines)
+
+
+def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
+    """The body of the question before the dangerous command `name`; empty when unknown."""
+    state = session.state
+    if name == "group.abort":
+        group = state.groups.get(str(args.get("group_id", "")))
+        return abort_loss(state, group) if group is not None else ""
+    if name == "engine.stop":
+        server = server_of(session, args.get("server"))
+        return stop_loss(state, server) if server is not None else ""
+    if name == "proxy.restart":
+        return _process_loss(session, "proxy")
+    if name == "engine.restart_process":
+        return _process_loss(session, "engine")
+    return ""
+
+
+def server_of(session: Session, name: object) -> Server | None:
+    """The server of that name; the first one for None."""
+    servers = session.state.servers
+    if name is None:
+        return next(iter(servers.values()), None)
+    return servers.get(str(name))
+
+
+def boot_trouble(server: Server, now: float, limit: float = 60.0) -> str:
+    """Why a boot looks failed and the way out; empty while it does not."""
+    if server.state != "BOOTING" or not server.since or now - server.since < limit:
+        return ""
+    return (
+        f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. "
+        "Stop the engine (k), look at its log (F7), then start it again (s)"
+    )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

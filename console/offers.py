@@ -1,0 +1,142 @@
+"""Which orders make sense now; the palette and the keys of the screens ask here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from console.loss import server_of
+from console.session import Session
+from core.commands import COMMANDS, MODES
+from core.state import Group, Server
+from core.text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One order that can be given now."""
+
+    command: str
+    title: str
+    """`Area: Verb`."""
+    help: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    ask: str = ""
+    """Name of the one text argument to ask for."""
+    value: str = ""
+    """What that argument is now."""
+
+    @property
+    def danger(self) -> bool:
+        """Whether a question must come first."""
+        return COMMANDS[self.command].danger
+
+
+def offers(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
+    """Orders that can be given now.
+
+    Args:
+        group_id: The group the screen points at, if any.
+        server: The server it points at; None for the first.
+    """
+    if session.read_only:
+        return []
+    found: list[Offer] = []
+    group = session.state.groups.get(group_id) if group_id else None
+    if group is not None:
+        found += _group(group)
+    if session.seen:
+        for one in _servers(session, server):
+            found += _engine(session, one)
+        found += _modes(session)
+        found += _mock(session)
+        for alert in session.state.alerts.values():
+            found.append(
+                _offer("alert.dismiss", f": {one_line(alert.cause, 40)}", args={"key": alert.key})
+            )
+        if session.state.proxy_up:
+            found.append(_offer("proxy.drain"))
+    if "proxy" in session.children:
+        found.append(_offer("proxy.restart"))
+    if "engine" in session.children:
+        found.append(_offer("engine.restart_process"))
+    return found
+
+
+def possible(session: Session, command: str, **args: Any) -> bool:
+    """Whether `command` is on offer now for what `args` name; for `check_action`."""
+    group_id = args.get("group_id")
+    found = offers(session, group_id, args.get("server"))
+    return any(
+        offer.command == command
+        and all(offer.args.get(key, value) == value for key, value in args.items())
+        for offer in found
+    )
+
+
+def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Offer:
+    command = COMMANDS[name]
+    return Offer(name, command.title + more, help_text or command.help, **rest)
+
+
+def _group(group: Group) -> Iterator[Offer]:
+    args = {"group_id": group.group_id}
+    about = one_line(group.query, 60)
+    if group.rateable and (group.rating is not None or group.best is not None):
+        yield _offer("group.accept", args=args, help_text=about)
+    if group.rateable and group.rating is not None:
+        yield _offer("group.unrate", args=args, help_text=about)
+    if group.open and group.phase != "SUBMITTING":
+        yield _offer("group.abort", args=args, help_text=about)
+    verb = "Group: Clear the mark" if group.marked else "Group: Mark"
+    yield Offer("group.mark", verb, about, args={**args, "marked": not group.marked})
+    yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
+
+
+def _servers(session: Session, name: str | None) -> list[Server]:
+    if name is not None:
+        server = server_of(session, name)
+        return [server] if server is not None else []
+    return list(session.state.servers.values())
+
+
+def _engine(session: Session, server: Server) -> Iterator[Offer]:
+    if server.lost:
+        return
+    where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
+    args = {"server": server.name}
+    if server.state == "OFFLINE":
+        yield _offer("engine.start", where, args=args)
+        yield _offer(
+            "engine.start",
+            f"{where} for rating by hand",
+            help_text="One task a step, a higher learning rate: each rating shows soon",
+            args={**args, "preset": "hand"},
+        )
+    else:
+        yield _offer("engine.stop", where, args=args)
+
+
+def _modes(session: Session) -> Iterator[Offer]:
+    words = {
+        "off": "nobody rates; look, and override until a group is sealed",
+        "answer_first": "the user is answered at once, you rate later",
+        "hold": "the user waits for your rating, within the answer budget",
+    }
+    for mode in MODES:
+        if mode != session.state.rating_mode:
+            title = f"Rating: Switch to {mode.replace('_', ' ')}"
+            yield Offer("rating.mode", title, words[mode], args={"mode": mode})
+
+
+def _mock(session: Session) -> Iterator[Offer]:
+    mock = session.state.mock
+    if mock is None or mock.ended_at is not None:
+        if session.boss is not None:
+            yield _offer("mock.start")
+        return
+    if mock.phase == "running":
+        yield _offer("mock.pause")
+    if mock.phase == "paused":
+        yield _offer("mock.resume")
+    if mock.phase in ("running", "paused"):
+        yield _offer("mock.stop")

@@ -1,0 +1,1 @@
+"""The screens: state in, commands out."""

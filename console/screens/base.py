@@ -1,0 +1,89 @@
+"""What all screens share: the status bar, the footer, the flush and the ways to order something."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from console.session import EVERYTHING, Session
+from console.widgets.section import host
+from console.widgets.status_bar import StatusBar
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+
+class ConsoleScreen(Screen[None]):
+    """A screen of the console.
+
+    A subclass gives `compose_body` and `update_view`. The app calls `update_view` at most five
+    times a second, with the keys of what changed, while the screen is the one in front.
+    """
+
+    area: ClassVar[str] = ""
+    """Its title, as the tab, the palette and the help show it."""
+    help_text: ClassVar[str] = ""
+    """What `?` says above the keys: plain text, a few sentences."""
+    digits_vote: ClassVar[bool] = False
+    """Digits belong to this screen; they do not switch screens."""
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    @property
+    def host(self) -> "ConsoleApp":
+        """The app, typed."""
+        return host(self)
+
+    @property
+    def session(self) -> Session:
+        """What this console sees."""
+        return self.host.session
+
+    @property
+    def target_group(self) -> str | None:
+        """Id of the group that `Group: ...` entries of the palette are about; None for none."""
+        return None
+
+    @property
+    def target_server(self) -> str | None:
+        """Name of the server that `Engine: ...` is about; None for the first one."""
+        return None
+
+    def compose(self) -> ComposeResult:
+        """Status bar, body, footer."""
+        yield StatusBar(self.host.places, self.host.current_mode)
+        yield from self.compose_body()
+        yield Footer(compact=True)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The widgets between status bar and footer."""
+        return ()
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what changed.
+
+        Args:
+            dirty: Keys of the reducer ("group:ID", "groups", "server:NAME", "servers", "alerts",
+                "mock", "rewards", "totals", "proxy"), and "clock" (a second has passed), "link"
+                (feed lost or back), "children", "log"; or {"*"}: everything, on first show,
+                on return and after a new snapshot.
+        """
+
+    def run_command(self, name: str, **args: Any) -> None:
+        """Order something in the background; a toast says how it went."""
+        self.host.run_command(name, **args)
+
+    def flush(self, dirty: frozenset[str]) -> None:
+        """Called by the app: repaint the status bar and the body."""
+        if not self.is_mounted:
+            return
+        for bar in self.query(StatusBar):
+            bar.show(self.session)
+        self.update_view(EVERYTHING if "*" in dirty else dirty)
+
+    def on_screen_resume(self) -> None:
+        """In front again: what was painted is old."""
+        self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

@@ -1,0 +1,111 @@
+"""Questions: yes or no before something is lost, one line of text, where to go."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.suggester import SuggestFromList
+from textual.widgets import Button, Input, Static
+
+from console.places import Place
+from core.text import plain
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Names a loss and asks; Escape and Enter on the first button keep things as they are."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("n,escape", "answer(False)", "No", id="confirm.no"),
+        Binding("left,right", "app.focus_next", "Other button", show=False),
+    ]
+
+    def __init__(self, title: str, body: str, danger_label: str) -> None:
+        super().__init__()
+        self._title = title
+        self._body = body
+        self._label = danger_label
+
+    def compose(self) -> ComposeResult:
+        """Title, loss, two buttons."""
+        with Vertical(classes="dialog -danger"):
+            yield Static(plain(self._title), markup=False, classes="dialog-title")
+            yield Static(plain(self._body), markup=False, classes="dialog-body")
+            with Horizontal(classes="dialog-buttons"):
+                yield Button("No, keep  n", id="no", compact=True)
+                yield Button(f"{self._label}  y", id="yes", variant="error", compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button says what its key says."""
+        event.stop()
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """End with an answer."""
+        self.dismiss(answer)
+
+
+class AskScreen(ModalScreen[str | None]):
+    """Asks for one line of text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="ask.leave"),
+    ]
+
+    def __init__(self, title: str, label: str = "", value: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._label = label
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """Title, hint, line."""
+        with Vertical(classes="dialog"):
+            yield Static(plain(self._title), markup=False, classes="dialog-title")
+            if self._label:
+                yield Static(plain(self._label), markup=False, classes="dialog-body")
+            yield Input(self._value, compact=True, id="answer")
+            yield Static("Enter takes it, Esc leaves", markup=False, classes="dialog-hint")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)
+
+
+class LineScreen(ModalScreen[str | None]):
+    """The line at the bottom that `:` opens."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="line.leave"),
+    ]
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__()
+        self._names = [place.name for place in places] + ["quit"]
+
+    def compose(self) -> ComposeResult:
+        """A colon, a line, the names there are."""
+        with Vertical(id="line"):
+            with Horizontal(id="line-input"):
+                yield Static(":", markup=False, id="line-colon")
+                yield Input(
+                    compact=True, suggester=SuggestFromList(self._names, case_sensitive=False)
+                )
+            yield Static("  ".join(self._names), markup=False, id="line-names")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)

@@ -1,0 +1,175 @@
+"""Each swarm server: state, pool, steps; start, stop, restart. The processes of this home."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+
+from console.loss import loss
+from console.offers import possible
+from console.screens.base import ConsoleScreen
+from console.session import EVERYTHING, Session
+from console.widgets.engine_parts import processes, server_panel
+from console.widgets.section import Room, Section
+from core.commands import COMMANDS
+
+
+class ServerPanel(Section, can_focus=True):
+    """One server; the focused one is what the keys are about."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        super().__init__(self._panel, frozenset({"server", "servers", "clock"}))
+
+    def _panel(self, session: Session, room: Room) -> Content:
+        server = session.state.servers.get(self.server)
+        return server_panel(server, session, room) if server is not None else Content("")
+
+
+class EngineScreen(ConsoleScreen):
+    """Servers one below the other, the processes at the end."""
+
+    area: ClassVar[str] = "Engine"
+    help_text: ClassVar[str] = (
+        "One panel for each swarm server; Tab goes to the next; the keys are about that one. "
+        "Start sends the job and starts the engine. Stop throws the present step's samples away, "
+        "for every client of the server: AgentJet's control routes ask for no key, so look at the "
+        "clients first. Restart ends the embedded engine's process and starts it again from its "
+        "last update. A boot that takes more than a minute has probably failed: stop it, read the "
+        "log, start it again."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ServerPanel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "s",
+            "order('engine.start')",
+            "Start",
+            id="engine.start",
+            tooltip="Send the default job and start the engine",
+        ),
+        Binding(
+            "h",
+            "order('engine.start', 'hand')",
+            "Start for rating",
+            id="engine.start_hand",
+            tooltip="One task a step, a higher learning rate",
+        ),
+        Binding(
+            "k",
+            "order('engine.stop')",
+            "Stop",
+            id="engine.stop",
+            tooltip="Asks first: it names what is lost",
+        ),
+        Binding(
+            "r",
+            "restart('engine')",
+            "Restart process",
+            id="engine.restart_process",
+            tooltip="The embedded engine again, from its last update",
+        ),
+        Binding(
+            "p",
+            "restart('proxy')",
+            "Restart proxy",
+            id="proxy.restart",
+            tooltip="The fake vLLM again; requests in flight are finished first",
+        ),
+        Binding("j,down", "app.focus_next", "Next", show=False),
+        Binding("up", "app.focus_previous", "Previous", show=False),
+    ]
+
+    _possible: tuple[bool, ...] = ()
+
+    @property
+    def target_server(self) -> str | None:
+        """The focused panel's server, else the first."""
+        if isinstance(self.focused, ServerPanel):
+            return self.focused.server
+        return next(iter(self.session.state.servers), None)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panels come with the servers."""
+        with VerticalScroll(id="servers", can_focus=False):
+            yield Section(processes, frozenset({"children", "clock", "link"}), id="processes")
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Panels for new servers, away with those that are gone, paint the others."""
+        if not dirty.isdisjoint({"*", "servers"}):
+            self._match_panels()
+        for section in self.query(Section):
+            section.paint(self.session, dirty)
+        possible_now = tuple(
+            bool(self.check_action(*action))
+            for action in (
+                ("order", ("engine.start",)),
+                ("order", ("engine.stop",)),
+                ("restart", ("engine",)),
+                ("restart", ("proxy",)),
+            )
+        )
+        if possible_now != self._possible:
+            self._possible = possible_now
+            self.refresh_bindings()
+
+    def _match_panels(self) -> None:
+        servers = self.session.state.servers
+        panels = {panel.server: panel for panel in self.query(ServerPanel)}
+        for name, panel in panels.items():
+            if name not in servers:
+                panel.remove()
+        new = [ServerPanel(name) for name in servers if name not in panels]
+        if new:
+            self.query_one("#servers").mount(*new, before="#processes")
+            self.call_after_refresh(self._first_paint)
+
+    def _first_paint(self) -> None:
+        for panel in self.query(ServerPanel):
+            panel.paint(self.session, EVERYTHING)
+        if self.focused is None:
+            panels = self.query(ServerPanel)
+            if panels:
+                panels.first().focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what is possible now has a key."""
+        if action == "order":
+            return possible(self.session, str(parameters[0]), **self._args(*parameters[1:]))
+        if action == "restart":
+            return parameters[0] in self.session.children and not self.session.read_only
+        return super().check_action(action, parameters)
+
+    def _args(self, preset: object = None) -> dict[str, Any]:
+        args: dict[str, Any] = {"server": self.target_server}
+        return {**args, "preset": preset} if preset else args
+
+    def action_order(self, name: str, preset: str | None = None) -> None:
+        """Start or stop the engine the screen points at."""
+        args = self._args(preset)
+        if COMMANDS[name].danger:
+            self._ask_first(name, **args)
+        else:
+            self.run_command(name, **args)
+
+    def action_restart(self, role: str) -> None:
+        """Start a process again; asks while it lives."""
+        name = {"engine": "engine.restart_process", "proxy": "proxy.restart"}[role]
+        child = self.session.children.get(role)
+        if child is not None and child.pid is not None:
+            self._ask_first(name)
+        else:
+            self.run_command(name)
+
+    def _ask_first(self, name: str, **args: Any) -> None:
+        self.app.run_worker(
+            self._asked(name, args), name=name, group="command", exit_on_error=False
+        )
+
+    async def _asked(self, name: str, args: dict[str, Any]) -> None:
+        title = COMMANDS[name].title
+        verb = title.partition(": ")[2].partition(" ")[0]
+        if await self.host.confirm(title, loss(self.session, name, args), verb):
+            await self.host.order(name, **args)

@@ -1,0 +1,193 @@
+"""One group: candidates beside each other, what they earned and why; digits vote."""
+
+from typing import ClassVar
+
+from textual import events, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from console.ballot import Ballot
+from console.cards import whole_texts
+from console.screens.verbs import GroupVerbs, digit_bindings
+from console.session import EVERYTHING
+from console.views import answered
+from console.widgets.candidates import Candidates
+from console.widgets.group_detail import GroupDetail
+from core.errors import AjetError
+
+
+class GroupScreen(GroupVerbs):
+    """The detail of one group, above the list it was opened from."""
+
+    area: ClassVar[str] = "Group"
+    help_text: ClassVar[str] = (
+        "A digit says which answer is best; it replaces the automatic reward until the group is "
+        "sent. ▲ winner has the highest reward, → returned is what the user got, ✓ rated best is "
+        "your choice. An advantage with ≈ is what it would be if the group were sent now."
+    )
+    digits_vote: ClassVar[bool] = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
+        Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
+        Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
+        Binding(
+            "r", "raw", "Whole", show=False, id="group.raw", tooltip="Whole texts as they came"
+        ),
+        Binding("z", "fold", "Fold", id="group.fold", tooltip="Query, reasoning, traceback"),
+        Binding("left,h", "step(-1)", "Candidate to the left", show=False),
+        Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
+        Binding("up,k", "scroll_card(-1)", "Up", show=False),
+        Binding("down,j", "scroll_card(1)", "Down", show=False),
+        Binding("pageup", "scroll_card(-10)", "Page up", show=False),
+        Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
+        Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
+        Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
+        Binding("escape", "leave", "Back", id="group.leave"),
+    ]
+
+    def __init__(self, group_id: str, others: list[str] | None = None) -> None:
+        super().__init__()
+        self._group_id = group_id
+        self._others = others or [group_id]
+        self._armed = ""
+
+    def compose_body(self) -> ComposeResult:
+        """The detail."""
+        yield GroupDetail()
+
+    @property
+    def target_group(self) -> str | None:
+        """The group on screen."""
+        return self._group_id
+
+    @property
+    def detail(self) -> GroupDetail:
+        """The widget that shows it."""
+        return self.query_one(GroupDetail)
+
+    @property
+    def candidate(self) -> int:
+        """The selected candidate."""
+        return self.detail.selected
+
+    def whole_text(self, index: int) -> str:
+        """The whole text when it was fetched."""
+        return self.detail.whole(index)
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint the group when it, or its clock, has changed."""
+        if dirty.isdisjoint({"*", "clock", f"group:{self._group_id}"}):
+            return
+        group = self.group
+        if group is None:
+            self.host.say("This group is no longer kept in memory", "warning")
+            self.dismiss()
+            return
+        state = self.session.state
+        self.detail.show(group, self.session.now(), len(state.servers) > 1)
+
+    # --- votes -------------------------------------------------------------------------------
+
+    def on_key(self, event: events.Key) -> None:
+        """A second press of `t` or `b` confirms the first one only when nothing is between."""
+        if event.key not in ("t", "b"):
+            self._armed = ""
+
+    def action_vote(self, digit: int) -> None:
+        """The answer with that number is best."""
+        group = self.group
+        if group is None or self.refuse(group):
+            return
+        index = digit - 1
+        if index not in answered(group):
+            self.host.say(f"There is no answer {digit} to vote for", "warning")
+            return
+        self._rate("best", order=[index])
+
+    def action_tie(self) -> None:
+        """No preference, after a second press."""
+        self._twice("tie", "A tie: all rewards 0.5, a dead group. t again sends it")
+
+    def action_bad(self) -> None:
+        """All bad, after a second press."""
+        self._twice("bad", "All bad: all rewards 0, a dead group. b again sends it")
+
+    def _twice(self, rating: str, warning: str) -> None:
+        group = self.group
+        if group is None or self.refuse(group):
+            return
+        if self._armed != rating:
+            self._armed = rating
+            self.host.say(warning, "warning")
+            return
+        self._armed = ""
+        self._rate(rating)
+
+    def _rate(self, rating: str, **args: list[int]) -> None:
+        group = self.group
+        if group is not None:
+            note = Ballot(group, blind=False).note()
+            self.run_command(
+                "group.rate",
+                group_id=group.group_id,
+                rating=rating,
+                note=note,
+                **args,
+                **self.rater(),
+            )
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def action_step(self, by: int) -> None:
+        """Select another candidate."""
+        cards = self.detail.candidates
+        if cards.cards:
+            self.detail.select((self.detail.selected + by) % len(cards.cards))
+
+    def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
+        """A click selects."""
+        self.detail.select(event.place)
+
+    def action_scroll_card(self, rows: int) -> None:
+        """Scroll the selected candidate."""
+        self.detail.candidates.scroll_selected(rows)
+
+    def action_fold(self) -> None:
+        """Unfold, or fold again."""
+        self.detail.toggle_fold()
+        self.update_view(EVERYTHING)
+
+    def action_raw(self) -> None:
+        """Whole texts, or the tidy form again."""
+        detail = self.detail
+        detail.raw = not detail.raw
+        self.update_view(EVERYTHING)
+        group = self.group
+        if detail.raw and group is not None and not detail.whole(detail.selected):
+            self._fetch(group.group_id)
+
+    @work(group="whole", exclusive=True, exit_on_error=False)
+    async def _fetch(self, group_id: str) -> None:
+        try:
+            told = await self.session.group_events(group_id)
+        except AjetError as error:
+            self.host.say(f"The whole text cannot be read: {error}", "error")
+            return
+        if group_id == self._group_id and self.is_mounted:
+            self.detail.take_whole(*whole_texts(told))
+            self.update_view(EVERYTHING)
+
+    def action_other(self, by: int) -> None:
+        """The next group of the list: 1 is newer."""
+        kept = [one for one in self._others if one in self.session.state.groups]
+        if self._group_id not in kept:
+            return
+        place = kept.index(self._group_id) - by
+        if 0 <= place < len(kept):
+            self._group_id = kept[place]
+            self._armed = ""
+            self.update_view(EVERYTHING)
+
+    def action_leave(self) -> None:
+        """Back to the list."""
+        self.dismiss()

@@ -1,0 +1,182 @@
+"""What the processes say."""
+
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input
+
+from console.logs import LEVELS, SOURCES, LogLine
+from console.screens.base import ConsoleScreen
+from console.session import Session
+from console.widgets.log_view import LogView, matches
+from console.widgets.section import Room, Section, heading, lines
+from console.widgets.words import plural
+
+
+class LogScreen(ConsoleScreen):
+    """Lines of all processes, filtered by source, level and text."""
+
+    area: ClassVar[str] = "Log"
+    help_text: ClassVar[str] = (
+        "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
+        "what this console has to say itself. Tracebacks are shown as they are. "
+        "Search marks what it finds, from the newest line back; n goes to the next "
+        "older place, N to the newer; with x only lines that match "
+        "are shown. y copies the lines on screen."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "LogView"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "source", "Source", id="log.source", tooltip="All, or one process"),
+        Binding("l", "level", "Level", id="log.level", tooltip="From which level on"),
+        Binding("slash", "search", "Search", key_display="/", id="log.search"),
+        Binding("n", "next(False)", "Older", id="log.next", tooltip="The match before this one"),
+        Binding("N", "next(True)", "Newer", show=False, id="log.previous"),
+        Binding("x", "only", "Only matches", id="log.only", tooltip="Hide all other lines"),
+        Binding("y", "copy", "Copy", id="log.copy", tooltip="Copy the lines on screen"),
+        Binding("escape", "clear", "Clear", show=False, id="log.clear"),
+    ]
+
+    source: str | None = None
+    level = "info"
+    wanted = ""
+    only = False
+    _next = 0
+
+    def compose_body(self) -> Iterable[Widget]:
+        """What is filtered, the lines, the search line."""
+        yield Section(self._head, frozenset({"log", "clock"}), id="log-head")
+        yield LogView()
+        yield Input(placeholder="search", compact=True, id="log-search")
+
+    def on_mount(self) -> None:
+        """Say at once when the end is let go of."""
+        self.watch(self.query_one(LogView), "follow", self._paint_head, init=False)
+
+    def _head(self, session: Session, room: Room) -> Content:
+        view = self.query_one(LogView)
+        names = ["all", *SOURCES]
+        present = self.source or "all"
+        chosen = Content(" ").join(
+            [
+                Content.styled(f" {name} ", "bold reverse")
+                if name == present
+                else Content.styled(f" {name} ", "$muted")
+                for name in names
+            ]
+        )
+        if not session.store.total:
+            return heading("LOG", "nothing was logged yet")
+        said = [f"from {self.level}", "following" if view.follow else "held, End follows"]
+        if self.wanted:
+            count = sum(1 for line in view.shown if self.wanted in line.text.lower())
+            said.append(f"“{self.wanted}” in {plural(count, 'line')}")
+        if self.only:
+            said.append("only these")
+        said.append(f"{plural(len(view.shown), 'line')} shown")
+        below = Content.styled("     " + " · ".join(said), "$muted")
+        return lines(heading("LOG", chosen), below)
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Add what is new; everything again on first show."""
+        if "*" in dirty:
+            self._refill()
+        elif "log" in dirty:
+            self._grow()
+        self.query_one("#log-head", Section).paint(self.session, dirty)
+        if "*" in dirty:
+            self.refresh_bindings()
+
+    def _grow(self) -> None:
+        start = self._next
+        kept = self.session.logs(self.source)
+        new = list(takewhile(lambda line: line.number >= start, reversed(kept)))
+        self._next = self.session.store.total
+        view = self.query_one(LogView)
+        fitting = [line for line in reversed(new) if self._fits(line)]
+        if fitting:
+            view.extend(fitting)
+
+    def _refill(self) -> None:
+        self._next = self.session.store.total
+        fitting = [line for line in self.session.logs(self.source) if self._fits(line)]
+        self.query_one(LogView).replace(fitting, self.wanted)
+
+    def _fits(self, line: LogLine) -> bool:
+        return matches(line, self.level, self.wanted if self.only else "")
+
+    def _show(self) -> None:
+        self.update_view(frozenset({"*"}))
+
+    def action_source(self) -> None:
+        """The next source."""
+        names: list[str | None] = [None, *SOURCES]
+        self.source = names[(names.index(self.source) + 1) % len(names)]
+        self._show()
+
+    def action_level(self) -> None:
+        """The next level, debug after error."""
+        self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
+        self._show()
+
+    def action_search(self) -> None:
+        """Open the search line."""
+        line = self.query_one("#log-search", Input)
+        line.add_class("-open")
+        line.value = self.wanted
+        line.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter: mark it and go to the newest place."""
+        event.stop()
+        self.wanted = event.value.strip().lower()
+        self._close_search()
+        view = self.query_one(LogView)
+        if self.only:
+            self._refill()
+        view.mark(self.wanted)
+        if self.wanted and not view.jump(self.wanted, forward=False):
+            self.host.say(f"“{self.wanted}” is nowhere in these lines")
+        self._paint_head()
+
+    def action_next(self, forward: bool) -> None:
+        """The next or previous match."""
+        if self.wanted and not self.query_one(LogView).jump(self.wanted, forward):
+            self.host.say(f"No further “{self.wanted}”")
+        self._paint_head()
+
+    def action_only(self) -> None:
+        """Only lines that match, or all again."""
+        self.only = not self.only
+        self._show()
+
+    def action_copy(self) -> None:
+        """The lines on screen to the clipboard."""
+        texts = self.query_one(LogView).visible_texts()
+        self.host.copy("\n".join(texts), f"Copied {len(texts)} lines")
+
+    def action_clear(self) -> None:
+        """Leave the search line, then the search."""
+        line = self.query_one("#log-search", Input)
+        if line.has_class("-open"):
+            self._close_search()
+            return
+        self.wanted, self.only = "", False
+        self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Going to matches needs a search."""
+        if action in ("next", "only"):
+            return bool(self.wanted)
+        return super().check_action(action, parameters)
+
+    def _close_search(self) -> None:
+        self.query_one("#log-search", Input).remove_class("-open")
+        self.query_one(LogView).focus()
+
+    def _paint_head(self) -> None:
+        self.query_one("#log-head", Section).paint(self.session, frozenset({"*"}))
+        self.refresh_bindings()

@@ -1,0 +1,198 @@
+"""Rating by hand: one group at a time, blind, by digits."""
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from console.ballot import Ballot
+from console.rate_view import (
+    clock_line,
+    last_vote_line,
+    missing_text,
+    rate_cards,
+    title_line,
+    vote_words,
+)
+from console.screens.mode import ModeScreen
+from console.screens.verbs import digit_bindings
+from console.screens.voting import Voting
+from console.session import EVERYTHING
+from console.views import EMPTY, Line
+from console.widgets.candidates import Candidates
+from console.widgets.pane import Pane, centred
+from console.wrap import wrapped
+from core.state import Group
+
+PROMPT_ROWS = 4
+
+
+class RateScreen(Voting):
+    """The queue of groups that wait for the operator, shortest clock first."""
+
+    area: ClassVar[str] = "Rate"
+    help_text: ClassVar[str] = (
+        "One digit and Enter: that answer is best. Digits in order: a ranking; all digits typed "
+        "send it at once. s: a score from 0 to 9 for each answer. t tie, b all bad: press twice, "
+        "they make a dead group. k skip: nothing is sent, the group is aborted. The answers are "
+        "shuffled and their rewards hidden; v shows them. u takes the last vote back until it is "
+        "sent. Tab selects an answer and gives it more room, space scrolls it."
+    )
+    digits_vote: ClassVar[bool] = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "accept", "Accept", show=False, id="group.accept"),
+        Binding("m", "mark", "Mark", show=False, id="group.mark"),
+        *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
+        Binding("0", "digit(0)", "Score 0", show=False),
+        Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send what was typed"),
+        Binding("s", "scores", "Scores", id="rate.scores", tooltip="A digit for each answer"),
+        Binding("t", "tie", "Tie", id="rate.tie", tooltip="No preference: a dead group"),
+        Binding("b", "bad", "Bad", id="rate.bad", tooltip="All 0: a dead group"),
+        Binding("k", "skip", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"),
+        Binding("u", "undo", "Undo", id="rate.undo", tooltip="Take the last vote back"),
+        Binding("v", "reveal", "Reveal", id="rate.reveal", tooltip="Show rewards and marks"),
+        Binding("o", "mode", "Mode", id="rating.mode", tooltip="off, answer first, hold"),
+        Binding("backspace", "back", "Take a key back", show=False),
+        Binding("tab,right", "step(1)", "Next answer", show=False),
+        Binding("shift+tab,left", "step(-1)", "Answer before", show=False),
+        Binding("down,space", "scroll_card(3)", "Down", show=False),
+        Binding("up", "scroll_card(-3)", "Up", show=False),
+        Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
+        Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
+        Binding("left_square_bracket", "other(-1)", "Group before", show=False, key_display="["),
+        Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """Title, clock, question, answers, what the keys will send."""
+        yield Pane(id="rate-title")
+        yield Pane(id="rate-clock")
+        yield Pane(id="rate-prompt")
+        yield Candidates(stack=True)
+        yield Pane(id="rate-empty")
+        yield Pane(id="rate-ballot")
+        yield Pane(id="rate-last")
+
+    @property
+    def candidate(self) -> int:
+        """The candidate behind the selected answer."""
+        cards = self.answers
+        card = cards.cards[cards.selected or 0] if cards.cards else None
+        return card.index if card is not None else 0
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what changed."""
+        if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link"}):
+            return
+        state, now = self.session.state, self.session.now()
+        queue = self.waiting()
+        if self.queue.keep(queue, state, now):
+            self.fresh_cards()
+        width = max(20, self.size.width)
+        held = sum(group.rating is not None for group in state.waiting())
+        title = title_line(len(queue), held, state.rating_mode, width)
+        self.query_one("#rate-title", Pane).show_lines([title])
+        group = self.group
+        self.set_class(group is None, "-empty")
+        if group is not None:
+            self._show_group(group, now, width)
+        else:
+            lines = self._nothing(state.rating_mode)
+            self.query_one("#rate-empty", Pane).show(
+                tuple(lines), lambda room: [EMPTY, *(_centred(lines, room))]
+            )
+        self._show_last(now, width)
+
+    def _show_group(self, group: Group, now: float, width: int) -> None:
+        self.query_one("#rate-clock", Pane).show_lines([clock_line(group, now, width)])
+        self.query_one("#rate-prompt", Pane).show(
+            group.query, lambda room: prompt_lines(group.query, room)
+        )
+        ballot = self.ballot
+        if ballot is not None:
+            self.answers.show_cards(rate_cards(group, ballot), self.answers.selected)
+            self._show_ballot(group, ballot)
+
+    def _show_ballot(self, group: Group, ballot: Ballot) -> None:
+        tone = "$muted" if ballot.empty else ("bold $warning" if ballot.armed else "bold")
+        said = ballot.meaning()
+        missing = missing_text(group)
+        text = f"{missing}. {said}" if missing else said
+        self.query_one("#rate-ballot", Pane).show(
+            (text, tone), lambda room: [((f" {row}", tone),) for row in wrapped(text, room - 2)]
+        )
+
+    def _show_last(self, now: float, width: int) -> None:
+        last = self.queue.last
+        line: Line = EMPTY
+        if last is not None:
+            group = self.session.state.groups.get(last.group_id)
+            words = vote_words(group, last.words) if group is not None else last.words
+            line = last_vote_line(group, words, now, width)
+        self.query_one("#rate-last", Pane).show_lines([line])
+
+    def _nothing(self, mode: str) -> list[str]:
+        if not self.session.seen:
+            return ["Nothing is known yet: there is no connection to the proxy."]
+        lines = ["Nothing waits for you."]
+        if mode == "off":
+            lines += [
+                "The rating mode is off: a scored group comes here for a few seconds,",
+                "then its automatic reward is sent. o switches the mode:",
+                "answer first and rate later, or let the user wait for you.",
+            ]
+        else:
+            lines.append("The next request that is scored comes here by itself.")
+        return lines
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def action_reveal(self) -> None:
+        """Show what the rewards say; the vote's note tells that it was not blind."""
+        ballot = self.ballot
+        if ballot is not None:
+            ballot.revealed = True
+            self.update_view(EVERYTHING)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_mode(self) -> None:
+        """Ask for the mode and switch."""
+        present = self.session.state.rating_mode
+        chosen = await self.host.push_screen_wait(ModeScreen(present))
+        if chosen is not None and chosen != present:
+            self.run_command("rating.mode", mode=chosen)
+
+    def action_step(self, by: int) -> None:
+        """Select an answer: it gets more room."""
+        cards = self.answers
+        if cards.cards:
+            start = -1 if cards.selected is None and by > 0 else (cards.selected or 0)
+            cards.select((start + by) % len(cards.cards))
+
+    def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
+        """A click selects; it does not vote."""
+        self.answers.select(event.place)
+
+    def action_scroll_card(self, rows: int) -> None:
+        """Scroll the selected answer."""
+        self.answers.scroll_selected(rows)
+
+    def action_zoom(self) -> None:
+        """One answer on the whole screen, or all again."""
+        self.answers.toggle_zoom()
+
+
+def prompt_lines(query: str, width: int) -> list[Line]:
+    """The question in a few rows."""
+    rows = wrapped(query or "(no text)", max(10, width - 2))
+    if len(rows) > PROMPT_ROWS:
+        more = len(rows) - PROMPT_ROWS + 1
+        rows = [*rows[: PROMPT_ROWS - 1], f"… {more} more lines"]
+    return [((f" {row}", "bold"),) for row in rows]
+
+
+def _centred(lines: list[str], width: int) -> list[Line]:
+    return [centred(text, width, "bold" if at == 0 else "$muted") for at, text in enumerate(lines)]

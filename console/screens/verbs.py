@@ -1,0 +1,168 @@
+"""What can be done to the group a screen points at; the same keys in list, detail and rating."""
+
+from typing import ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+
+from console.detail_view import abort_extra, copy_text, vote_refusal
+from console.loss import abort_loss
+from console.screens.base import ConsoleScreen
+from core.state import Group
+
+WRITING = frozenset(
+    {
+        "accept",
+        "unrate",
+        "abort",
+        "mark",
+        "note",
+        "vote",
+        "tie",
+        "bad",
+        "digit",
+        "scores",
+        "skip",
+        "mode",
+        "commit",
+        "start",
+        "pause",
+        "resume",
+        "stop",
+    }
+)
+"""Actions that a read-only console does not have."""
+
+
+def digit_bindings(action: str, title: str, tooltip: str, first: int = 1) -> list[BindingType]:
+    """`action(1)` to `action(9)` on the digits, shown as one entry of the footer."""
+    return [
+        Binding(
+            str(digit),
+            f"{action}({digit})",
+            title,
+            show=digit == 1,
+            key_display="1-9" if digit == 1 else None,
+            tooltip=tooltip,
+        )
+        for digit in range(first, 10)
+    ]
+
+
+class GroupVerbs(ConsoleScreen):
+    """A screen that points at a group."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "a",
+            "accept",
+            "Accept",
+            id="group.accept",
+            tooltip="Seal it now: with the rating if there is one, else the automatic reward",
+        ),
+        Binding(
+            "u",
+            "unrate",
+            "Undo",
+            id="group.unrate",
+            tooltip="Take the rating back until it is sent",
+        ),
+        Binding(
+            "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
+        ),
+        Binding("m", "mark", "Mark", id="group.mark", tooltip="Set or clear the ★"),
+        Binding("n", "note", "Note", show=False, id="group.note", tooltip="Write a note on it"),
+        Binding(
+            "c", "copy", "Copy", show=False, id="group.copy", tooltip="Copy the selected answer"
+        ),
+    ]
+
+    @property
+    def group(self) -> Group | None:
+        """The group the keys are about; None for none, or one that is not kept any more."""
+        target = self.target_group
+        return self.session.state.groups.get(target) if target is not None else None
+
+    @property
+    def candidate(self) -> int:
+        """Index of the candidate that `copy` is about."""
+        group = self.group
+        return (group.best or 0) if group is not None else 0
+
+    def whole_text(self, index: int) -> str:
+        """The whole text of a candidate when the screen has it; else empty."""
+        return ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A read-only console has no keys that change something."""
+        return not (action in WRITING and self.session.read_only)
+
+    def refuse(self, group: Group) -> bool:
+        """Say why a vote would change nothing; False when it would be sent."""
+        why = vote_refusal(group)
+        if why:
+            self.host.say(why, "warning")
+        return bool(why)
+
+    def action_accept(self) -> None:
+        """Seal with what is known."""
+        group = self.group
+        if group is not None and not self.refuse(group):
+            self.run_command("group.accept", group_id=group.group_id)
+
+    def action_unrate(self) -> None:
+        """Take the rating back."""
+        group = self.group
+        if group is None or self.refuse(group):
+            return
+        if group.rating is None:
+            self.host.say("There is no rating to take back")
+            return
+        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+
+    def action_mark(self) -> None:
+        """Set or clear the mark."""
+        group = self.group
+        if group is not None:
+            self.run_command("group.mark", group_id=group.group_id, marked=not group.marked)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_note(self) -> None:
+        """Ask for a note and store it."""
+        group = self.group
+        if group is None:
+            return
+        given = await self.host.ask("Note on this group", "Empty clears it", group.note)
+        if given is not None:
+            self.run_command("group.note", group_id=group.group_id, note=given)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_abort(self) -> None:
+        """Name the loss, ask, abort."""
+        group = self.group
+        if group is None:
+            return
+        if not group.open or group.phase == "SUBMITTING":
+            self.host.say("It is over: there is nothing left to abort", "warning")
+            return
+        body = "\n".join(
+            text for text in (abort_loss(self.session.state, group), abort_extra(group)) if text
+        )
+        if await self.host.confirm("Abort this group?", body, "Abort"):
+            self.run_command("group.abort", group_id=group.group_id)
+
+    def action_copy(self) -> None:
+        """Put the selected answer on the clipboard."""
+        group = self.group
+        if group is None:
+            return
+        index = self.candidate
+        text = copy_text(group, index, self.whole_text(index))
+        if text:
+            self.host.copy(text, f"Answer {index + 1} copied")
+        else:
+            self.host.say("There is no answer to copy yet")
+
+    def rater(self) -> dict[str, str]:
+        """Who rates, as an argument of a command."""
+        return {"rater": self.session.rater} if self.session.rater else {}

@@ -1,0 +1,170 @@
+"""The keys that rate: what is typed, what is sent, what is taken back."""
+
+from textual import work
+
+from console.ballot import Ballot, Vote
+from console.rate_queue import RateQueue
+from console.screens.verbs import GroupVerbs
+from console.session import EVERYTHING
+from console.widgets.candidates import Candidates
+from core.state import Group
+
+
+class Voting(GroupVerbs):
+    """A screen that rates one group of a queue after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = RateQueue()
+
+    @property
+    def target_group(self) -> str | None:
+        """The group on screen."""
+        return self.queue.current
+
+    @property
+    def answers(self) -> Candidates:
+        """The cards."""
+        return self.query_one(Candidates)
+
+    @property
+    def ballot(self) -> Ballot | None:
+        """The rating in progress of the group on screen."""
+        return self.queue.ballot
+
+    def waiting(self) -> list[Group]:
+        """Groups that wait for a vote, shortest clock first."""
+        return self.queue.waiting(self.session.state, self.session.now())
+
+    def fresh_cards(self) -> None:
+        """Another group: no answer is selected."""
+        self.answers.zoomed = False
+        self.answers.select(None)
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def action_digit(self, key: int) -> None:
+        """A place, or a score."""
+        group, ballot = self.group, self.ballot
+        if group is None or ballot is None or self._surprised() or self.refuse(group):
+            return
+        try:
+            vote = ballot.digit(key)
+        except ValueError as error:
+            self.host.say(str(error), "warning")
+            return
+        if vote is not None:
+            self._send(group, ballot, vote)
+        else:
+            self.update_view(EVERYTHING)
+
+    def _surprised(self) -> bool:
+        if not self.queue.surprised(self.session.now()):
+            return False
+        self.host.say("The clock ran out: this is another group. The key was not taken", "warning")
+        return True
+
+    def action_commit(self) -> None:
+        """Send what was typed."""
+        group, ballot = self.group, self.ballot
+        vote = ballot.vote() if ballot is not None else None
+        if group is None or ballot is None or self._surprised() or self.refuse(group):
+            return
+        if vote is None:
+            self.host.say(ballot.meaning())
+        else:
+            self._send(group, ballot, vote)
+
+    def action_scores(self) -> None:
+        """From here digits are scores."""
+        group, ballot = self.group, self.ballot
+        if group is None or ballot is None:
+            return
+        ballot.start_scores()
+        self.update_view(EVERYTHING)
+
+    def action_tie(self) -> None:
+        """No preference."""
+        self._arm("tie")
+
+    def action_bad(self) -> None:
+        """All bad."""
+        self._arm("bad")
+
+    def _arm(self, rating: str) -> None:
+        group, ballot = self.group, self.ballot
+        if group is None or ballot is None or self._surprised() or self.refuse(group):
+            return
+        vote = ballot.arm(rating)
+        if vote is not None:
+            self._send(group, ballot, vote)
+        else:
+            self.update_view(EVERYTHING)
+
+    def action_skip(self) -> None:
+        """Send nothing; undo is its question."""
+        group, ballot = self.group, self.ballot
+        if group is None or ballot is None or self._surprised() or self.refuse(group):
+            return
+        self._send(group, ballot, Vote("skip"))
+
+    def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
+        self.queue.sent(group.group_id, vote, self.session.now())
+        self._order_vote(group.group_id, ballot, vote)
+        self.update_view(EVERYTHING)
+
+    @work(group="votes", exit_on_error=False)
+    async def _order_vote(self, group_id: str, ballot: Ballot, vote: Vote) -> None:
+        args: dict[str, object] = {**self.rater()}
+        if vote.order:
+            args["order"] = list(vote.order)
+        if vote.scores:
+            args["scores"] = list(vote.scores)
+        outcome = await self.session.command(
+            "group.rate", group_id=group_id, rating=vote.rating, note=ballot.note(), **args
+        )
+        if not outcome.ok:  # what went well stands in the last line; a toast would cover it
+            self.host.say(outcome.message, "error")
+        self.queue.arrived(group_id, outcome.ok)
+        if self.is_current:
+            self.update_view(EVERYTHING)
+
+    def action_undo(self) -> None:
+        """Take the last vote back; its group comes back on screen."""
+        last = self.queue.last
+        group = self.session.state.groups.get(last.group_id) if last is not None else None
+        if last is None or group is None:
+            self.host.say("There is no vote of yours to take back")
+            return
+        if self.refuse(group):
+            return
+        self.queue.take_back(group)
+        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+
+    def action_back(self) -> None:
+        """Take the last key back."""
+        if self.ballot is not None:
+            self.ballot.back()
+            self.update_view(EVERYTHING)
+
+    def action_clear(self) -> None:
+        """Take all keys back and share the room again."""
+        if self.ballot is not None:
+            self.ballot.clear()
+        self.fresh_cards()
+        self.update_view(EVERYTHING)
+
+    def action_other(self, by: int) -> None:
+        """Another group; what was typed for this one is sent."""
+        queue = self.waiting()
+        ids = [group.group_id for group in queue]
+        if self.queue.current not in ids:
+            return
+        following = queue[(ids.index(self.queue.current) + by) % len(queue)]
+        group, ballot = self.group, self.ballot
+        vote = ballot.vote() if ballot is not None and not ballot.armed else None
+        self.queue.go(following)
+        self.fresh_cards()
+        if vote is not None and group is not None and ballot is not None:
+            self._send(group, ballot, vote)
+        self.update_view(EVERYTHING)

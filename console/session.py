@@ -1,0 +1,234 @@
+"""What every screen sees: the state, the clock, the log and one way to order something.
+
+Screens never reach further: the proxy is behind a `Link`, the child processes behind a `Boss`.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from console.logs import LogLine, LogStore
+from core.commands import COMMANDS, validate
+from core.errors import AjetError
+from core.events import Event
+from core.state import State
+
+log = logging.getLogger(__name__)
+
+EVERYTHING = frozenset({"*"})
+"""Handed to a screen that is shown again: nothing it painted before can be relied on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an order ended, in words for the operator."""
+
+    ok: bool
+    message: str
+
+
+class Reply(Protocol):
+    """What a link answers to a command."""
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def message(self) -> str: ...
+
+
+class Link(Protocol):
+    """The proxy's control API, or a stand-in for it."""
+
+    async def snapshot(self) -> State: ...
+    def events(self, after: int, console: bool = False) -> AsyncIterator[Any]: ...
+    async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
+    async def group_events(self, group_id: str) -> Sequence[Event]: ...
+
+
+class Child(Protocol):
+    """A child process as the supervisor knows it."""
+
+    @property
+    def role(self) -> str:
+        """proxy, engine or mock."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """stopped, starting, running, stopping, exited or attached (started elsewhere)."""
+        ...
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def detail(self) -> str:
+        """What it is doing or why it ended, one line; may be empty."""
+        ...
+
+    @property
+    def tail(self) -> Sequence[str]:
+        """Its last log lines."""
+        ...
+
+
+class Boss(Protocol):
+    """The supervisor of the child processes, or a stand-in for it."""
+
+    @property
+    def children(self) -> Mapping[str, Child]: ...
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> str:
+        """Carry out a console command; returns what to tell the operator.
+
+        Raises:
+            AjetError: it could not be done; says why.
+        """
+        ...
+
+    async def stop_all(self) -> None:
+        """Stop every child that runs, in order."""
+        ...
+
+
+@dataclass(slots=True)
+class StartStep:
+    """One thing that is done before the feed is followed."""
+
+    title: str
+    phase: str = "waiting"
+    """waiting, doing, done or failed."""
+    detail: str = ""
+    lines: tuple[str, ...] = ()
+    """Last log lines of a process that would not start."""
+    began: float | None = None
+    ended: float | None = None
+
+
+class Session:
+    """One operator's view of one proxy.
+
+    Attributes:
+        state: What is known; only the feed changes it, through the reducer.
+        lost_at: When the feed was lost; None while it is followed or was never there.
+        seen: Whether a snapshot was ever read; before that nothing in `state` is known.
+        steps: What is done at the start, by name, in order.
+        trouble: Why there is no feed now; empty while there is.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: Link | None = None,
+        boss: Boss | None = None,
+        read_only: bool = False,
+        rater: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.state = State()
+        self.link = link
+        self.boss = boss
+        self.read_only = read_only
+        self.rater = rater
+        self.store = LogStore()
+        self.lost_at: float | None = None
+        self.seen = False
+        self.steps: dict[str, StartStep] = {}
+        self.trouble = ""
+        self._clock = clock
+        self._dirty: set[str] = set()
+
+    def now(self) -> float:
+        """Unix seconds by the session's clock; compare with the `at` of events."""
+        return self._clock()
+
+    @property
+    def stale_for(self) -> float | None:
+        """Seconds since the feed was lost; None while it is followed."""
+        return None if self.lost_at is None else max(0.0, self.now() - self.lost_at)
+
+    @property
+    def as_of(self) -> float:
+        """The time up to which things are known: now, or when the feed was lost."""
+        return self.now() if self.lost_at is None else self.lost_at
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """Child processes by role; empty when this console started none."""
+        return self.boss.children if self.boss is not None else MappingProxyType({})
+
+    @property
+    def fallen(self) -> list[Child]:
+        """Processes that ended unasked and not in order."""
+        return [
+            child
+            for child in self.children.values()
+            if child.phase == "exited" and child.exit_code != 0
+        ]
+
+    def step(
+        self, name: str, phase: str, detail: str = "", lines: Iterable[str] = (), title: str = ""
+    ) -> None:
+        """Note how far one thing that is done at the start is; the first call names it."""
+        step = self.steps.setdefault(name, StartStep(title or name))
+        if phase == "doing" and step.phase != "doing":
+            step.began, step.ended = self.now(), None
+        if phase in ("done", "failed"):
+            step.ended = self.now()
+        step.phase, step.detail, step.lines = phase, detail, tuple(lines)
+        self.touch(("starting",))
+
+    def touch(self, keys: Iterable[str]) -> None:
+        """Note that what `keys` name has changed; shown at the next flush."""
+        self._dirty.update(keys)
+
+    def take_dirty(self) -> frozenset[str]:
+        """What has changed since the last call: the reducer's keys, and link, children, log."""
+        dirty = frozenset(self._dirty)
+        self._dirty.clear()
+        return dirty
+
+    async def command(self, name: str, **args: Any) -> Outcome:
+        """Order something from `core.commands`; never raises, says how it went."""
+        try:
+            checked = validate(name, args)
+            if self.read_only:
+                return Outcome(False, f"{COMMANDS[name].title}: this console is read-only")
+            if COMMANDS[name].where == "console":
+                if self.boss is None:
+                    return Outcome(False, f"{COMMANDS[name].title}: nothing was started from here")
+                return Outcome(True, await self.boss.command(name, checked))
+            if self.link is None:
+                return Outcome(False, "there is no connection to the proxy yet")
+            reply = await self.link.command(name, checked)
+        except AjetError as error:
+            return Outcome(False, str(error))
+        except Exception as error:  # a link or supervisor at fault must not end the console
+            log.exception("command %s failed", name)
+            return Outcome(False, f"{name} failed: {type(error).__name__}: {error}")
+        return Outcome(reply.ok, reply.message)
+
+    async def group_events(self, group_id: str) -> list[Event]:
+        """Everything that happened to one group, with whole texts.
+
+        Raises:
+            AjetError: the proxy cannot be asked now.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return list(await self.link.group_events(group_id))
+
+    def logs(self, source: str | None = None) -> Sequence[LogLine]:
+        """The lines kept of one source (proxy, engine, mock, console), or of all, oldest first."""
+        return self.store.lines(source)
+
+    def note(self, source: str, text: str, level: str = "info") -> None:
+        """Add a line to the log."""
+        self.store.add(source, text, self.now(), level)
+        self.touch(("log",))

@@ -1,0 +1,1 @@
+"""Stylesheets; one for the frame, one for each area."""

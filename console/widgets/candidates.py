@@ -1,0 +1,161 @@
+"""The candidates of a group: side by side, stacked, or one at a time, as the room allows."""
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.containers import Container
+from textual.message import Message
+
+from console.cards import Card, body, head, share_heights
+from console.widgets.pane import Pane
+
+COLUMN = 34
+"""Cells a card needs at least beside others."""
+SLOTS = 16
+"""Cards that are shown; a group with more shows them by moving the selection."""
+
+
+class Candidates(Container):
+    """Shows the cards of one group.
+
+    `stack` decides what happens when they do not fit side by side: stacked on top of each other
+    and sharing the height, or as many side by side as fit, moving with the selection.
+    """
+
+    DEFAULT_CSS = """
+    Candidates { height: 1fr; layout: horizontal; }
+    Candidates.-stacked { layout: vertical; }
+    Candidates > Pane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
+    Candidates.-stacked > Pane { margin: 0; }
+    """
+
+    class Chosen(Message):
+        """A card was clicked."""
+
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            self.place = place
+
+    def __init__(self, stack: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self.stack = stack
+        self.zoomed = False
+        """Only the selected card is shown."""
+        self._cards: list[Card] = []
+        self._selected: int | None = None
+
+    @property
+    def cards(self) -> Sequence[Card]:
+        """The cards, by place."""
+        return self._cards
+
+    @property
+    def selected(self) -> int | None:
+        """Place of the selected card; None when none is."""
+        return self._selected
+
+    def show_cards(self, cards: Sequence[Card], selected: int | None) -> None:
+        """Show these cards; those that look the same as before are not painted again."""
+        self._cards = list(cards)
+        count = len(self._cards)
+        self._selected = None if selected is None or not count else min(selected, count - 1)
+        self._arrange()
+
+    def select(self, place: int | None) -> None:
+        """Select a card, or none."""
+        self.show_cards(self._cards, place)
+
+    def toggle_zoom(self) -> None:
+        """Give the selected card all the room, or share it again."""
+        self.zoomed = not self.zoomed
+        self._arrange()
+
+    def scroll_selected(self, rows: int) -> None:
+        """Scroll the selected card, or the first one."""
+        for pane, place in self._visible():
+            if place == (self._selected or 0):
+                pane.scroll_relative(y=rows, animate=False, immediate=True)
+
+    @property
+    def columns(self) -> int:
+        """Cards that fit side by side."""
+        return max(1, self.size.width // COLUMN)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether all cards fit beside each other."""
+        return self.columns >= min(len(self._cards), SLOTS) and not self.zoomed
+
+    def window(self) -> range:
+        """Places that are shown now."""
+        count = len(self._cards)
+        if self.zoomed:
+            place = self._selected or 0
+            return range(place, min(place + 1, count))
+        if self.side_by_side:
+            return range(min(count, SLOTS))
+        if self.stack:
+            return self._sliding(min(SLOTS, max(1, self.size.height // 2)))
+        return self._sliding(min(self.columns, SLOTS))
+
+    def _sliding(self, room: int) -> range:
+        count = len(self._cards)
+        if count <= room:
+            return range(count)
+        start = max(0, min((self._selected or 0) - room // 2, count - room))
+        return range(start, start + room)
+
+    def _visible(self) -> list[tuple[Pane, int]]:
+        return list(zip(self.query_children(Pane), self.window(), strict=False))
+
+    def _arrange(self) -> None:
+        if not self.is_mounted or not self.size.width:
+            return
+        stacked = self.stack and not self.side_by_side and not self.zoomed
+        self.set_class(stacked, "-stacked")
+        places = self.window()
+        panes = self._panes(len(places))
+        for pane in panes[len(places) :]:
+            pane.display = False
+        shown = list(zip(panes, places, strict=False))
+        for pane, place in shown:
+            self._fill(pane, place)
+        if stacked:
+            self._share(shown)
+        else:
+            for pane, _ in shown:
+                pane.styles.height = "1fr"
+
+    def _panes(self, wanted: int) -> list[Pane]:
+        """At least `wanted` panes; those that are missing are mounted now."""
+        missing = wanted - len(self.query_children(Pane))
+        if missing > 0:
+            self.mount_all([Pane() for _ in range(missing)])
+        return list(self.query_children(Pane))
+
+    def _fill(self, pane: Pane, place: int) -> None:
+        card = self._cards[place]
+        chosen = place == self._selected
+        pane.display = True
+        pane.set_class(chosen, "-selected")
+        pane.show_head((card, chosen), lambda width: head(card, width, chosen))
+        pane.show(card, lambda width: body(card, width))
+
+    def _share(self, shown: Sequence[tuple[Pane, int]]) -> None:
+        """Stacked cards share the height by what they have to say."""
+        wanted = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
+        focus = next((at for at, (_, place) in enumerate(shown) if place == self._selected), None)
+        heights = share_heights(wanted, self.size.height, focus)
+        for (pane, _), rows in zip(shown, heights, strict=True):
+            pane.styles.height = rows
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Other room: another arrangement."""
+        self.call_after_refresh(self._arrange)
+        self._arrange()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a card selects it."""
+        for pane, place in self._visible():
+            if event.widget is pane:
+                self.post_message(self.Chosen(place))

@@ -1,0 +1,164 @@
+"""A curve with its spread, drawn with braille dots on a shaded band."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+_LABEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value by global step, with its spread."""
+
+    step: int
+    mean: float
+    std: float
+
+
+def thin(points: Sequence[Point], most: int) -> list[Point]:
+    """At most `most` points; neighbours are averaged, the last one stands for itself."""
+    if len(points) <= most:
+        return list(points)
+    *older, last = points
+    size = math.ceil(len(older) / (most - 1))
+    found = []
+    for at in range(0, len(older), size):
+        part = older[at : at + size]
+        found.append(
+            Point(
+                part[-1].step,
+                sum(one.mean for one in part) / len(part),
+                sum(one.std for one in part) / len(part),
+            )
+        )
+    return [*found, last]
+
+
+def bounds(points: Sequence[Point]) -> tuple[float, float]:
+    """Lower and upper end of the axis: round figures that hold curve and band."""
+    low = min(one.mean - one.std for one in points)
+    high = max(one.mean + one.std for one in points)
+    span = max(high - low, 1e-6)
+    unit = 10 ** math.floor(math.log10(span))
+    for factor in (0.1, 0.2, 0.5, 1.0):
+        if span / (unit * factor) <= 8:
+            unit *= factor
+            break
+    low, high = math.floor(low / unit + 1e-9) * unit, math.ceil(high / unit - 1e-9) * unit
+    return (low, high) if high > low else (low - unit, high + unit)
+
+
+def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
+    """The curve in `height` lines of `width` cells: axis labels, plot, and the steps below.
+
+    Args:
+        points: By rising step; none gives no lines.
+        height: Lines in all, the one with the steps included; at least 3.
+    """
+    if not points or height < 3 or width < _LABEL + 4:
+        return []
+    plot_width, plot_height = width - _LABEL, height - 1
+    shown = thin(points, plot_width)
+    low, high = bounds(shown)
+    columns = _columns(shown, plot_width * 2)
+    rows = _rows([_dot(mean, low, high, plot_height) for mean, _ in columns], plot_height)
+    found = []
+    for row in range(plot_height):
+        label = _label(row, plot_height, low, high)
+        top = high - (high - low) * row / plot_height
+        bottom = high - (high - low) * (row + 1) / plot_height
+        pieces: list[tuple[str, str]] = [(f"{label:>{_LABEL - 1}} ", "$muted")]
+        for column in range(plot_width):
+            mean, std = columns[column * 2]
+            middle = (top + bottom) / 2
+            within = mean - std <= middle <= mean + std
+            pieces.append((rows[row][column], "$curve on $band" if within else "$curve"))
+        found.append(Content.assemble(*_merged(pieces)))
+    first, last = f"step {shown[0].step}", str(shown[-1].step)
+    if len(shown) == 1:
+        axis = " " * _LABEL + first
+    else:
+        axis = " " * _LABEL + first + last.rjust(plot_width - len(first))
+    return [*found, Content.styled(axis, "$muted")]
+
+
+def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
+    """Mean and spread at each of `count` dot columns, straight lines between points."""
+    if len(points) == 1:
+        return [(points[0].mean, points[0].std)] * count
+    first, last = points[0].step, points[-1].step
+    found, at = [], 0
+    for column in range(count):
+        step = first + (last - first) * column / (count - 1)
+        while at < len(points) - 2 and points[at + 1].step < step:
+            at += 1
+        left, right = points[at], points[at + 1]
+        share = (step - left.step) / (right.step - left.step)
+        share = min(1.0, max(0.0, share))
+        found.append(
+            (
+                left.mean + (right.mean - left.mean) * share,
+                left.std + (right.std - left.std) * share,
+            )
+        )
+    return found
+
+
+def _dot(value: float, low: float, high: float, rows: int) -> int:
+    """The dot row of a value, 0 at the top."""
+    dots = rows * 4 - 1
+    return min(dots, max(0, round((high - value) / (high - low) * dots)))
+
+
+def _rows(dots: Sequence[int], rows: int) -> list[list[str]]:
+    """Braille characters of a line through one dot a column."""
+    cells = [[0] * (len(dots) // 2) for _ in range(rows)]
+    before = dots[0]
+    for column, dot in enumerate(dots):
+        low, high = sorted((before, dot))
+        for each in range(low + (before < dot), high + (before <= dot)) or (dot,):
+            cells[each // 4][column // 2] |= _DOTS[each % 4][column % 2]
+        cells[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
+        before = dot
+    return [[chr(0x2800 + bits) if bits else " " for bits in row] for row in cells]
+
+
+def _label(row: int, rows: int, low: float, high: float) -> str:
+    places = 2 if high - low < 10 else 0
+    if row == 0:
+        return f"{high:.{places}f}"
+    if row == rows - 1:
+        return f"{low:.{places}f}"
+    if rows >= 7 and row == rows // 2:
+        return f"{high - (high - low) * (row + 0.5) / rows:.{places}f}"
+    return ""
+
+
+def _merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for text, style in pieces:
+        if found and found[-1][1] == style:
+            found[-1] = (found[-1][0] + text, style)
+        else:
+            found.append((text, style))
+    return found
+
+
+def sparkline(values: Sequence[float], color: str = "$curve") -> Content:
+    """One line of bars; nothing is a low dot."""
+    top = max(values, default=0.0)
+    if top <= 0:
+        return Content.styled("·" * len(values), "$faint")
+    bars = "▁▂▃▄▅▆▇█"
+    return Content.assemble(
+        *_merged(
+            [
+                ("·", "$faint") if value <= 0 else (bars[min(7, int(value / top * 7.999))], color)
+                for value in values
+            ]
+        )
+    )

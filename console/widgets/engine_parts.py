@@ -1,0 +1,217 @@
+"""A swarm server and the child processes in words and figures: plain functions of the session."""
+
+from collections.abc import Mapping, Sequence
+
+from textual.content import Content
+
+from console.loss import boot_trouble
+from console.session import Child, Session
+from console.views import fit
+from console.widgets.section import Room, heading, lines
+from console.widgets.timeline import newest, step_seconds, sync_seconds, timeline
+from console.widgets.words import (
+    UNKNOWN,
+    bar,
+    duration,
+    elapsed,
+    look,
+    number,
+    pill,
+    plural,
+    progress,
+    rule,
+    state_for,
+)
+from core.state import Server, StepStats
+from core.text import one_line, plain
+
+_LABEL = 10
+_COLUMNS = (
+    ("step", 5),
+    ("groups", 7),
+    ("dead", 5),
+    ("mean", 7),
+    ("std", 6),
+    ("took", 7),
+    ("sync", 7),
+)
+_PHASES = {
+    "running": ("●", "$engine-rolling"),
+    "attached": ("●", "$engine-rolling"),
+    "starting": ("◌", "$engine-booting"),
+    "stopping": ("◌", "$engine-booting"),
+    "stopped": ("○", "$muted"),
+    "exited": ("✖", "$engine-lost"),
+}
+
+
+def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
+    return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *said)
+
+
+def server_panel(server: Server, session: Session, room: Room) -> Content:
+    """Everything known of one server."""
+    now = session.as_of
+    shape = look(server.state, server.raw)
+    color = "$engine-lost" if server.lost else shape.color
+    head = Content.assemble(
+        (f"{one_line(server.name, 30)}  ", "bold"),
+        pill(f"{shape.sign} {shape.word} {elapsed(state_for(server, now))}", color),
+        ("  step ", "$muted"),
+        (UNKNOWN if server.step is None else str(server.step), "bold"),
+    )
+    shown = [head]
+    found = newest(server, now, room.width)
+    if found:
+        shown.append(timeline(found, room.width))
+    shown += _facts(server, session, room.width)
+    shown += _advice(server, session, now)
+    table = _table(server, now, 12 if room.tall else 5)
+    if table:
+        shown += [Content(""), *table]
+    return lines(*shown)
+
+
+def _facts(server: Server, session: Session, width: int) -> list[Content]:
+    shown = [_fact("address", one_line(server.url, 200) or UNKNOWN)]
+    if server.detail:
+        shown.append(_fact("detail", one_line(server.detail, 300)))
+    pool = server.pool
+    done = progress(pool)
+    if pool is None or done is None:
+        return [*shown, _fact("pool", UNKNOWN)]
+    ours = max(0, pool.running - pool.running_others)
+    shown += [
+        _fact("model", one_line(pool.model, 120) or UNKNOWN),
+        _fact(
+            "pool",
+            bar(done.share, 20 if width < 100 else 30, "$engine-rolling"),
+            " ",
+            (done.text(), "bold"),
+            (f"  until {rule(pool.method)}", "$muted"),
+        ),
+        _fact(
+            "episodes",
+            (str(pool.running), "bold"),
+            f" claimed: {ours} ours, {pool.running_others} of others",
+            (f"  {pool.repeats or UNKNOWN} a task", "$muted"),
+        ),
+        _fact("clients", *_clients(pool.other_clients)),
+    ]
+    return shown
+
+
+def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
+    if not others:
+        return [("no other client is active", "$muted")]
+    names = ", ".join(one_line(name, 16) for name in others[:4])
+    more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+    return [(plural(len(others), "other client"), "bold $warning"), (f": {names}{more}", "$muted")]
+
+
+def _advice(server: Server, session: Session, now: float) -> list[Content]:
+    """What is wrong and the way out, or what can be done next."""
+    if server.lost:
+        seen = (
+            f"last answered {elapsed(now - server.seen_at)} ago"
+            if server.seen_at
+            else "it has not answered yet"
+        )
+        return [
+            Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
+            Content.styled(f"  {seen}; the figures above are as old as that", "$muted"),
+        ]
+    if trouble := boot_trouble(server, now):
+        return [Content.styled(f"! {trouble}", "$engine-booting")]
+    if server.state == "OFFLINE" and not session.read_only:
+        return [
+            Content.assemble(
+                ("s", "bold $accent"),
+                " starts it with the default job, ",
+                ("h", "bold $accent"),
+                " with the job for rating by hand",
+            )
+        ]
+    return []
+
+
+def _table(server: Server, now: float, most: int) -> list[Content]:
+    steps = server.steps[: -most - 1 : -1]
+    if not steps:
+        return []
+    took = step_seconds(server.spans)
+    synced = sync_seconds(server.spans, now)
+    names = _update_names(steps)
+    title = "".join(f"{name:>{width}}" for name, width in _COLUMNS)
+    title += "".join(f"{fit(name, 9, right=True):>10}" for name in names)
+    return [
+        Content.styled(title, "$muted"),
+        *(_step(step, took, synced, names) for step in steps),
+    ]
+
+
+def _update_names(steps: Sequence[StepStats]) -> list[str]:
+    """Figures of the updates, those that most servers publish first."""
+    known = {name for step in steps for name in step.update}
+    wanted = [name for name in ("loss", "kl", "grad_norm") if name in known]
+    return (wanted + sorted(known - set(wanted)))[:3]
+
+
+def _step(
+    step: StepStats,
+    took: Mapping[int, float],
+    synced: Mapping[int, float],
+    names: Sequence[str],
+) -> Content:
+    dead = f"{step.dead:>5}"
+    pieces: list[tuple[str, str]] = [
+        (f"{step.step:>5}", "bold"),
+        (f"{step.groups:>7}", ""),
+        (dead, "$dead" if step.dead else "$faint"),
+        (f"{number(step.mean if step.rewards else None):>7}", "$curve"),
+        (f"{number(step.std if step.rewards else None):>6}", "$muted"),
+        (f"{duration(took.get(step.step)):>7}", ""),
+        (f"{duration(synced.get(step.step)):>7}", "$muted"),
+    ]
+    pieces += [(f"{_figure(step.update.get(name)):>10}", "$muted") for name in names]
+    return Content.assemble(*pieces)
+
+
+def _figure(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4g}"
+
+
+def processes(session: Session, room: Room) -> Content:
+    """The processes of this home, with the last words of one that ended."""
+    children = session.children
+    if not children:
+        return heading("PROCESSES", "none was started from this console")
+    shown = [heading("PROCESSES")]
+    for role, child in children.items():
+        shown.append(_process(role, child))
+        if child.phase == "exited" and child.exit_code != 0:
+            shown += [
+                Content.styled(f"    {plain(line)[:400]}", "$muted") for line in child.tail[-5:]
+            ]
+            key = {"engine": "r", "proxy": "p"}.get(role)
+            if key is not None and not session.read_only:
+                shown.append(
+                    Content.assemble("    ", (key, "bold $accent"), (" starts it again", "$muted"))
+                )
+    return lines(*shown)
+
+
+def _process(role: str, child: Child) -> Content:
+    sign, color = _PHASES.get(child.phase, ("?", "$muted"))
+    said = child.phase
+    if child.phase == "exited" and child.exit_code == 0:
+        sign, color, said = "·", "$muted", "finished"
+    elif child.phase == "exited":
+        said = f"ended with exit code {UNKNOWN if child.exit_code is None else child.exit_code}"
+    pid = f"pid {child.pid}" if child.pid is not None else ""
+    return Content.assemble(
+        (f"{role:<{_LABEL}}", "bold"),
+        (f"{sign} {said:<12} ", color),
+        (f"{pid:<12} ", "$muted"),
+        (one_line(child.url, 80), "$muted"),
+    )

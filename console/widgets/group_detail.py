@@ -1,0 +1,98 @@
+"""One group in full: its head above its candidates."""
+
+from dataclasses import replace
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from console.cards import Whole, cards
+from console.detail_view import Sight, header_lines, tabs_line
+from console.widgets.candidates import Candidates
+from console.widgets.pane import Pane
+from core.state import Group
+
+
+class GroupDetail(Vertical):
+    """Shows a group; what is on screen already is not painted again."""
+
+    DEFAULT_CSS = """
+    GroupDetail { height: 1fr; }
+    GroupDetail > #detail-head { max-height: 50%; padding: 0 1; margin: 0 0 1 0; }
+    GroupDetail > #detail-tabs { height: 1; display: none; }
+    """
+
+    def __init__(self, selectable: bool = True, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self.selectable = selectable
+        self.sight = Sight()
+        self.raw = False
+        self._shown: str | None = None
+        self._whole: dict[int, Whole] = {}
+
+    def compose(self) -> ComposeResult:
+        """Head, tabs, candidates."""
+        yield Pane(id="detail-head")
+        yield Pane(id="detail-tabs")
+        yield Candidates()
+
+    @property
+    def candidates(self) -> Candidates:
+        """The cards."""
+        return self.query_one(Candidates)
+
+    @property
+    def selected(self) -> int:
+        """Index of the selected candidate."""
+        return self.candidates.selected or 0
+
+    def whole(self, index: int) -> str:
+        """The whole text of a candidate when it was fetched; else empty."""
+        found = self._whole.get(index)
+        return (found.text or found.tool_calls) if found is not None else ""
+
+    def take_whole(self, query: str, texts: dict[int, Whole]) -> None:
+        """Show these texts in place of the cut ones."""
+        self.sight = replace(self.sight, query=query)
+        self._whole = texts
+
+    def show(self, group: Group, now: float, several_servers: bool) -> None:
+        """Paint the group as it is now."""
+        place = self.candidates.selected or 0
+        if group.group_id != self._shown:
+            self._shown = group.group_id
+            self._whole = {}
+            self.sight = Sight()
+            self.raw = False
+            place = 0
+        self.sight = replace(self.sight, several_servers=several_servers)
+        sight = self.sight
+        pane = self.query_one("#detail-head", Pane)
+        width = max(20, pane.scrollable_content_region.width or self.size.width - 2)
+        lines = header_lines(group, now, width, sight)
+        pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
+        made = [
+            replace(card, unfolded=sight.unfolded, raw=self.raw)
+            for card in cards(group, self._whole or None)
+        ]
+        self.candidates.show_cards(made, place if self.selectable else None)
+        self._show_tabs()
+
+    def select(self, place: int) -> None:
+        """Select a candidate."""
+        self.candidates.select(place)
+        self._show_tabs()
+
+    def _show_tabs(self) -> None:
+        found = self.candidates
+        tabs = self.query_one("#detail-tabs", Pane)
+        tabs.display = len(found.window()) < len(found.cards)
+        if tabs.display:
+            tabs.show_lines([tabs_line(found.cards, found.selected, found.window())])
+
+    def on_resize(self) -> None:
+        """Other room: other candidates are in sight."""
+        self.call_after_refresh(self._show_tabs)
+
+    def toggle_fold(self) -> None:
+        """Unfold query, reasoning and traceback, or fold them again."""
+        self.sight = replace(self.sight, unfolded=not self.sight.unfolded)

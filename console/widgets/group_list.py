@@ -1,0 +1,227 @@
+"""The live list of groups: line by line, keyed by group id, newest on top."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.strip import Strip
+
+from console.filters import Filter
+from console.rows import RowModel
+from console.views import Column, columns_for, header_line, row_line
+from console.widgets.pane import Pane, centred
+from core.state import Group
+
+
+class GroupList(Pane, can_focus=True):
+    """Shows thousands of groups; paints the few that are visible.
+
+    The cursor stays on its group while others come in above it, and what is on screen stays where
+    it is; with `follow` the cursor stays on the newest instead.
+    """
+
+    DEFAULT_CSS = """
+    GroupList { height: 1fr; scrollbar-gutter: stable; }
+    """
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(-1)", "Newest", show=False),
+        Binding("end,G", "edge(1)", "Oldest", show=False),
+        Binding("enter", "open", "Open", id="requests.open", tooltip="Its candidates in full"),
+    ]
+
+    class Moved(Message):
+        """The cursor stands on another group."""
+
+        def __init__(self, group_id: str | None) -> None:
+            super().__init__()
+            self.group_id = group_id
+
+        def can_replace(self, message: Message) -> bool:
+            """Only the newest matters."""
+            return isinstance(message, GroupList.Moved)
+
+    class Opened(Message):
+        """Enter or a second click on a group."""
+
+        def __init__(self, group_id: str) -> None:
+            super().__init__()
+            self.group_id = group_id
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self.model = RowModel()
+        self.follow = True
+        self._groups: Mapping[str, Group] = {}
+        self._cursor: str | None = None
+        self._columns: list[Column] = []
+        self._several = False
+        self._now = 0.0
+        self._empty: Sequence[str] = ()
+        self._titles: Pane | None = None
+
+    # --- what is shown -----------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> str | None:
+        """Id of the group under the cursor."""
+        return self._cursor
+
+    def take(
+        self, groups: Mapping[str, Group], dirty: frozenset[str], now: float, several: bool
+    ) -> None:
+        """Take in what changed."""
+        self._groups, self._now = groups, now
+        if several != self._several:
+            self._several = several
+            self._drop_columns()
+        before = self.model.place(self._cursor)
+        was_at = self.scroll_offset.y
+        if self.model.update(groups, dirty):
+            self.virtual_size = Size(1, len(self.model.ids))
+            self._keep_place(before, was_at)
+        self.refresh()
+
+    def show_empty(self, lines: Sequence[str]) -> None:
+        """What is said in place of the list while there is nothing to list."""
+        if lines != self._empty:
+            self._empty = lines
+            self.refresh()
+
+    def set_filter(self, wanted: Filter) -> None:
+        """Show the groups that match."""
+        self.model.set_filter(wanted)
+        self.take(self._groups, frozenset({"*"}), self._now, self._several)
+
+    def set_follow(self, follow: bool) -> None:
+        """Keep to the newest group, or to the one under the cursor."""
+        self.follow = follow
+        if follow:
+            self._go(0)
+
+    def _keep_place(self, before: int | None, was_at: int) -> None:
+        ids = self.model.ids
+        if not ids:
+            self._set_cursor(None)
+            return
+        now_at = self.model.place(self._cursor)
+        if self.follow or before is None:
+            self._go(0 if self.follow else min(before or 0, len(ids) - 1))
+        elif now_at is None:
+            self._go(min(before, len(ids) - 1))
+        elif now_at != before:
+            self.scroll_to(y=was_at + now_at - before, animate=False, immediate=True)
+
+    def _set_cursor(self, group_id: str | None) -> None:
+        if group_id != self._cursor:
+            self._cursor = group_id
+            self.post_message(self.Moved(group_id))
+
+    def _go(self, place: int) -> None:
+        ids = self.model.ids
+        if not ids:
+            return
+        place = max(0, min(place, len(ids) - 1))
+        self._set_cursor(ids[place])
+        top, rows = self.scroll_offset.y, max(1, self.size.height)
+        if place < top or place >= top + rows:
+            target = place if place < top else place - rows + 1
+            self.scroll_to(y=target, animate=False, immediate=True)
+        self.refresh()
+
+    # --- painting ----------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns that fit now."""
+        if not self._columns:
+            self._columns = columns_for(self.scrollable_content_region.width, self._several)
+        return self._columns
+
+    def on_resize(self) -> None:
+        """Other columns may fit; the cursor stays in sight."""
+        self._drop_columns()
+        place = self.model.place(self._cursor)
+        if place is not None:
+            self._go(place)
+        self.refresh()
+
+    def titles(self) -> Pane:
+        """A line of column titles to put above the list."""
+        if self._titles is None:
+            self._titles = _Titles(self)
+        return self._titles
+
+    def _drop_columns(self) -> None:
+        self._columns = []
+        if self._titles is not None:
+            self._titles.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Paint row `y` of what is visible."""
+        width = self.scrollable_content_region.width
+        place = y + self.scroll_offset.y
+        ids = self.model.ids
+        if not ids and 1 <= y <= len(self._empty):
+            tone = "bold" if y == 1 else "$muted"
+            return self.paint(centred(self._empty[y - 1], width, tone), width)
+        group = self._groups.get(ids[place]) if place < len(ids) else None
+        if group is None:
+            return Strip.blank(width, self.tone_style(""))
+        here = group.group_id == self._cursor
+        extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
+        return self.paint(row_line(group, self.columns, self._now), width, extra)
+
+    # --- moving ------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        """Up or down."""
+        place = self.model.place(self._cursor)
+        self.follow = False
+        self._go(0 if place is None else place + by)
+
+    def action_page(self, by: int) -> None:
+        """A page up or down."""
+        self.action_move(by * max(1, self.size.height - 1))
+
+    def action_edge(self, way: int) -> None:
+        """The newest or the oldest."""
+        self.follow = False
+        self._go(0 if way < 0 else len(self.model.ids) - 1)
+
+    def action_open(self) -> None:
+        """Open what is under the cursor."""
+        if self._cursor is not None:
+            self.post_message(self.Opened(self._cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click points, a second one opens."""
+        place = event.y + self.scroll_offset.y
+        if place >= len(self.model.ids):
+            return
+        again = self.model.ids[place] == self._cursor
+        self.follow = False
+        self._go(place)
+        if again:
+            self.action_open()
+
+
+class _Titles(Pane):
+    """The titles of a list's columns."""
+
+    DEFAULT_CSS = "_Titles { height: 1; overflow: hidden; }"
+
+    def __init__(self, owner: GroupList) -> None:
+        super().__init__()
+        self._owner = owner
+
+    def render_line(self, y: int) -> Strip:
+        """Paint the titles."""
+        return self.paint(header_line(self._owner.columns), self.size.width)

@@ -1,0 +1,359 @@
+"""The sections of the overview, as plain functions of the session."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from textual.content import Content
+
+from console.loss import boot_trouble
+from console.mock_view import asked, rate, seconds_left, share
+from console.session import Session
+from console.views import best_of, fit, known_rewards, phase_look, verdict
+from console.widgets.chart import Point, curve, sparkline
+from console.widgets.section import Room, heading, lines
+from console.widgets.timeline import newest, shares, step_seconds, timeline
+from console.widgets.words import (
+    UNKNOWN,
+    bar,
+    clock,
+    countdown,
+    duration,
+    elapsed,
+    look,
+    number,
+    percent,
+    plural,
+    progress,
+    state_for,
+)
+from core.state import Alert, Group, Server
+from core.text import one_line
+
+WIDE = 85
+"""Cells from which a section says more."""
+GROUPS_SHOWN = 8
+PACE_MINUTES = 10
+NEWEST = 20
+"""Closed groups the latency split is taken from."""
+SEALED = 50
+"""Sealed groups the share of dead ones is taken from."""
+
+PARTS = (
+    ("queue", "queue", "$muted"),
+    ("claim", "claim", "$engine-booting"),
+    ("generate", "generate", "$engine-rolling"),
+    ("score", "score", "$engine-post"),
+    ("rate", "rating", "$winner"),
+    ("submit", "submit", "$engine-exporting"),
+)
+
+
+def _note(text: str) -> Content:
+    return Content.styled(text, "$muted")
+
+
+# --- engine ----------------------------------------------------------------------------------
+
+
+def engines(session: Session, room: Room) -> Content:
+    """State timeline, pool and pace of each server."""
+    servers = list(session.state.servers.values())
+    if not servers:
+        return lines(heading("ENGINE"), _note("No swarm server is known yet"))
+    alone = len(servers) == 1 and room.width < WIDE
+    shown = [one for server in servers for one in _engine(server, session.as_of, room.width, alone)]
+    return lines(*shown)
+
+
+def _engine(server: Server, now: float, width: int, alone: bool) -> list[Content]:
+    """Lines of one server; `alone` leaves out what the status bar already says."""
+    found = newest(server, now, width)
+    shape = look(server.state, server.raw)
+    below = _below(server, now, width)
+    blocks = [timeline(found, width)] if found else []
+    if alone:
+        return [heading("ENGINE", below), *blocks]
+    head = heading(
+        "ENGINE",
+        Content.styled(one_line(server.name, 30), "bold"),
+        Content.styled(f"{shape.sign} {shape.word} {elapsed(state_for(server, now))}", shape.color),
+        f"step {UNKNOWN if server.step is None else server.step}",
+        " · ".join(f"{look(state).word} {100 * part:.0f}%" for state, part in shares(found)[:4]),
+    )
+    return [head, *blocks, below]
+
+
+def _below(server: Server, now: float, width: int) -> Content:
+    if server.lost:
+        seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
+        return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
+    if trouble := boot_trouble(server, now):
+        return Content.styled(f"! {trouble}", "$engine-booting")
+    pool = _pool(server, width)
+    if server.detail:
+        return Content.assemble(pool, (f"  {one_line(server.detail, width)}", "$muted"))
+    return Content.assemble(pool, (f"  {_step_times(server)}", "$muted"))
+
+
+def _step_times(server: Server) -> str:
+    seconds = list(step_seconds(server.spans).values())[-3:]
+    if not seconds:
+        return ""
+    return "steps " + " ".join(duration(one) for one in seconds)
+
+
+def _pool(server: Server, width: int) -> Content:
+    done = progress(server.pool)
+    pool = server.pool
+    if done is None or pool is None:
+        if server.state == "OFFLINE":
+            return _note("OFFLINE: press 5 then s to start it")
+        return _note(f"pool {UNKNOWN}")
+    cells = 18 if width < WIDE else 30
+    pieces: list[Content | tuple[str, str] | str] = [
+        ("pool ", "$muted"),
+        bar(done.share, cells, "$engine-rolling"),
+        " ",
+        (done.text(), "bold"),
+        (f"  {pool.running} running", "$muted"),
+    ]
+    if pool.running_others:
+        clients = plural(len(pool.other_clients), "other client")
+        pieces.append((f", {pool.running_others} of {clients}", "$warning"))
+    return Content.assemble(*pieces)
+
+
+# --- reward ----------------------------------------------------------------------------------
+
+
+def reward_points(server: Server) -> list[Point]:
+    """Mean and spread by global step, of steps under which rewards were sent."""
+    return [Point(one.step, one.mean, one.std) for one in server.steps if one.rewards]
+
+
+def rewards(session: Session, room: Room) -> Content:
+    """The reward curve of the first server; its room.height is what the layout gives."""
+    server = next(iter(session.state.servers.values()), None)
+    points = reward_points(server) if server is not None else []
+    if server is None or not points:
+        what = "No reward was sent yet: the curve begins with the first group that is sealed"
+        return lines(heading("REWARD", "by global step"), _note(what))
+    last = points[-1]
+    said = Content.assemble(
+        (f"{number(last.mean)}", "bold $curve"),
+        (f" ±{number(last.std)}", "$curve"),
+        (f" at step {last.step}", "$muted"),
+    )
+    plot = curve(points, room.width, max(3, (room.height or 6) - 1))
+    return lines(heading("REWARD", said, _change(points)), *plot)
+
+
+def _change(points: Sequence[Point]) -> Content:
+    if len(points) < 2:
+        return _note("one step so far")
+    by = points[-1].mean - points[0].mean
+    word, color = ("up", "$reward-up") if by >= 0 else ("down", "$reward-down")
+    sign = "▲" if by >= 0 else "▼"
+    return Content.assemble(
+        (f"{sign} {word} {abs(by):.2f}", color), (f" since step {points[0].step}", "$muted")
+    )
+
+
+# --- pace ------------------------------------------------------------------------------------
+
+
+def pace(session: Session, room: Room) -> Content:
+    """Throughput, share of dead groups and where the time goes."""
+    groups = list(session.state.groups.values())
+    closed = [group for group in groups if group.closed_at is not None]
+    if not closed:
+        return lines(heading("PACE"), _note("No group is over yet"))
+    return lines(
+        heading("PACE", _throughput(closed, session.now(), room.width), _dead(groups)),
+        *_latency(closed, room.width, room.tall),
+    )
+
+
+def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
+    count = 20 if width < WIDE else 40
+    seconds = PACE_MINUTES * 60 / count
+    buckets = [0.0] * count
+    recent = 0
+    for group in closed:
+        age = now - (group.closed_at or 0.0)
+        if 0 <= age < PACE_MINUTES * 60:
+            buckets[count - 1 - int(age / seconds)] += 1
+            recent += age < 180
+    return Content.assemble(
+        (f"{recent / 3:.1f}", "bold"),
+        (" groups/min  ", "$muted"),
+        sparkline(buckets),
+        (f" {PACE_MINUTES} min", "$muted"),
+    )
+
+
+def _dead(groups: Sequence[Group]) -> Content:
+    sealed = [group for group in groups if group.sealed_at is not None][-SEALED:]
+    if not sealed:
+        return Content("")
+    dead = sum(1 for group in sealed if group.dead)
+    color = "$warning" if dead * 3 > len(sealed) else "$foreground"
+    return Content.assemble(
+        ("○ dead ", "$muted"),
+        (percent(dead, len(sealed)), f"bold {color}"),
+        (f" of {len(sealed)}", "$muted"),
+    )
+
+
+def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
+    done = [group for group in closed if group.latency][-NEWEST:]
+    if not done:
+        return []
+    middle = {key: median([group.latency.get(key, 0.0) for group in done]) for key, _, _ in PARTS}
+    total = sum(middle.values())
+    waits = [group.waited for group in closed[-NEWEST:] if group.waited is not None]
+    answer = duration(median(waits)) if waits else UNKNOWN
+    pieces: list[tuple[str, str]] = [("answer ", "$muted"), (answer, "bold"), (" ", "")]
+    used = len(answer) + 8
+    for key, word, color in PARTS:
+        said = f"{word} {duration(middle[key])}"
+        if middle[key] < max(0.05, 0.02 * total) or used + len(said) + 3 > width:
+            continue
+        used += len(said) + 3
+        pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
+    found = [Content.assemble(*pieces)]
+    if tall and total:
+        found.append(_split([(middle[key], color) for key, _, color in PARTS], total, width))
+    return found
+
+
+def _split(parts: Sequence[tuple[float, str]], total: float, width: int) -> Content:
+    pieces, used, seconds = [], 0, 0.0
+    for part, color in parts:
+        seconds += part
+        until = round(seconds / total * width)
+        pieces.append(("▄" * (until - used), color))
+        used = until
+    return Content.assemble(*pieces)
+
+
+# --- alerts ----------------------------------------------------------------------------------
+
+_LEVELS = {
+    "error": ("✖", "$engine-lost"),
+    "warning": ("!", "$engine-booting"),
+    "info": ("i", "$engine-syncing"),
+}
+
+
+def alerts(session: Session, room: Room) -> Content:
+    """Processes that fell, then each alert with its cause and what to do; the worst ones lead."""
+    found = _fallen(session) + sorted(
+        session.state.alerts.values(), key=lambda one: (one.level != "error", -one.at)
+    )
+    if not found:
+        return heading("ALERTS", "none")
+    shown = [heading("ALERTS", str(len(found)))]
+    most = 6 if room.tall else 2
+    for alert in found[:most]:
+        sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
+        age = elapsed(session.now() - alert.at) if alert.at else ""
+        cause = fit(one_line(alert.cause, 300), min(room.width - 9, max(20, len(alert.cause))))
+        shown.append(
+            Content.assemble((f"{sign} ", f"bold {color}"), cause.rstrip(), (f"  {age}", "$muted"))
+        )
+        if alert.todo and (room.tall or len(shown) == 2):
+            shown.append(_note(f"  → {one_line(alert.todo, room.width - 4)}"))
+    if len(found) > most:
+        shown.append(_note(f"  and {len(found) - most} more"))
+    return lines(*shown)
+
+
+def _fallen(session: Session) -> list[Alert]:
+    return [
+        Alert(
+            key=f"process:{child.role}",
+            cause=f"{child.role} {child.detail or 'ended'}",
+            todo="Press 5 to see its last words and to start it again; 7 for its log",
+            level="error",
+            at=0.0,
+        )
+        for child in session.fallen
+    ]
+
+
+# --- groups ----------------------------------------------------------------------------------
+
+
+def groups(session: Session, room: Room) -> Content:
+    """The newest groups, one a line."""
+    found = list(session.state.groups.values())
+    count = max(GROUPS_SHOWN, room.height - 1)
+    totals = session.state.totals
+    if not found:
+        return lines(
+            heading("NEWEST GROUPS"),
+            _note("No request yet. Press 4 then s to let the mock user ask,"),
+            _note(f"or send one to {session.state.proxy_url or 'the proxy'}/v1"),
+        )
+    said = f"{plural(totals.groups, 'group')} · {totals.done} done · {totals.dead} dead"
+    if totals.aborted or totals.failed:
+        said += f" · {totals.aborted} aborted · {totals.failed} failed"
+    newest_first = found[: -count - 1 : -1]
+    return lines(
+        heading("NEWEST GROUPS", said),
+        *(_group(group, session.now(), room.width) for group in newest_first),
+    )
+
+
+def _group(group: Group, now: float, width: int) -> Content:
+    shape = phase_look(group)
+    best = best_of(group)
+    values = known_rewards(group)
+    top = values[best] if best is not None and best < len(values) else None
+    word = shape.word
+    if group.phase == "AWAITING_RATING" and group.until is not None:
+        word = f"rate {countdown(group.until - now)}"
+    said = verdict(group)
+    row = [
+        (f"{clock(group.opened_at)}  ", "$muted"),
+        (f"{shape.sign} {fit(word, 11)} ", shape.tone),
+        (f"{number(top):>5} ", "bold" if top is not None else "$faint"),
+    ]
+    if width >= WIDE:
+        row.append((f" {said.sign} {fit(said.text, 24)} ", said.tone))
+    else:
+        row.append((f"{said.sign} ", said.tone))
+    query = one_line(group.query, 300) or "(no text)"
+    row.append((query, "" if group.query else "$muted"))
+    return Content.assemble(*row)
+
+
+# --- mock user -------------------------------------------------------------------------------
+
+
+def mock(session: Session, room: Room) -> Content:
+    """Progress of the mock user, one line."""
+    run = session.state.mock
+    if run is None:
+        return heading("MOCK USER", "not started: press 4 then s")
+    now = session.now()
+    cells = 12 if room.width < WIDE else 20
+    said = f"{asked(run)}/{run.total or UNKNOWN}"
+    more = []
+    speed = rate(run, now)
+    left = seconds_left(run, now)
+    if left is not None:
+        more.append(f"{duration(left)} left")
+    if run.ended_at is None and speed:
+        more.append(f"{speed * 60:.1f}/min")
+    failed = Content("")
+    if run.failed:
+        failed = Content.styled(f"{run.failed} failed", "$reward-down")
+    return heading(
+        "MOCK USER",
+        Content.assemble(bar(share(run), cells), " ", (said, "bold")),
+        one_line(run.phase, 12),
+        failed,
+        " · ".join(more),
+    )

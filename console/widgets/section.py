@@ -1,0 +1,98 @@
+"""A part of a screen that is built from the session and repainted only when it differs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from console.session import Session
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+TALL = 36
+"""Rows of a terminal from which there is room for more than the most needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The space a section is built for."""
+
+    width: int
+    """Cells."""
+    height: int
+    """Rows it has now; what it may fill when its height is fixed."""
+    tall: bool
+    """The terminal has rows to spare."""
+
+
+Build = Callable[[Session, Room], Content]
+
+
+class Section(Static):
+    """Shows what `build` makes of the session and the room there is."""
+
+    DEFAULT_CSS = """
+    Section { height: auto; min-height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def __init__(self, build: Build, keys: frozenset[str], *, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(markup=False, id=id)
+        self._build = build
+        self._keys = keys
+        self._session: Session | None = None
+        self._last: Content | None = None
+
+    def paint(self, session: Session, dirty: frozenset[str]) -> None:
+        """Build it again when something it depends on has changed.
+
+        A key "groups" also stands for what begins with "groups:"; "server" for "server:NAME".
+        """
+        self._session = session
+        if "*" in dirty or not self._keys.isdisjoint(key.partition(":")[0] for key in dirty):
+            self._show(session)
+
+    def _show(self, session: Session) -> None:
+        size = self.content_size
+        if not size.width:
+            return
+        room = Room(size.width, size.height, self.app.size.height >= TALL)
+        content = self._build(session, room)
+        last = self._last
+        if last is not None and content.plain == last.plain and content.spans == last.spans:
+            return
+        grown = last is None or last.plain.count("\n") != content.plain.count("\n")
+        self._last = content
+        self.update(content, layout=grown)
+
+    def on_resize(self) -> None:
+        """Another size: build it for that."""
+        session = self._session
+        if session is not None:
+            host(self).guarded(lambda: self._show(session))
+
+
+def host(widget: Widget) -> "ConsoleApp":
+    """The app of a widget, typed."""
+    return cast("ConsoleApp", widget.app)
+
+
+def heading(title: str, *parts: Content | str) -> Content:
+    """A section's first line: the title, then what is said beside it."""
+    pieces: list[Content | tuple[str, str]] = [(title, "bold $heading")]
+    for part in parts:
+        if not part:
+            continue
+        if isinstance(part, str):
+            pieces.append((f"  {part}", "$muted"))
+        else:
+            pieces += [Content("  "), part]
+    return Content.assemble(*pieces)
+
+
+def lines(*parts: Content) -> Content:
+    """One below the other."""
+    return Content("\n").join(parts)

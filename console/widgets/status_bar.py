@@ -1,0 +1,188 @@
+"""The line that is always on screen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.widgets import Static
+
+from console.places import Place
+from console.session import Session
+from console.widgets.words import (
+    UNKNOWN,
+    countdown,
+    elapsed,
+    look,
+    pill,
+    plural,
+    progress,
+    state_for,
+)
+from core.state import Server
+from core.text import one_line
+
+_GAP = Content.styled("  ", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of the bar, in forms from long to short; the last form may be empty."""
+
+    forms: tuple[Content, ...]
+    keeps: tuple[int, ...] = ()
+    """For each step to a shorter form: the higher, the later it is taken."""
+
+
+def bar_line(session: Session, width: int) -> Content:
+    """The whole bar, with lesser parts shortened and dropped until it fits `width` cells."""
+    items = _items(session)
+    level = [0] * len(items)
+    while _width(items, level) > width:
+        steps = [
+            (item.keeps[level[place]], -place)
+            for place, item in enumerate(items)
+            if level[place] < len(item.keeps)
+        ]
+        if not steps:
+            break
+        level[-min(steps)[1]] += 1
+    return Content(" ") + _GAP.join(_shown(items, level))
+
+
+def _shown(items: Sequence[Item], level: Sequence[int]) -> list[Content]:
+    forms = [item.forms[at] for item, at in zip(items, level, strict=True)]
+    return [form for form in forms if form.cell_length]
+
+
+def _width(items: Sequence[Item], level: Sequence[int]) -> int:
+    shown = _shown(items, level)
+    return 1 + sum(form.cell_length for form in shown) + (len(shown) - 1) * len(_GAP.plain)
+
+
+def _items(session: Session) -> list[Item]:
+    servers = list(session.state.servers.values())
+    items = _link(session)
+    if session.seen:
+        items += _server(session, servers)
+        items += _groups(session)
+    return items
+
+
+def _link(session: Session) -> list[Item]:
+    items = []
+    if session.read_only:
+        forms = (Content.styled("read-only", "$muted"), Content.styled("RO", "$muted"))
+        items.append(Item(forms, (3,)))
+    if not session.seen:
+        why = one_line(session.trouble or "starting the engine and the proxy", 60)
+        items.append(Item((pill("STARTING", "$engine-booting"),)))
+        items.append(Item((Content.styled(why, "$muted"), Content("")), (0,)))
+    elif (age := session.stale_for) is not None:
+        items.append(Item((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
+    elif not session.state.proxy_up:
+        items.append(Item((pill("PROXY STOPPED", "$engine-lost"),)))
+    return items
+
+
+def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
+    if not servers:
+        return [Item((Content.styled("no server", "$muted"),))]
+    server, now = servers[0], session.now()
+    more = f" +{len(servers) - 1}" if len(servers) > 1 else ""
+    name = one_line(server.name, 24)
+    named = Content.assemble((name, "bold $server-1"), (more, "$muted"))
+    brief = Content.assemble((name[:8], "bold $server-1"), (more, "$muted"))
+    items = [Item((named, brief, Content("")), (2, 8))]
+    shape = look(server.state, server.raw)
+    if server.lost:
+        age = f" {elapsed(now - server.seen_at)} old" if server.seen_at else ""
+        word = shape.word if server.seen_at else "NOT REACHED"
+        short = shape.short if server.seen_at else "NO LINK"
+        forms = (f"× {word}{age}", f"× {short}{age}")
+        items.append(Item(tuple(pill(form, "$engine-lost") for form in forms), (7,)))
+    else:
+        time_in = elapsed(state_for(server, session.as_of))
+        forms = (f"{shape.sign} {shape.word} {time_in}", f"{shape.sign} {shape.short} {time_in}")
+        items.append(Item(tuple(pill(form, shape.color) for form in forms), (5,)))
+    step = UNKNOWN if server.step is None else str(server.step)
+    items.append(Item((_pair("step", step), Content("")), (9,)))
+    done = progress(server.pool)
+    if done is None:
+        items.append(Item((_pair("pool", UNKNOWN), Content("")), (2,)))
+    else:
+        short = done.text().split(" ")[0]
+        items.append(Item((_value(done.text()), _pair("pool", short), _value(short)), (3, 5)))
+    return items
+
+
+def _groups(session: Session) -> list[Item]:
+    state, now = session.state, session.now()
+    waiting = state.waiting()
+    flying = sum(1 for group in state.open_groups() if group.phase != "AWAITING_RATING")
+    items = [Item((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))]
+    if waiting:
+        left = waiting[0].until
+        time_left = f" {countdown(left - now)}" if left is not None else ""
+        forms = (f"★ {len(waiting)} to rate{time_left}", f"★ {len(waiting)}{time_left}")
+        items.append(Item(tuple(Content.styled(form, "bold $winner") for form in forms), (6,)))
+    else:
+        items.append(Item((_value("0 to rate"), Content("")), (1,)))
+    count = len(state.alerts) + len(session.fallen)
+    if count:
+        errors = any(alert.level == "error" for alert in state.alerts.values())
+        color = "bold $engine-lost" if errors or session.fallen else "bold $engine-booting"
+        forms = (f"! {plural(count, 'alert')}", f"!{count}")
+        items.append(Item(tuple(Content.styled(form, color) for form in forms), (3,)))
+    return items
+
+
+def _pair(label: str, value: str) -> Content:
+    return Content.assemble((f"{label} ", "$muted"), (value, "bold"))
+
+
+def _value(text: str) -> Content:
+    head, _, tail = text.partition(" ")
+    return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
+
+
+def tabs(places: Sequence[Place], present: str) -> Content:
+    """The screens with their digits; the present one stands out."""
+    return Content("").join(
+        [
+            Content.assemble((f" {place.digit} {place.title} ", "bold reverse"))
+            if place.name == present
+            else Content.assemble((f" {place.digit} ", "$accent"), (f"{place.title} ", "$muted"))
+            for place in places
+        ]
+    )
+
+
+class StatusBar(Static):
+    """One line: server, engine state, step, pool, groups, ratings, alerts; screens if they fit."""
+
+    DEFAULT_CSS = """
+    StatusBar {
+        dock: top; height: 1; background: $panel; color: $foreground;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self, places: Sequence[Place] = (), present: str = "") -> None:
+        super().__init__(markup=False)
+        self._session: Session | None = None
+        self._tabs = tabs(places, present)
+
+    def show(self, session: Session) -> None:
+        """Paint what is known now."""
+        self._session = session
+        width = max(1, self.size.width)
+        line = bar_line(session, width)
+        spare = width - line.cell_length - self._tabs.cell_length - 1
+        if spare > 2:
+            line = Content.assemble(line, " " * spare, self._tabs)
+        self.update(line, layout=False)
+
+    def on_resize(self) -> None:
+        """Another width: other forms fit."""
+        if self._session is not None:
+            self.show(self._session)

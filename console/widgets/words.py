@@ -1,0 +1,161 @@
+"""Small figures and words, the same on every screen. What is not known is a dash, never a zero."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from core.state import Pool, Server
+from core.text import one_line
+
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an engine state is shown: sign, word, short word, colour variable."""
+
+    sign: str
+    word: str
+    short: str
+    color: str
+
+
+LOOKS: dict[str, Look] = {
+    "OFFLINE": Look("○", "OFFLINE", "OFF", "$engine-offline"),
+    "BOOTING": Look("◌", "BOOTING", "BOOT", "$engine-booting"),
+    "ROLLING": Look("●", "ROLLING", "ROLL", "$engine-rolling"),
+    "ROLLING_POST": Look("◐", "ROLLING POST", "POST", "$engine-post"),
+    "WEIGHT_SYNCING": Look("◆", "WEIGHT SYNCING", "SYNC", "$engine-syncing"),
+    "WEIGHT_EXPORTING": Look("◇", "WEIGHT EXPORTING", "EXPORT", "$engine-exporting"),
+    "CANNOT_CONNECT": Look("×", "CANNOT CONNECT", "NO LINK", "$engine-lost"),
+}
+
+
+def look(state: str, raw: str = "") -> Look:
+    """The look of an engine state; one nobody knows keeps its own word."""
+    known = LOOKS.get(state)
+    if known is not None:
+        return known
+    word = one_line(raw or state or "UNKNOWN", 20)
+    return Look("?", word, word[:8], "$engine-unknown")
+
+
+def pill(text: str, color: str) -> Content:
+    """`text` on a block of `color`."""
+    return Content.assemble((f" {text} ", f"bold $pill-text on {color}"))
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in at most six characters: 0.4s, 42s, 3m05, 1h02, 5d."""
+    if seconds is None or math.isnan(seconds):
+        return UNKNOWN
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}"
+    return f"{whole // 86400}d"
+
+
+def elapsed(seconds: float | None) -> str:
+    """A length of time that counts on screen: whole seconds only."""
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, int(seconds))
+    return f"{whole}s" if whole < 60 else duration(whole)
+
+
+def countdown(seconds: float) -> str:
+    """Time left: 0:12, 3:05."""
+    left = max(0, math.ceil(seconds))
+    return f"{left // 60}:{left % 60:02}"
+
+
+def clock(at: float) -> str:
+    """Local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def number(value: float | None, places: int = 2) -> str:
+    """A figure with fixed places; a dash when it is not known."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.{places}f}"
+
+
+def percent(part: int, whole: int) -> str:
+    """A share; a dash of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else UNKNOWN
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 group`, `2 groups`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the batch is by the server's own stop rule."""
+
+    done: int
+    target: int | None
+    """None when the rule has no number."""
+    unit: str
+
+    @property
+    def share(self) -> float | None:
+        """Between 0 and 1; None without a target."""
+        return min(1.0, self.done / self.target) if self.target else None
+
+    def text(self) -> str:
+        """`3/4 tasks`."""
+        if self.target is None:
+            return f"{self.done} {self.unit}"
+        return f"{self.done}/{self.target} {self.unit}"
+
+
+def progress(pool: Pool | None) -> Progress | None:
+    """The pool by its stop rule; None when the server has not told it."""
+    if pool is None or not pool.method:
+        return None
+    if pool.method.endswith("agree_sync_weight"):
+        return Progress(pool.completed_tasks, None, "tasks")
+    if pool.method.endswith("enough_episodes"):
+        return Progress(pool.completed_episodes, pool.episode_target or None, "episodes")
+    if pool.method.endswith("enough_non_dummy_tasks"):
+        return Progress(pool.non_dummy_tasks, pool.task_target or None, "non-dummy tasks")
+    return Progress(pool.completed_tasks, pool.task_target or None, "tasks")
+
+
+def rule(method: str) -> str:
+    """A stop rule in words."""
+    words = {
+        "rollout_until_finish_enough_episodes": "enough episodes",
+        "rollout_until_finish_enough_tasks": "enough tasks",
+        "rollout_until_finish_enough_non_dummy_tasks": "enough non-dummy tasks",
+        "rollout_until_any_client_agree_sync_weight": "any client agrees to sync",
+        "rollout_until_all_clients_agree_sync_weight": "all clients agree to sync",
+    }
+    return words.get(method, one_line(method, 50) or UNKNOWN)
+
+
+def bar(share: float | None, width: int, color: str = "$primary") -> Content:
+    """A progress bar of `width` cells, in eighths of a cell."""
+    if share is None:
+        return Content.styled("┈" * width, "$faint")
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    filled = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+    return Content.assemble((filled, color), ("░" * (width - len(filled)), "$faint"))
+
+
+def state_for(server: Server, now: float) -> float | None:
+    """Seconds in the present state; None when it is not known."""
+    return now - server.since if server.since else None

@@ -1,0 +1,293 @@
+"""The app as a whole: going places, asking, telling, quitting."""
+
+import asyncio
+
+import pytest
+
+from console.palette import entries
+from console.places import SCREENS
+from core.errors import AjetError
+from core.events import EngineChanged, MockStarted, RatingModeChanged
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeBoss,
+    FakeChild,
+    FakeLink,
+    Seat,
+    group_events,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+
+def running_boss() -> FakeBoss:
+    return FakeBoss(
+        {
+            "engine": FakeChild("engine", url="http://127.0.0.1:10086"),
+            "proxy": FakeChild("proxy"),
+        }
+    )
+
+
+async def test_function_keys_open_every_screen() -> None:
+    async with seat(sample_state()) as console:
+        for place in (*SCREENS[1:], SCREENS[0]):
+            await console.press(f"f{place.digit}")
+            assert console.app.current_mode == place.name
+            assert console.app.front is not None
+            assert console.app.front.area.startswith(place.title.split(" ")[0])
+
+
+async def test_digits_open_screens_where_they_do_not_vote() -> None:
+    async with seat(sample_state()) as console:
+        await console.press("5")
+        assert console.app.current_mode == "engine"
+        await console.press("7")
+        assert console.app.current_mode == "log"
+        await console.press("f3")
+        await console.press("5")
+        assert console.app.current_mode == "rate"
+
+
+async def test_names_open_screens() -> None:
+    async with seat(sample_state()) as console:
+        await console.press("colon", *"eng", "enter")
+        assert console.app.current_mode == "engine"
+        await console.press("colon", *"nowhere", "enter")
+        assert console.app.current_mode == "engine"
+        await console.press("colon", "escape")
+        assert console.app.current_mode == "engine"
+
+
+async def test_help_shows_the_keys_of_this_screen() -> None:
+    async with seat(sample_state(), size=(100, 40), at="log") as console:
+        await console.press("question_mark")
+        text = console.text()
+        assert "Log: help" in text
+        assert "Source" in text
+        assert "All, or one process" in text
+        await console.press("escape")
+        assert "Log: help" not in console.text()
+
+
+async def titles(console: Seat) -> list[str]:
+    return [title for title, _, _ in entries(console.app)]
+
+
+async def test_the_palette_offers_what_is_valid_now() -> None:
+    async with seat(state_of(*sample_events()[:2]), boss=running_boss()) as console:
+        found = await titles(console)
+        assert "Engine: Start" in found
+        assert "Engine: Stop" not in found
+        assert "Mock user: Start" in found
+        assert "Mock user: Pause" not in found
+        assert "Rating: Switch to off" not in found
+        console.link.publish(
+            EngineChanged(server="embedded", state="ROLLING", step=1),
+            MockStarted(mock_id="m", dataset="d", target="t", total=3),
+            RatingModeChanged(mode="hold"),
+        )
+        await console.settle()
+        found = await titles(console)
+        assert "Engine: Stop" in found
+        assert "Engine: Start" not in found
+        assert "Mock user: Pause" in found
+        assert "Mock user: Start" not in found
+        assert "Rating: Switch to off" in found
+        assert not any(title.startswith("Group:") for title in found)
+        assert all(": " in title for title in found)
+
+
+async def test_a_read_only_console_offers_no_order() -> None:
+    async with seat(sample_state(), boss=running_boss(), read_only=True) as console:
+        areas = {title.partition(":")[0] for title in await titles(console)}
+        assert areas == {"Screen", "Theme", "Console"}
+        assert "read-only" in console.text() or "RO" in console.text()
+        await console.press("f5", "k")
+        assert "Engine: Stop" not in console.text()
+
+
+async def test_the_palette_gives_an_order() -> None:
+    async with seat(sample_state(), boss=running_boss()) as console:
+        await console.press("ctrl+p")
+        await console.press(*"switch hold")
+        await console.pilot.pause(0.3)
+        await console.press("enter")
+        await console.settle()
+        assert console.link.commands == [("rating.mode", {"mode": "hold"})]
+
+
+async def test_the_palette_asks_before_it_destroys() -> None:
+    async with seat(sample_state(), boss=running_boss()) as console:
+        run = {title: run for title, _, run in entries(console.app)}["Engine: Stop"]
+        run()
+        await console.settle()
+        assert "8 claimed episodes of yours are lost" in console.text()
+        await console.press("n")
+        assert console.link.commands == []
+        run()
+        await console.settle()
+        await console.press("y")
+        assert console.link.commands == [("engine.stop", {"server": "embedded"})]
+
+
+async def test_confirm_keeps_things_unless_told_otherwise() -> None:
+    async with seat(sample_state()) as console:
+        answers: list[bool] = []
+
+        async def ask() -> None:
+            answers.append(
+                await console.app.confirm("Abort [/b]", f"4 episodes {HOSTILE}", "Abort")
+            )
+
+        for key, expected in (("enter", False), ("escape", False), ("n", False), ("y", True)):
+            console.app.run_worker(ask())
+            await console.settle()
+            assert "Abort [/b]" in console.text()
+            await console.press(key)
+            assert answers[-1] is expected, key
+
+
+async def test_ask_returns_the_line_or_nothing() -> None:
+    async with seat(sample_state()) as console:
+        answers: list[str | None] = []
+
+        async def ask() -> None:
+            answers.append(await console.app.ask("Note", "why", "old"))
+
+        console.app.run_worker(ask())
+        await console.settle()
+        await console.press("end", *" 12", "enter")
+        assert answers == ["old 12"] or answers == [" 12"]
+        console.app.run_worker(ask())
+        await console.settle()
+        await console.press("escape")
+        assert answers[-1] is None
+
+
+async def test_a_refused_order_is_told_and_hostile_words_are_harmless() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        console.link.refuse = AjetError(f"no [/b] {HOSTILE}")
+        console.app.run_command("engine.start")
+        await console.settle()
+        assert "no [/b]" in console.text()
+        assert "\x1b" not in console.text()
+
+
+@pytest.mark.parametrize("key", ["s", "l"])
+async def test_quit_stops_or_leaves(key: str) -> None:
+    boss = running_boss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q")
+        assert "something still runs" in console.text()
+        assert "pid 4242" in console.text()
+        await console.pilot.press(key)
+        async with asyncio.timeout(5):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert boss.stopped is (key == "s")
+    assert console.app.return_value == 0
+
+
+async def test_escape_stays() -> None:
+    boss = running_boss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q", "escape")
+        assert console.app.is_running
+        assert not boss.stopped
+        assert console.app.current_mode == "overview"
+
+
+async def test_quit_does_not_ask_when_nothing_runs() -> None:
+    async with seat(sample_state()) as console:
+        await console.pilot.press("ctrl+q")
+        async with asyncio.timeout(5):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+
+
+async def test_a_terminal_that_is_too_small_says_so_and_comes_back() -> None:
+    async with seat(sample_state(), size=(80, 24)) as console:
+        await console.pilot.resize_terminal(59, 20)
+        await console.settle()
+        assert console.text().strip() == "terminal too small: 59x20, needs 60x15"
+        await console.pilot.resize_terminal(80, 14)
+        await console.settle()
+        assert "80x14, needs 60x15" in console.text()
+        await console.pilot.resize_terminal(60, 15)
+        await console.settle()
+        assert "too small" not in console.text()
+        assert "ROLL" in console.text()
+
+
+async def test_a_small_terminal_from_the_start() -> None:
+    async with seat(sample_state(), size=(40, 10)) as console:
+        assert "terminal too small: 40x10, needs 60x15" in console.text()
+
+
+async def test_a_reconnect_does_not_jump() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        before = console.text().splitlines()
+        console.link.cut(AjetError("the proxy does not answer"))
+        await console.settle()
+        console.clock.now += 3
+        await console.settle()
+        lost = console.text().splitlines()
+        assert "STALE 3s" in lost[0]
+        assert "Why is the sky blue?" in console.text()
+        assert len(lost) == len(before)
+        console.link.mend()
+        console.link.publish(*group_events(7000, query="a new one", until="QUEUED", at=NOW))
+        async with asyncio.timeout(5):
+            while "g7000" not in console.session.state.groups:
+                await asyncio.sleep(0.01)
+        await console.settle()
+        assert "STALE" not in console.text()
+        assert "a new one" in console.text()
+    assert console.link.snapshots == 1
+
+
+async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
+    async with seat(sample_state()) as console:
+        screen = console.app.front
+        assert screen is not None
+
+        def broken(dirty: frozenset[str]) -> None:
+            raise RuntimeError("boom")
+
+        screen.update_view = broken  # type: ignore[method-assign]  # the fault under test
+        for _ in range(3):
+            console.session.touch(["groups"])
+            await console.settle()
+        assert console.app.is_running
+        told = [line.text for line in console.session.logs("console")]
+        assert told.count("RuntimeError: boom") == 1
+        assert console.app.view_faults == ["Overview: RuntimeError: boom"]
+        console.app.view_faults.clear()
+
+
+async def test_background_work_that_fails_is_told() -> None:
+    async with seat(sample_state()) as console:
+
+        async def work() -> None:
+            raise ValueError("no luck [/b]")
+
+        console.app.run_worker(work(), name="some work", exit_on_error=False)
+        await console.settle()
+        assert any("no luck" in line.text for line in console.session.logs("console"))
+
+
+async def test_nothing_is_asked_before_the_first_paint() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    async with seat(link=link) as console:
+        assert "STARTING" in console.text()
+        console.session.step("proxy", "failed", "ended with exit code 2", ["port taken [/b]"])
+        await console.settle()
+        text = console.text()
+        assert "✖ proxy" in text
+        assert "port taken [/b]" in text
+        assert "Press 7" in text

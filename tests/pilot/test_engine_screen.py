@@ -1,0 +1,167 @@
+"""Servers, their steps, start, stop and restart; the processes of the home."""
+
+from console.loss import stop_loss
+from console.screens.engine import ServerPanel
+from core.events import EngineChanged, EngineLost, Event, PoolChanged
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeBoss,
+    FakeChild,
+    group_events,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+
+def offline() -> list[Event]:
+    return sample_events()[:2]
+
+
+def boss_with(**children: FakeChild) -> FakeBoss:
+    return FakeBoss(dict(children))
+
+
+async def test_everything_known_of_a_server() -> None:
+    async with seat(sample_state(), size=(100, 40), at="engine") as console:
+        text = console.text()
+        for words in (
+            "http://127.0.0.1:10086",
+            "tiny",
+            "2/4 tasks",
+            "until enough tasks",
+            "8 claimed: 8 ours, 0 of others",
+            "no other client is active",
+            "loss",
+            "0.31",
+            "54s",
+            "10s",
+        ):
+            assert words in text, words
+
+
+async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> None:
+    async with seat(state_of(*offline()), at="engine") as console:
+        assert "s starts it with the default job" in console.text()
+        await console.press("k")
+        assert "Engine: Stop" not in console.text()
+        await console.press("s")
+        assert console.link.commands == [("engine.start", {"server": "embedded"})]
+        await console.press("h")
+        assert console.link.commands[-1] == (
+            "engine.start",
+            {"server": "embedded", "preset": "hand"},
+        )
+
+
+async def test_stop_names_the_loss_and_waits_for_the_answer() -> None:
+    async with seat(sample_state(), at="engine") as console:
+        console.link.publish(
+            PoolChanged(
+                server="embedded",
+                method="rollout_until_finish_enough_tasks",
+                completed_tasks=2,
+                task_target=4,
+                running=20,
+                running_others=12,
+                other_clients=("a", "b", "c"),
+            )
+        )
+        await console.settle()
+        await console.press("k")
+        text = console.text()
+        assert "12 episodes of 3 other clients are lost" in text
+        assert "8 claimed episodes of yours are lost" in text
+        assert "1 of them unrated" in text
+        await console.press("enter")
+        assert console.link.commands == []
+        await console.press("k", "y")
+        assert console.link.commands == [("engine.stop", {"server": "embedded"})]
+
+
+async def test_the_keys_are_about_the_focused_server() -> None:
+    state = state_of(
+        EngineChanged(server="a", state="OFFLINE", at=NOW),
+        EngineChanged(server="b", state="OFFLINE", at=NOW),
+    )
+    async with seat(state, size=(100, 40), at="engine") as console:
+        await console.press("s", "tab", "s")
+        assert [args["server"] for _, args in console.link.commands] == ["a", "b"]
+
+
+async def test_panels_come_and_go_with_the_servers() -> None:
+    async with seat(state_of(*offline()), at="engine") as console:
+        console.link.publish(EngineChanged(server="late", state="ROLLING", step=3))
+        await console.settle()
+        assert {panel.server for panel in console.app.screen.query(ServerPanel)} == {
+            "embedded",
+            "late",
+        }
+        del console.session.state.servers["late"]
+        console.session.touch(["servers"])
+        await console.settle()
+        assert len(console.app.screen.query(ServerPanel)) == 1
+
+
+async def test_a_process_that_died_is_shown_and_started_again() -> None:
+    tail = ("Traceback (most recent call last):", '  File "x"', f"ValueError: {HOSTILE}")
+    boss = boss_with(
+        engine=FakeChild("engine", "exited", None, "", 3, "", tail), proxy=FakeChild("proxy")
+    )
+    async with seat(sample_state(), size=(100, 40), at="engine", boss=boss) as console:
+        text = console.text()
+        assert "ended with exit code 3" in text
+        assert '  File "x"' in text
+        assert "ValueError: [/b]" in text
+        await console.press("r")
+        assert boss.commands == [("engine.restart_process", {})]
+
+
+async def test_a_process_that_lives_is_restarted_after_a_question() -> None:
+    boss = boss_with(engine=FakeChild("engine"))
+    async with seat(sample_state(), at="engine", boss=boss) as console:
+        await console.press("r")
+        assert "pid 4242 is ended and started again" in console.text()
+        await console.press("n")
+        assert boss.commands == []
+
+
+async def test_a_server_of_others_has_no_process_to_restart() -> None:
+    async with seat(sample_state(), at="engine") as console:
+        assert "none was started from this console" in console.text()
+        await console.press("r", "p")
+        assert "started again" not in console.text()
+
+
+async def test_a_failed_boot_offers_the_way_out() -> None:
+    state = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 61))
+    async with seat(state, size=(120, 30), at="engine") as console:
+        text = console.text()
+        assert "BOOTING for 1m01: the start has probably failed" in text
+        assert "Stop the engine (k)" in text
+
+
+async def test_a_lost_server_says_how_old_its_figures_are() -> None:
+    async with seat(sample_state(), size=(100, 40), at="engine") as console:
+        console.link.publish(EngineLost(server="embedded", error=HOSTILE, seen_at=NOW - 9))
+        await console.settle()
+        text = console.text()
+        assert "last answered 9s ago; the figures above are as old as that" in text
+        assert "2/4 tasks" in text
+        await console.press("k")
+        assert "Engine: Stop" not in console.text()
+
+
+def test_stopping_an_engine_that_tells_nothing_promises_nothing() -> None:
+    state = state_of(EngineChanged(server="e", state="ROLLING", step=1))
+    assert "does not say what is claimed" in stop_loss(state, state.servers["e"])
+
+
+def test_open_groups_of_other_servers_are_not_lost() -> None:
+    state = state_of(
+        EngineChanged(server="e", state="ROLLING", step=1),
+        *group_events(1, server="other", until="GENERATING"),
+    )
+    assert "open group" not in stop_loss(state, state.servers["e"])

@@ -1,0 +1,115 @@
+"""The log: sources, levels, search, following."""
+
+from console.widgets.log_view import LogView
+from tests.support.console import HOSTILE, NOW, Seat, sample_state, seat
+
+
+def fill(console: Seat, lines: int = 60) -> None:
+    store = console.session.store
+    for number in range(lines):
+        store.add("proxy", f"INFO request r{number} answered", NOW + number)
+    for text in (
+        "ERROR hook failed",
+        "Traceback (most recent call last):",
+        '  File "h.py"',
+        "E: no",
+    ):
+        store.add("proxy", text, NOW + lines)
+    store.add("engine", f"WARNING {HOSTILE}", NOW + lines)
+    store.add("engine", "DEBUG quiet", NOW + lines)
+    console.session.touch(["log"])
+
+
+def view(console: Seat) -> LogView:
+    return console.app.screen.query_one(LogView)
+
+
+async def test_lines_of_all_sources_with_tracebacks_as_they_are() -> None:
+    async with seat(sample_state(), at="log") as console:
+        assert "nothing was logged yet" in console.text()
+        fill(console)
+        await console.settle()
+        text = console.text()
+        assert '  File "h.py"' in text
+        assert "WARNING [/b][red]" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "quiet" not in text
+        assert "following" in text
+
+
+async def test_source_and_level() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.press("s", "s")
+        assert {line.source for line in view(console).shown} == {"engine"}
+        await console.press("l", "l", "l")
+        assert [line.text for line in view(console).shown][-1] == "DEBUG quiet"
+        await console.press("s", "s", "s", "l", "l")
+        assert {line.level for line in view(console).shown} == {"warning", "error"}
+
+
+async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        await console.press("slash", *"R1", "enter")
+        shown = view(console)
+        assert shown.shown[shown.at or 0].text == "INFO request r19 answered"
+        await console.press("n")
+        assert shown.shown[shown.at or 0].text == "INFO request r18 answered"
+        await console.press("N")
+        assert shown.shown[shown.at or 0].text == "INFO request r19 answered"
+        assert "in 11 lines" in console.text()
+        await console.press("x")
+        assert len(shown.shown) == 11
+        await console.press("escape")
+        assert len(shown.shown) > 60
+
+
+async def test_letters_in_the_search_line_are_text() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.press("slash", *"s5?", "enter")
+        assert console.app.current_mode == "log"
+        assert "s5?" in console.text()
+
+
+async def test_it_follows_until_the_operator_scrolls_up() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        shown = view(console)
+        assert shown.scroll_y == shown.max_scroll_y > 0
+        await console.press("home")
+        await console.settle()
+        assert view(console).follow is False
+        place = shown.scroll_y
+        console.session.note("proxy", "another line")
+        await console.settle()
+        assert shown.scroll_y == place
+        assert "held" in console.text()
+        await console.press("end")
+        assert view(console).follow is True
+        assert "another line" in console.text()
+
+
+async def test_new_lines_are_added_and_not_drawn_anew() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        first = view(console).shown[0]
+        console.session.note("mock", "row 1")
+        await console.settle()
+        assert view(console).shown[0] is first
+        assert view(console).shown[-1].text == "row 1"
+        assert len({line.number for line in view(console).shown}) == len(view(console).shown)
+
+
+async def test_copy_takes_what_is_on_screen() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        await console.press("y")
+        assert 'File "h.py"' in console.app.clipboard
+        assert "r0 " not in console.app.clipboard

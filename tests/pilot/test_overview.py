@@ -1,0 +1,268 @@
+"""The first screen and what it is made of."""
+
+import pytest
+from rich.cells import cell_len
+
+from console.logs import SOURCES
+from console.session import Session
+from console.widgets.chart import Point, bounds, curve, sparkline, thin
+from console.widgets.overview_parts import PARTS, alerts, engines, groups, mock, pace, rewards
+from console.widgets.section import Room
+from core.errors import AjetError
+from core.events import (
+    AlertRaised,
+    EngineChanged,
+    EngineLost,
+    MockRowDone,
+    MockStarted,
+    PoolChanged,
+    ProxyStarted,
+)
+from core.state import State
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    Clock,
+    FakeBoss,
+    FakeChild,
+    FakeLink,
+    group_events,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+ROOM = Room(width=78, height=6, tall=False)
+LARGE = Room(width=100, height=16, tall=True)
+
+
+def session_of(state: State) -> Session:
+    session = Session(clock=Clock())
+    session.state = state
+    session.seen = True
+    return session
+
+
+async def test_a_seat_in_use() -> None:
+    async with seat(sample_state(), size=(80, 24)) as console:
+        text = console.text()
+        for words in (
+            "● ROLLING 1m26",
+            "step 12",
+            "2/4 tasks",
+            "0.67 ±0.19 at step 12",
+            "▲ up 0.38 since step 1",
+            "raised ValueError",
+            "→ See the traceback",
+            "groups/min",
+            "dead 11% of 46",
+            "generate 5.7s",
+            "14/60",
+            "NEWEST GROUPS",
+            "done, dead",
+        ):
+            assert words in text, words
+
+
+async def test_an_empty_seat_names_the_next_action() -> None:
+    async with seat(state_of(*sample_events()[:2])) as console:
+        text = console.text()
+        assert "press 5 then s to start it" in text
+        assert "Press 4 then s to let the mock user ask" in text
+        assert "http://127.0.0.1:8000/v1" in text
+        assert "ALERTS  none" in text
+
+
+async def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
+    state = state_of(
+        ProxyStarted(
+            client_uuid="c",
+            pid=1,
+            url="http://p",
+            version="1",
+            servers={"gpu": "http://gpu"},
+            rewards="builtin",
+        )
+    )
+    async with seat(state) as console:
+        first = console.text().splitlines()[0]
+        assert "NOT REACHED" in first
+        assert "step –" in first
+        assert "pool –" in first
+
+
+async def test_starting_shows_what_is_being_started() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    async with seat(link=link) as console:
+        session = console.session
+        session.step("engine", "doing", title="start the embedded engine")
+        console.clock.now += 4
+        await console.settle()
+        text = console.text()
+        assert "start the embedded engine" in text
+        assert "4s" in text
+        assert "NEWEST GROUPS" not in text
+        link.broken = None
+        link.state = sample_state()
+        for _ in range(200):
+            await console.settle()
+            if session.seen:
+                break
+        assert "NEWEST GROUPS" in console.text()
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48)])
+async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
+    events = [
+        *sample_events(HOSTILE),
+        AlertRaised(key=HOSTILE, cause=HOSTILE, todo=HOSTILE),
+        EngineChanged(server="embedded", state="UNKNOWN", raw=HOSTILE, detail=HOSTILE, step=12),
+    ]
+    async with seat(state_of(*events), size=size) as console:
+        text = console.text()
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "[/b]" in text
+        assert all(cell_len(line) <= size[0] for line in text.splitlines())
+
+
+def test_a_lost_server_keeps_what_was_known_with_its_age() -> None:
+    state = sample_state()
+    from core.reducer import reduce
+
+    reduce(state, EngineLost(server="embedded", error="refused", seen_at=NOW - 30, seq=9999))
+    text = engines(session_of(state), ROOM).plain
+    assert "refused, seen 30s ago" in text
+    assert "ROLL 12" in text
+
+
+def test_a_boot_that_hangs_is_recognised() -> None:
+    state = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 75))
+    assert "BOOTING for 1m15" in engines(session_of(state), ROOM).plain
+    young = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 30))
+    assert "failed" not in engines(session_of(young), ROOM).plain
+
+
+def test_several_servers_each_have_their_line() -> None:
+    state = state_of(
+        EngineChanged(server="a", state="ROLLING", step=1, at=NOW - 9),
+        EngineChanged(server="b", state="OFFLINE", step=0, at=NOW - 5),
+        PoolChanged(server="a", method="rollout_until_finish_enough_episodes", episode_target=8),
+    )
+    text = engines(session_of(state), ROOM).plain
+    assert "a  ● ROLLING 9s" in text
+    assert "b  ○ OFFLINE 5s" in text
+    assert "0/8 episodes" in text
+
+
+def test_pace_counts_groups_of_the_last_minutes_only() -> None:
+    state = state_of(
+        *group_events(1, at=NOW - 60),
+        *group_events(2, at=NOW - 50),
+        *group_events(3, at=NOW - 3000),
+    )
+    text = pace(session_of(state), ROOM).plain
+    assert "0.7 groups/min" in text
+    assert "0% of 3" in text
+    assert "answer 6.1s" in text
+
+
+def test_no_group_no_pace_and_no_zero() -> None:
+    text = pace(session_of(State()), ROOM).plain
+    assert "No group is over yet" in text
+    assert "0.0" not in text
+
+
+def test_alerts_lead_with_the_worst() -> None:
+    text = alerts(session_of(sample_state()), LARGE).plain.splitlines()
+    assert "ValueError" in text[1]
+    assert "traceback" in text[2]
+    assert "equal rewards" in text[3]
+
+
+def test_a_process_that_fell_leads_the_alerts() -> None:
+    session = session_of(sample_state())
+    session.boss = FakeBoss(
+        {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
+    )
+    text = alerts(session, LARGE).plain.splitlines()
+    assert text[0].endswith("3")
+    assert "engine killed by SIGKILL" in text[1]
+    assert "Press 5" in text[2]
+
+
+def test_groups_are_newest_first_with_clock_and_verdict() -> None:
+    lines = groups(session_of(sample_state()), LARGE).plain.splitlines()
+    assert "queued" in lines[1]
+    assert "rate 0:08" in lines[2]
+    assert any("dead: equal rewards" in line for line in lines)
+    assert len(lines) >= 9
+
+
+def test_mock_line_counts_rows_of_earlier_starts() -> None:
+    state = state_of(
+        MockStarted(mock_id="m", dataset="d", target="t", total=20, done=5, at=NOW - 60),
+        MockRowDone(mock_id="m", row_id="r", query="q", ok=False, seconds=1.0, error="x", at=NOW),
+    )
+    text = mock(session_of(state), LARGE).plain
+    assert "6/20" in text
+    assert "1 failed" in text
+
+
+def test_every_part_of_the_latency_has_its_colour_and_word() -> None:
+    assert len({word for _, word, _ in PARTS}) == len(PARTS) == 6
+    assert len(SOURCES) == 4
+
+
+# --- the curve -------------------------------------------------------------------------------
+
+
+def test_no_rewards_no_curve() -> None:
+    assert curve([], 40, 8) == []
+    assert "No reward was sent yet" in rewards(session_of(State()), ROOM).plain
+
+
+def test_the_curve_has_the_size_it_is_given() -> None:
+    points = [Point(step, 0.1 * step, 0.05) for step in range(1, 6)]
+    for width, height in ((20, 4), (60, 9), (150, 20)):
+        lines = curve(points, width, height)
+        assert len(lines) == height
+        assert all(line.cell_length <= width for line in lines)
+        assert lines[-1].plain.strip().startswith("step 1")
+        assert lines[-1].plain.endswith("5")
+
+
+def test_a_rising_curve_rises() -> None:
+    lines = curve([Point(1, 0.0, 0.0), Point(2, 1.0, 0.0)], 30, 9)
+    rows = [line.plain[6:] for line in lines[:-1]]
+    first = [row[:1].strip(" ⠀") for row in rows]
+    last = [row[-1:].strip(" ⠀") for row in rows]
+    assert first[-1]
+    assert not first[0]
+    assert last[0]
+    assert not last[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])
+def test_any_number_of_points(count: int) -> None:
+    points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
+    assert len(curve(points, 60, 8)) == 8
+    assert len(thin(points, 54)) <= 54
+
+
+def test_equal_rewards_still_have_an_axis() -> None:
+    low, high = bounds([Point(1, 0.5, 0.0)])
+    assert low < 0.5 < high
+    assert len(curve([Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)], 30, 5)) == 5
+
+
+def test_thinning_keeps_the_last_point() -> None:
+    points = [Point(step, float(step), 0.0) for step in range(100)]
+    assert thin(points, 10)[-1] == points[-1]
+
+
+def test_a_sparkline_shows_nothing_as_dots() -> None:
+    assert sparkline([0, 0]).plain == "··"
+    assert sparkline([0, 1, 2]).plain == "·▄█"

@@ -1,0 +1,236 @@
+"""Rating on a screen: the keys, what they send, and that places map to the right candidates."""
+
+import pytest
+
+from console.ballot import Ballot, shown_order
+from console.places import SCREENS
+from core.errors import AjetError
+from core.events import (
+    CandidateFailed,
+    Event,
+    GroupRated,
+    GroupSealed,
+    RatingModeChanged,
+    RatingUndone,
+    SentReward,
+)
+from core.state import State
+from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat, state_of
+
+PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
+
+
+def waiting(count: int = 3, mode: str = "answer_first", **more: object) -> State:
+    """Groups that wait; g0001 has the shortest clock."""
+    events: list[Event] = [RatingModeChanged(mode=mode)]
+    for number in range(1, count + 1):
+        events += group_events(
+            number,
+            query=str(more.get("query") or f"Question {number}"),
+            texts=more.get("texts"),  # type: ignore[arg-type]  # passed through
+            at=NOW + number - 10,
+            until="AWAITING_RATING",
+        )
+    return state_of(*events)
+
+
+def order_of(number: int) -> tuple[int, ...]:
+    """Candidate index at each place."""
+    return shown_order(f"g{number:04}", range(4), blind=True)
+
+
+def votes(here: Seat) -> list[tuple[str, str, object]]:
+    """Group, rating, and order or scores of each vote that was sent."""
+    return [
+        (args["group_id"], args["rating"], args.get("order") or args.get("scores"))
+        for name, args in here.link.commands
+        if name == "group.rate"
+    ]
+
+
+async def test_votes_name_the_candidates_behind_the_shuffled_places() -> None:
+    async with seat(waiting(6), places=PLACES, at="rate") as here:
+        assert "6 waiting" in here.text()
+        await here.press("2", "enter")
+        await here.press("3", "1", "4", "2")
+        await here.press("1", "3", "enter")
+        assert votes(here) == [
+            ("g0001", "best", (order_of(1)[1],)),
+            ("g0002", "ranking", tuple(order_of(2)[place] for place in (2, 0, 3, 1))),
+            ("g0003", "best", (order_of(3)[0],)),
+        ]
+        assert here.link.commands[0][1]["rater"] == "anna"
+        group = here.session.state.groups["g0001"]
+        assert here.link.commands[0][1]["note"] == Ballot(group).note()
+        here.link.commands.clear()
+        await here.press("s", "9", "0", "3", "6")
+        scores = dict(zip(order_of(4), (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
+        assert votes(here) == [("g0004", "scores", tuple(scores[index] for index in range(4)))]
+        await here.press("k")
+        assert votes(here)[1] == ("g0005", "skip", None)
+        assert here.app.current_mode == "rate"
+
+
+async def test_it_is_blind_until_it_is_revealed() -> None:
+    texts = [f"word{index}" for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
+        shown = here.text()
+        assert [shown.index(texts[index]) for index in order_of(1)] == sorted(
+            shown.index(text) for text in texts
+        )
+        assert "winner" not in shown
+        assert "0.90" not in shown
+        await here.press("v")
+        shown = here.text()
+        assert "▲ winner" in shown
+        assert "0.90" in shown
+        await here.press("1", "enter")
+        assert here.link.commands[0][1]["note"].startswith("revealed before the vote")
+
+
+async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
+    async with seat(waiting(), places=PLACES, at="rate") as here:
+        await here.press("3")
+        assert "0.00 0.00 1.00 0.00" in here.text()
+        await here.press("t")
+        assert "dead group" in here.text()
+        await here.press("b")
+        assert "all bad" in here.text()
+        assert votes(here) == []
+        await here.press("b", "t", "enter")
+        assert votes(here) == [("g0001", "bad", None), ("g0002", "tie", None)]
+
+
+async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
+    async with seat(waiting(2), places=PLACES, at="rate") as here:
+        await here.press("1", "enter")
+        best = order_of(1)[0]
+        rewards = tuple(float(index == best) for index in range(4))
+        here.link.publish(
+            GroupRated(
+                server="embedded", group_id="g0001", rating="best", order=(best,), rewards=rewards
+            )
+        )
+        await here.settle()
+        assert f"last: best #{best + 1} (automatic: #2)" in here.text()
+        assert "held, sends in 0:11" in here.text()
+        assert "1 waiting" in here.text()
+        await here.press("u")
+        assert here.link.commands[-1] == ("group.unrate", {"group_id": "g0001", "rater": "anna"})
+        here.link.publish(RatingUndone(server="embedded", group_id="g0001"))
+        await here.settle()
+        assert "Question 1" in here.text()
+        await here.press("2", "enter")
+        sent = tuple(
+            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            for index, reward in enumerate(rewards)
+        )
+        here.link.publish(
+            GroupRated(
+                server="embedded", group_id="g0001", rating="best", order=(best,), rewards=rewards
+            ),
+            GroupSealed(
+                server="embedded", group_id="g0001", rewards=sent, best=best, source="human"
+            ),
+        )
+        await here.settle()
+        assert "· sent" in here.text()
+        here.link.commands.clear()
+        await here.press("u")
+        assert here.link.commands == []
+        assert "Already sent" in here.text()
+
+
+async def test_a_vote_that_is_refused_comes_back() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        here.link.refuse = AjetError("group g0001 is already sealed")
+        await here.press("1", "enter")
+        assert "Question 1" in here.text()
+        here.link.refuse, here.link.reply = None, FakeReply()
+        await here.press("4", "enter")
+        assert votes(here)[-1] == ("g0001", "best", (order_of(1)[3],))
+        assert "Nothing waits for you" in here.text()
+
+
+async def test_no_key_falls_through_to_another_group_when_a_clock_runs_out() -> None:
+    async with seat(waiting(2), places=PLACES, at="rate") as here:
+        await here.press("1")
+        here.link.publish(
+            GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
+        )
+        await here.settle()
+        assert "Question 2" in here.text()
+        await here.press("2", "3", "4", "1", "t", "t", "k")
+        assert votes(here) == []
+        here.clock.now += 1.0
+        await here.press("2", "enter")
+        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
+
+
+async def test_the_next_group_commits_what_was_typed() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        await here.press("right_square_bracket")
+        assert votes(here) == []
+        assert "Question 2" in here.text()
+        await here.press("2", "right_square_bracket")
+        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
+        assert "Question 3" in here.text()
+        await here.press("t", "left_square_bracket")
+        assert len(votes(here)) == 1
+
+
+async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -> None:
+    texts = [f"start{index} " + "word " * 200 + f"end{index}" for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+        assert all(f"start{index}" in here.text() for index in range(4))
+        rows = here.text().count("word word")
+        await here.press("tab", "z")
+        first = order_of(1)[0]
+        assert f"start{first}" in here.text()
+        assert here.text().count("word word") > rows
+        await here.press(*["space"] * 4)
+        assert f"end{first}" in here.text()
+        await here.press("escape")
+        assert all(f"start{index}" in here.text() for index in range(4))
+        assert votes(here) == []
+
+
+async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
+    failed = CandidateFailed(
+        server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="gone"
+    )
+    state = waiting(1)
+    async with seat(state, places=PLACES, at="rate") as here:
+        here.link.publish(failed)
+        await here.press("escape", "right_square_bracket")
+        assert "1 candidate failed" in here.text()
+        await here.press("4")
+        assert votes(here) == []
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3"])
+async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
+    modes = {"1": "off", "2": "answer_first", "3": "hold"}
+    async with seat(waiting(0, mode="off"), places=PLACES, at="rate") as here:
+        assert "Nothing waits for you" in here.text()
+        assert "mode off" in here.text()
+        await here.press("o", key)
+        expected = [] if key == "1" else [("rating.mode", {"mode": modes[key]})]
+        assert here.link.commands == expected
+
+
+async def test_a_read_only_console_cannot_vote() -> None:
+    async with seat(waiting(), places=PLACES, at="rate", read_only=True) as here:
+        await here.press("1", "enter", "t", "t", "k", "s", "x")
+        assert here.link.commands == []
+
+
+async def test_hostile_text_at_both_sizes() -> None:
+    texts = [HOSTILE, "x" * 1_000_000, "漢字" * 3_000, "\u200b" * 400]
+    async with seat(waiting(2, query=HOSTILE, texts=texts), places=PLACES, at="rate") as here:
+        for size in ((80, 24), (160, 48), (60, 15)):
+            await here.pilot.resize_terminal(*size)
+            await here.press("tab", "v")
+            assert "\x1b" not in here.text()
+            assert "\u202e" not in here.text()
+            assert "[/b]" in here.text()

@@ -1,0 +1,277 @@
+"""Console apps on a fake link: no sockets, no processes, a clock that stands still."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from html import unescape
+from typing import Any
+
+import msgspec
+from rich.cells import cell_len
+from textual.pilot import Pilot
+
+from console.app import ConsoleApp
+from console.feed import Feed
+from console.places import SCREENS, Place
+from console.session import Session
+from core.errors import AjetError
+from core.events import Event
+from core.reducer import reduce
+from core.state import State
+from tests.support.sample import (
+    HOSTILE,
+    NOW,
+    group_events,
+    sample_events,
+    sample_state,
+    stamp,
+    state_of,
+)
+
+__all__ = [
+    "HOSTILE",
+    "NOW",
+    "Clock",
+    "FakeBoss",
+    "FakeChild",
+    "FakeLink",
+    "FakeReply",
+    "Seat",
+    "build_app",
+    "group_events",
+    "sample_events",
+    "sample_state",
+    "screen_text",
+    "seat",
+    "stamp",
+    "state_of",
+]
+
+
+@dataclass
+class FakeReply:
+    ok: bool = True
+    message: str = "done"
+
+
+class FakeLink:
+    """A control API in memory; `publish` is what the proxy would do."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
+        self.commands: list[tuple[str, dict[str, Any]]] = []
+        self.reply = FakeReply()
+        self.refuse: AjetError | None = None
+        self.broken: AjetError | None = None
+        self.snapshots = 0
+        self.after: list[int] = []
+        self.detail: list[Event] = []
+        self.facts: list[str] = []
+        self._queues: list[asyncio.Queue[Any]] = []
+        self._sent: list[Event] = []
+
+    def publish(self, *events: Event) -> None:
+        """Make events true and send them to all followers."""
+        for event in events:
+            stamped = stamp(event, self.state.seq + 1)
+            reduce(self.state, stamped)
+            self._sent.append(stamped)
+            for queue in self._queues:
+                queue.put_nowait(stamped)
+
+    def reset(self) -> None:
+        """Tell all followers to read the snapshot again."""
+        for queue in self._queues:
+            queue.put_nowait(object())
+
+    def cut(self, error: AjetError) -> None:
+        """Break all connections, and refuse new ones until `mend`."""
+        self.broken = error
+        for queue in self._queues:
+            queue.put_nowait(error)
+
+    @property
+    def followers(self) -> int:
+        """Connections that are open."""
+        return len(self._queues)
+
+    def mend(self) -> None:
+        """Take connections again."""
+        self.broken = None
+
+    async def snapshot(self) -> State:
+        if self.broken is not None:
+            raise self.broken
+        self.snapshots += 1
+        return msgspec.json.decode(msgspec.json.encode(self.state), type=State)
+
+    async def events(self, after: int, console: bool = False) -> AsyncIterator[Any]:
+        if self.broken is not None:
+            raise self.broken
+        self.after.append(after)
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        for event in self._sent:
+            if event.seq > after:
+                queue.put_nowait(event)
+        self._queues.append(queue)
+        try:
+            while True:
+                item = await queue.get()
+                if isinstance(item, AjetError):
+                    raise item
+                yield item
+        finally:
+            self._queues.remove(queue)
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
+        self.commands.append((name, dict(args)))
+        if self.refuse is not None:
+            raise self.refuse
+        return self.reply
+
+    async def group_events(self, group_id: str) -> Sequence[Event]:
+        return self.detail
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        if fact_id not in self.facts:
+            self.facts.append(fact_id)
+            self.publish(event)
+
+
+@dataclass
+class FakeChild:
+    role: str
+    phase: str = "running"
+    pid: int | None = 4242
+    url: str = "http://127.0.0.1:8000"
+    exit_code: int | None = None
+    detail: str = ""
+    tail: tuple[str, ...] = ()
+
+
+@dataclass
+class FakeBoss:
+    children: dict[str, FakeChild] = field(default_factory=dict)
+    commands: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    stopped: bool = False
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> str:
+        self.commands.append((name, dict(args)))
+        return f"{name} done"
+
+    async def stop_all(self) -> None:
+        self.stopped = True
+        for child in self.children.values():
+            child.pid, child.phase = None, "exited"
+
+
+class Clock:
+    """Time that moves only when told."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Seat:
+    """A running app and what it is connected to."""
+
+    app: ConsoleApp
+    pilot: Pilot[Any]
+    session: Session
+    link: FakeLink
+    clock: Clock
+
+    async def settle(self) -> None:
+        """Let the feed, the workers and the painting catch up."""
+        for _ in range(2):
+            await asyncio.sleep(0)
+            self.app.flush()
+            await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        """Keys, then settle."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    def text(self) -> str:
+        """Everything on the screen, line by line."""
+        return screen_text(self.app)
+
+
+def screen_text(app: ConsoleApp) -> str:
+    """What the terminal shows now, as plain text."""
+    svg = app.export_screenshot(simplify=True)
+    rows: dict[float, list[tuple[float, str]]] = {}
+    for x, y, text in re.findall(
+        r'<text(?![^>]*-title)[^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', svg
+    ):
+        rows.setdefault(float(y), []).append((float(x), unescape(text).replace("\xa0", " ")))
+    lines = []
+    for _, pieces in sorted(rows.items()):
+        line = ""
+        for x, text in sorted(pieces):
+            line += " " * (round(x / 12.2) - cell_len(line)) + text
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def build_app(
+    state: State | None = None,
+    *,
+    link: FakeLink | None = None,
+    boss: FakeBoss | None = None,
+    clock: Clock | None = None,
+    read_only: bool = False,
+    rater: str = "anna",
+    theme: str = "dark",
+    keys: Mapping[str, str] | None = None,
+    places: Sequence[Place] = SCREENS,
+) -> ConsoleApp:
+    """An app that follows a fake link; give `places` to run without some screens."""
+    link = link or FakeLink(state)
+    session = Session(
+        link=link, boss=boss, read_only=read_only, rater=rater, clock=clock or Clock()
+    )
+
+    async def short(_: float) -> None:
+        await asyncio.sleep(0.01)
+
+    async def follow(session: Session) -> None:
+        await Feed(session, link, sleep=short).run()
+
+    return ConsoleApp(session, follow, theme=theme, keys=keys, places=places)
+
+
+@asynccontextmanager
+async def seat(
+    state: State | None = None,
+    *,
+    size: tuple[int, int] = (80, 24),
+    at: str = "",
+    **more: Any,
+) -> AsyncIterator[Seat]:
+    """A running console on `state`; fails at the end when a screen could not be painted.
+
+    Args:
+        at: Name of the screen to open first.
+    """
+    link = more.pop("link", None) or FakeLink(state)
+    clock = more.pop("clock", None) or Clock()
+    app = build_app(link=link, clock=clock, **more)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        running = Seat(app, pilot, app.session, link, clock)
+        for _ in range(50):
+            await pilot.pause()
+            if app.session.seen or link.broken is not None:
+                break
+        if at:
+            app.action_go(at)
+        await running.settle()
+        yield running
+    assert not app.view_faults, app.view_faults

@@ -1,0 +1,273 @@
+"""A proxy in the test's own loop: scripted swarm server, journal, seat, groups.
+
+async with world(tmp_path) as w:
+    ticket = await w.ask("hello")
+    reply = await w.reply(ticket)
+    await w.closed()
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.bus import Bus
+from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
+from core.journal import Journal
+from core.settings import Settings
+from core.state import Group
+from core.tasks import Tasks
+from proxy.chat import read_request
+from proxy.groups import Groups, Limits
+from proxy.rewards.base import (
+    Abstention,
+    GroupContext,
+    Part,
+    RequestReport,
+    Score,
+    ScoreSheet,
+    SourceHealth,
+)
+from proxy.rows import Rows
+from proxy.run import Reply, Ticket
+from proxy.seat import Seat, ServerSeat
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.errors import Unreachable
+from swarm.seam import Response
+from swarm.transport import AiohttpTransport
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+
+FAST = Limits(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
+HEADERS = {"content-type": "application/json"}
+
+Scorer = Callable[[GroupContext], Awaitable[list[float]]]
+
+
+async def by_index(ctx: GroupContext) -> list[float]:
+    """The last candidate is the best."""
+    return [answer.index / 10 for answer in ctx.answers]
+
+
+class Source:
+    """A reward source whose scorer a test can change."""
+
+    name = "scripted"
+    version = "v1"
+
+    def __init__(self) -> None:
+        self.scorer: Scorer = by_index
+        self.abstains = ""
+        self.contexts: list[GroupContext] = []
+        self.report = RequestReport()
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def request(
+        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
+    ) -> RequestReport:
+        return RequestReport(metadata, self.report.repeat, self.report.error)
+
+    async def score(self, ctx: GroupContext) -> ScoreSheet:
+        self.contexts.append(ctx)
+        if self.abstains:
+            return ScoreSheet((), Abstention("judge", self.abstains, "line 1"), self.version, 0.0)
+        rewards = await self.scorer(ctx)
+        scores = tuple(
+            Score(answer.index, reward, (Part("taste", reward),))
+            for answer, reward in zip(ctx.answers, rewards, strict=True)
+        )
+        return ScoreSheet(scores, None, self.version, 0.001)
+
+    def health(self) -> SourceHealth:
+        return SourceHealth(True, None, self.version)
+
+    def add_listener(self, listener: Any) -> Callable[[], None]:
+        return lambda: None
+
+
+class Line:
+    """The transport, with a switch: a killed proxy sends nothing more."""
+
+    def __init__(self, transport: AiohttpTransport) -> None:
+        self.transport = transport
+        self.cut = False
+
+    async def request(self, method: str, url: str, **more: Any) -> Response:
+        if self.cut:
+            raise Unreachable("killed", url, sent=False)
+        return await self.transport.request(method, url, **more)
+
+
+@dataclass
+class World:
+    """One proxy and its server."""
+
+    swarm: ScriptedSwarm
+    seat: Seat
+    groups: Groups
+    source: Source
+    line: Line
+    events: list[AnyEvent] = field(default_factory=list)
+
+    @property
+    def state(self) -> Any:
+        return self.seat.bus.state
+
+    @property
+    def server(self) -> ServerSeat:
+        return next(iter(self.seat.servers.values()))
+
+    async def ask(
+        self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
+    ) -> Ticket:
+        """Submit one chat request."""
+        told = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
+        data = json.dumps(told).encode()
+        return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
+
+    async def reply(self, ticket: Ticket, seconds: float = 5.0) -> Reply:
+        """What the user gets."""
+        async with asyncio.timeout(seconds):
+            while (found := await ticket.next(1.0)) is None:
+                assert not ticket.left
+        return found
+
+    async def closed(self, seconds: float = 5.0) -> None:
+        """Wait until no group lives."""
+        await self.until(lambda: not self.groups.open_count, seconds)
+
+    async def until(self, test: Callable[[], Any], seconds: float = 5.0) -> Any:
+        """Wait for a condition."""
+        async with asyncio.timeout(seconds):
+            while not (found := test()):
+                await asyncio.sleep(0.005)
+        return found
+
+    async def open(self, phase: str) -> Group:
+        """Wait for a group in `phase`."""
+        found: Group = await self.until(
+            lambda: next((one for one in self.state.groups.values() if one.phase == phase), None)
+        )
+        return found
+
+    def group(self, ticket: Ticket) -> Group:
+        found: Group = self.state.groups[ticket.group_id]
+        return found
+
+    def console(self, count: int = 1) -> None:
+        """A console follows the feed."""
+        self.seat.bus.publish(ConsoleAttached(consoles=count))
+
+    def kinds(self, *wanted: type[Event]) -> list[Any]:
+        """Events of these kinds, in order."""
+        return [event for event in self.events if isinstance(event, wanted)]
+
+    def kill(self) -> None:
+        """What a kill -9 leaves: not another byte goes out, nothing more is written."""
+        self.line.cut = True
+        self.seat.journal.close()
+
+
+def settings(**sections: Mapping[str, Any]) -> Settings:
+    """Settings with quick times; `rating={"mode": "hold"}` changes a section's."""
+    told: dict[str, dict[str, Any]] = {
+        "proxy": {"answer_budget": 5.0, "stream_budget": 5.0, "keepalive": 0.05},
+        "rating": {"window": 0.1},
+        "rewards": {"time_limit": 1.0},
+    }
+    for name, values in sections.items():
+        told[name] |= values
+    return msgspec.convert(told, Settings)
+
+
+@contextlib.asynccontextmanager
+async def world(
+    home: Path,
+    swarm: ScriptedSwarm | None = None,
+    configured: Settings | None = None,
+    limits: Limits = FAST,
+    recover: bool = True,
+) -> AsyncIterator[World]:
+    """A proxy on `swarm` (one of its own when not given), with its journal in `home`."""
+    configured = configured or settings()
+    async with contextlib.AsyncExitStack() as stack:
+        if swarm is None:
+            swarm = await stack.enter_async_context(ScriptedSwarm())
+        line = Line(await stack.enter_async_context(AiohttpTransport()))
+        journal = Journal(home / "j.db")
+        stack.callback(journal.close)
+        bus = Bus(journal, "run")
+        tasks = await stack.enter_async_context(Tasks("proxy"))
+        client = AsyncSwarmClient(swarm.url, line, "me", name="s")
+        watcher = Watcher(client)
+        desk = ClaimDesk(client, watcher, known=lambda: held(bus), second_look=0.05)
+        stack.push_async_callback(desk.close, 0.5)
+        source = Source()
+        seat = Seat(
+            settings=configured,
+            journal=journal,
+            bus=bus,
+            servers={"s": ServerSeat("s", swarm.url, client, watcher, desk)},
+            rewards=source,
+            rows=Rows(),
+            tasks=tasks,
+            client_uuid="me",
+        )
+        groups = Groups(seat, limits)
+        stack.push_async_callback(groups.close)
+        made = World(swarm, seat, groups, source, line)
+        bus.listen(lambda event, _: made.events.append(event))  # type: ignore[arg-type]  # all are
+        bus.publish(
+            ProxyStarted(
+                client_uuid="me",
+                pid=1,
+                url="",
+                version="0",
+                servers={"s": swarm.url},
+                rewards="scripted",
+                rating_mode=configured.rating.mode,
+            )
+        )
+        tasks.spawn(watcher.run(), "watcher")
+        await watcher.wait_for(lambda seen: seen.reachable, 5)
+        if recover:
+            await groups.recover()
+        yield made
+
+
+def held(bus: Bus) -> set[str]:
+    """Episodes that an open group answers for."""
+    return {
+        one.episode_uuid
+        for group in bus.state.open_groups()
+        for one in group.candidates
+        if one.episode_uuid and one.phase in ("claimed", "answered", "failed", "unknown")
+    }
+
+
+def texts(*by_call: Any) -> Any:
+    """Answers in the order of the calls, the last one for all that follow."""
+    calls = iter(by_call)
+    last = by_call[-1]
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+        return next(calls, last)
+
+    return answer
+
+
+def sent(swarm: ScriptedSwarm) -> dict[str, list[float]]:
+    """Rewards by task."""
+    found: dict[str, list[float]] = {}
+    for _, task, reward in swarm.reward_log:
+        found.setdefault(task, []).append(reward)
+    return found

@@ -1,0 +1,209 @@
+"""Ratings while they are typed, and the queue they come from."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.ballot import Ballot, Vote, seed, shown_order
+from console.cards import body, head
+from console.rate_queue import LOOK_FIRST, RateQueue
+from console.rate_view import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
+from console.views import line_width
+from core.state import Candidate, Rating, State
+from tests.support.console import NOW, group_events, state_of
+from tests.support.groups import group, text_of
+
+
+@given(st.text(min_size=1), st.integers(1, 9))
+def test_blind_order_is_a_stable_permutation(group_id: str, n: int) -> None:
+    order = shown_order(group_id, range(n), blind=True)
+    assert sorted(order) == list(range(n))
+    assert order == shown_order(group_id, range(n), blind=True)
+    assert shown_order(group_id, range(n), blind=False) == tuple(range(n))
+
+
+def test_blind_orders_differ_between_groups() -> None:
+    orders = {shown_order(f"g{number}", range(4), blind=True) for number in range(200)}
+    assert len(orders) == 24
+
+
+@given(st.integers(0, 10_000), st.permutations(range(1, 5)))
+def test_digits_name_places_and_votes_name_candidates(number: int, keys: list[int]) -> None:
+    ballot = Ballot(group(number))
+    votes = [ballot.digit(key) for key in keys]
+    assert votes[:-1] == [None] * 3
+    assert votes[-1] == Vote("ranking", order=tuple(ballot.shown[key - 1] for key in keys))
+
+
+def test_an_unfinished_ranking_counts_as_best_only() -> None:
+    ballot = Ballot(group())
+    assert ballot.vote() is None
+    ballot.digit(2)
+    assert ballot.vote() == Vote("best", order=(ballot.shown[1],))
+    ballot.digit(1)
+    assert ballot.vote() == Vote("best", order=(ballot.shown[1],))
+    assert "unfinished" in ballot.meaning()
+    assert ballot.typed(ballot.shown[1]) == "best"
+    assert ballot.typed(ballot.shown[0]) == "2."
+    ballot.back()
+    assert ballot.typed(ballot.shown[0]) == ""
+
+
+def test_meaning_shows_rewards_by_place() -> None:
+    ballot = Ballot(group())
+    ballot.digit(3)
+    assert "0.00 0.00 1.00 0.00" in ballot.meaning()
+
+
+def test_scores_are_by_candidate_index_whatever_the_order_shown() -> None:
+    ballot = Ballot(group(7))
+    ballot.start_scores()
+    votes = [ballot.digit(key) for key in (9, 0, 3, 6)]
+    by_index = dict(zip(ballot.shown, (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
+    assert votes[-1] == Vote("scores", scores=tuple(by_index[index] for index in range(4)))
+    assert ballot.rewards(votes[-1]) == pytest.approx([by_index[index] for index in range(4)])
+
+
+def test_equal_scores_wait_for_enter_and_say_that_they_are_dead() -> None:
+    ballot = Ballot(group())
+    ballot.start_scores()
+    assert [ballot.digit(5) for _ in range(4)] == [None] * 4
+    assert "dead group" in ballot.meaning()
+    assert ballot.vote() is not None
+    with pytest.raises(ValueError, match="each answer has its score"):
+        ballot.digit(1)
+
+
+@pytest.mark.parametrize(("kind", "value"), [("tie", "0.50"), ("bad", "0.00")])
+def test_tie_and_bad_say_dead_before_they_are_sent(kind: str, value: str) -> None:
+    ballot = Ballot(group())
+    assert ballot.arm(kind) is None
+    assert "dead group" in ballot.meaning()
+    assert value in ballot.meaning()
+    assert ballot.arm(kind) == Vote(kind)
+
+
+def test_a_digit_after_tie_takes_the_tie_back() -> None:
+    ballot = Ballot(group())
+    ballot.arm("tie")
+    ballot.digit(1)
+    assert ballot.vote() == Vote("best", order=(ballot.shown[0],))
+
+
+def test_digits_that_name_nothing_say_so() -> None:
+    ballot = Ballot(group())
+    with pytest.raises(ValueError, match="no answer 7"):
+        ballot.digit(7)
+    ballot.digit(1)
+    with pytest.raises(ValueError, match="has its rank"):
+        ballot.digit(1)
+
+
+def test_failed_candidates_cannot_be_voted_for() -> None:
+    one = group()
+    one.candidates[2] = Candidate(index=2, phase="failed", error="gone")
+    ballot = Ballot(one)
+    assert sorted(ballot.shown) == [0, 1, 3]
+    votes = [ballot.digit(key) for key in (1, 2, 3)]
+    assert votes[-1] is not None
+    assert sorted(votes[-1].order) == [0, 1, 3]
+    assert ballot.rewards(votes[-1])[2] is None
+
+
+def test_the_note_tells_order_seed_and_whether_it_was_blind() -> None:
+    ballot = Ballot(group(3))
+    places = " ".join(str(index + 1) for index in ballot.shown)
+    assert ballot.note() == f"blind; shown {places}; seed {seed('g0003')}"
+    ballot.revealed = True
+    assert ballot.note().startswith("revealed before the vote")
+    assert Ballot(group(3), blind=False).note() == "open; shown 1 2 3 4"
+
+
+def waiting_state(*numbers: int) -> State:
+    """Groups that await a rating; the clock of the first one is the shortest."""
+    events = []
+    for place, number in enumerate(numbers):
+        events += group_events(number, at=NOW + place, until="AWAITING_RATING")
+    return state_of(*events)
+
+
+def test_the_queue_is_by_clock_and_keeps_the_group_on_screen() -> None:
+    state, queue = waiting_state(1, 2, 3), RateQueue()
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0001"
+    state.groups["g0003"].until = NOW + 1
+    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0001"
+
+
+def test_a_vote_moves_on_and_a_refusal_brings_the_group_back() -> None:
+    state, queue = waiting_state(1, 2), RateQueue()
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.sent("g0001", Vote("tie"), NOW)
+    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0002"
+    assert not queue.surprised(NOW)
+    queue.arrived("g0001", done=False)
+    assert [one.group_id for one in queue.waiting(state, NOW)] == ["g0001", "g0002"]
+    assert queue.last is None
+
+
+def test_a_group_whose_clock_ran_out_takes_no_key_for_the_next_one() -> None:
+    state, queue = waiting_state(1, 2), RateQueue()
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    state.groups["g0001"].phase = "SUBMITTING"
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0002"
+    assert queue.surprised(NOW)
+    assert not queue.surprised(NOW + LOOK_FIRST + 0.01)
+
+
+def test_an_undone_vote_brings_its_group_back_on_screen() -> None:
+    state, queue = waiting_state(1, 2), RateQueue()
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.sent("g0001", Vote("bad"), NOW)
+    state.groups["g0001"].rating = Rating(rating="bad")
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.arrived("g0001", done=True)
+    queue.take_back(state.groups["g0001"])
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0002"
+    state.groups["g0001"].rating = None
+    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.current == "g0001"
+    assert queue.ballot is not None
+
+
+def test_blind_cards_tell_nothing_but_the_answers() -> None:
+    one = group()
+    ballot = Ballot(one)
+    shown = rate_cards(one, ballot)
+    told = text_of([head(card, 60, False) for card in shown]) + text_of(
+        line for card in shown for line in body(card, 60)
+    )
+    for secret in ("winner", "returned", "0.9", "reward", "advantage", "length", "ep-"):
+        assert secret not in told
+    assert [card.label for card in shown] == ["1", "2", "3", "4"]
+    ballot.revealed = True
+    told = text_of(head(card, 60, False) for card in rate_cards(one, ballot))
+    assert "winner" in told
+    assert f"#{ballot.shown[0] + 1}" in told
+
+
+def test_rate_lines_fit_their_width() -> None:
+    one = group()
+    for width in (40, 80, 160):
+        assert line_width(clock_line(one, NOW, width)) <= max(width, 60)
+        assert line_width(title_line(3, 1, "hold", width)) <= width
+        assert line_width(bar_pieces(0.333, width, "")) == width
+
+
+def test_the_last_vote_tells_held_then_sent() -> None:
+    one = group()
+    assert "on its way" in text_of([last_vote_line(one, "best", NOW, 80)])
+    one.rating = Rating(rating="best", order=(1,))
+    assert "held, sends in 0:20" in text_of([last_vote_line(one, "best", NOW, 80)])
+    done = group(until="DONE")
+    assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
+    done.source = "human"
+    assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])

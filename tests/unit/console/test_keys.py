@@ -1,0 +1,79 @@
+"""Keys the operator changes."""
+
+from typing import Any, ClassVar
+
+from textual.binding import Binding
+
+from console.app import ConsoleApp
+from console.keys import key_problems
+from console.screens.engine import EngineScreen
+from console.screens.log import LogScreen
+from tests.support.console import FakeBoss, FakeChild, sample_state, seat
+
+SCREENS = [EngineScreen, LogScreen]
+
+
+def check(wanted: dict[str, str], screens: Any = SCREENS) -> tuple[dict[str, str], list[str]]:
+    return key_problems(wanted, ConsoleApp, screens)
+
+
+def test_another_key_is_taken() -> None:
+    assert check({"engine.stop": "ctrl+k", "log.copy": "c,ctrl+y"}) == (
+        {"engine.stop": "ctrl+k", "log.copy": "c,ctrl+y"},
+        [],
+    )
+
+
+def test_a_clash_is_reported_although_both_actions_have_ids() -> None:
+    usable, problems = check({"engine.stop": "s"})
+    assert usable == {}
+    assert "engine.stop" in problems[0]
+    assert "engine.start" in problems[0]
+
+
+def test_a_clash_with_a_key_that_works_everywhere() -> None:
+    for key in ("question_mark", "?", "f2", "2"):
+        usable, problems = check({"log.copy": key})
+        assert (usable, len(problems)) == ({}, 1), key
+
+
+def test_two_actions_may_change_places_and_two_new_keys_may_not_be_equal() -> None:
+    assert check({"engine.start": "k", "engine.stop": "s"})[1] == []
+    usable, problems = check({"log.copy": "c", "log.level": "c"})
+    assert len(usable) == 1
+    assert len(problems) == 1
+
+
+def test_the_same_key_on_two_screens_is_no_clash() -> None:
+    assert check({"log.copy": "k"})[1] == []
+
+
+def test_unknown_actions_and_keys_are_named() -> None:
+    _, problems = check({"engine.stopp": "x", "engine.stop": "hyperspace", "log.copy": "strg+c"})
+    assert "did you mean `engine.stop`" in problems[0]
+    assert "`hyperspace` is no key" in problems[1]
+    assert "strg+c" in problems[2]
+
+
+def test_bindings_of_a_base_class_count() -> None:
+    class Child(LogScreen):
+        BINDINGS: ClassVar[Any] = [Binding("g", "go", "Go", id="child.go")]
+
+    assert check({"child.go": "y"}, [Child])[1] != []
+
+
+async def test_the_new_key_works_and_the_old_one_does_not() -> None:
+    boss = FakeBoss({"engine": FakeChild("engine")})
+    async with seat(
+        sample_state(), at="engine", boss=boss, keys={"engine.stop": "ctrl+k"}
+    ) as console:
+        await console.press("k")
+        assert "Engine: Stop" not in console.text()
+        await console.press("ctrl+k")
+        assert "Engine: Stop" in console.text()
+        await console.press("escape")
+
+
+async def test_a_clash_is_told_to_the_operator() -> None:
+    async with seat(sample_state(), keys={"engine.stop": "s"}) as console:
+        assert any("engine.stop" in line.text for line in console.session.logs("console"))

@@ -1,0 +1,64 @@
+"""The mock user in words, and the preview of a dataset."""
+
+import pytest
+
+from console.mock_view import rate, result_lines, seconds_left, summary_lines
+from console.preview import read_preview
+from console.views import (
+    line_width,
+)
+from core.state import Mock, MockRow
+from tests.support.console import HOSTILE, NOW
+from tests.support.groups import text_of
+
+
+def mock(**more: object) -> Mock:
+    """A mock user half through."""
+    made = Mock(mock_id="m", dataset="d.jsonl", target="http://x/v1", total=20, started_at=NOW)
+    made.rows = [
+        MockRow(row_id=f"r{n}", query=HOSTILE, ok=n != 3, seconds=1.0, at=NOW + n + 1)
+        for n in range(10)
+    ]
+    made.done, made.failed = 10, 1
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_rate_and_time_left() -> None:
+    assert rate(mock(), NOW + 10) == pytest.approx(1.0)
+    assert seconds_left(mock(), NOW + 10) == pytest.approx(10.0)
+    assert seconds_left(mock(phase="paused"), NOW + 10) is None
+    assert rate(mock(rows=[]), NOW + 10) is None
+    assert rate(mock(phase="paused"), NOW + 500) == pytest.approx(1.0)
+
+
+def test_the_summary_counts_ok_failed_and_skipped() -> None:
+    told = text_of(summary_lines(mock(skipped=2, already=4), NOW + 10, 80))
+    for words in ("9 ok", "1 failed", "2 skipped", "4 done before", "60.0/min", "running"):
+        assert words in told
+    failed = mock(phase="failed", cause="the proxy is gone", ended_at=NOW + 20)
+    assert "the proxy is gone" in text_of(summary_lines(failed, NOW, 80))
+
+
+def test_results_are_newest_first_and_fit() -> None:
+    lines = result_lines(mock(), 80)
+    assert len(lines) == 10
+    assert all(line_width(line) <= 80 for line in lines)
+    assert text_of([lines[6]]).startswith("✗")
+    assert "\x1b" not in text_of(lines)
+
+
+def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    file = folder / "rows.jsonl"
+    file.write_text('{"query": "one", "answer": "1"}\nnot json\n{"query": "two"}\n')
+    found = read_preview(str(file))
+    assert found.rows == (("one", "1"), ("two", ""))
+    assert found.problems[0].startswith("line 2: not JSON")
+    assert read_preview("").rows
+    assert "cannot be read" in read_preview(str(folder / "none")).error
+    assert read_preview(str(folder)).error == "this is not a file"
+    assert "cannot be read" in read_preview("\0").error
+    file.write_text("nothing\n")
+    assert read_preview(str(file)).error == "no usable row at its beginning"

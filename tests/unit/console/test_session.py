@@ -1,0 +1,143 @@
+"""One way to order something, one clock, one log."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from console.logs import LogStore, Tail, parse
+from console.session import Session
+from core.errors import AjetError
+from tests.support.console import NOW, Clock, FakeBoss, FakeLink
+
+
+async def test_a_proxy_command_goes_through_the_link() -> None:
+    link = FakeLink()
+    session = Session(link=link, clock=Clock())
+    outcome = await session.command("group.rate", group_id="g1", rating="best", order=(2,))
+    assert outcome.ok
+    assert link.commands == [("group.rate", {"group_id": "g1", "rating": "best", "order": (2,)})]
+
+
+async def test_a_console_command_goes_to_the_boss() -> None:
+    boss, link = FakeBoss(), FakeLink()
+    outcome = await Session(link=link, boss=boss).command("mock.start", concurrency=2)
+    assert (outcome.ok, outcome.message) == (True, "mock.start done")
+    assert boss.commands == [("mock.start", {"concurrency": 2})]
+    assert link.commands == []
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        ("group.rate", {"group_id": "g1", "rating": "nice"}, "nice"),
+        ("no.such", {}, "no.such"),
+        ("mock.start", {}, "nothing was started from here"),
+        ("proxy.drain", {"x": 1}, "`x`"),
+    ],
+)
+async def test_what_cannot_be_ordered_is_said_and_never_raised(
+    name: str, args: dict[str, Any], words: str
+) -> None:
+    outcome = await Session(link=FakeLink()).command(name, **args)
+    assert not outcome.ok
+    assert words in outcome.message
+
+
+async def test_refusals_and_faults_become_outcomes() -> None:
+    link = FakeLink()
+    session = Session(link=link)
+    link.refuse = AjetError("the engine is not OFFLINE", todo="Stop it first")
+    outcome = await session.command("engine.start")
+    assert (outcome.ok, outcome.message) == (False, "the engine is not OFFLINE. Stop it first")
+
+    class Broken(FakeLink):
+        async def command(self, name: str, args: Mapping[str, Any]) -> Any:
+            raise RuntimeError("boom")
+
+    outcome = await Session(link=Broken()).command("engine.start")
+    assert not outcome.ok
+    assert "boom" in outcome.message
+    assert "no connection" in (await Session().command("engine.start")).message
+
+
+async def test_read_only_orders_nothing() -> None:
+    link, boss = FakeLink(), FakeBoss()
+    session = Session(link=link, boss=boss, read_only=True)
+    for name in ("engine.stop", "mock.start"):
+        outcome = await session.command(name)
+        assert not outcome.ok
+        assert "read-only" in outcome.message
+    assert (link.commands, boss.commands) == ([], [])
+
+
+def test_stale_data_has_an_age_and_fresh_data_has_none() -> None:
+    clock = Clock()
+    session = Session(clock=clock)
+    before = session.stale_for
+    assert before is None
+    session.lost_at = NOW
+    clock.now += 12
+    assert session.stale_for == 12
+    assert session.as_of == NOW
+
+
+def test_dirty_keys_are_handed_out_once() -> None:
+    session = Session()
+    session.touch(["groups"])
+    session.touch(["groups", "mock"])
+    assert session.take_dirty() == {"groups", "mock"}
+    assert session.take_dirty() == frozenset()
+
+
+def test_log_lines_keep_their_source_level_and_order() -> None:
+    session = Session(clock=Clock())
+    session.note("proxy", "up")
+    session.note("engine", "no", "error")
+    assert [(one.source, one.level, one.text) for one in session.logs()] == [
+        ("proxy", "info", "up"),
+        ("engine", "error", "no"),
+    ]
+    assert [one.text for one in session.logs("engine")] == ["no"]
+    assert session.logs("mock") is not None
+    assert "log" in session.take_dirty()
+
+
+def test_a_traceback_has_the_level_of_an_error() -> None:
+    store = LogStore()
+    for text in ("INFO fine", "Traceback (most recent call last):", '  File "x"', "ValueError: no"):
+        store.add("proxy", text, NOW)
+    assert [line.level for line in store.lines()] == ["info", "error", "error", "error"]
+    store.add("proxy", "INFO again", NOW)
+    assert list(store.lines())[-1].level == "info"
+
+
+def test_the_log_is_bounded() -> None:
+    store = LogStore(cap=3)
+    for number in range(10):
+        store.add("proxy", str(number), NOW)
+    assert [line.text for line in store.lines("proxy")] == ["7", "8", "9"]
+    assert store.total == 10
+
+
+def test_a_line_with_its_own_time_and_level_loses_both() -> None:
+    at, level, text = parse("2026-11-21 03:29:28,612 WARNING engine: slow", 5.0)
+    assert (level, text) == ("warning", "engine: slow")
+    assert time.strftime("%H:%M:%S", time.localtime(at)) == "03:29:28"
+    assert parse("  File x", 5.0) == (5.0, "", "  File x")
+    assert parse("2026-99-99 99:99:99 INFO x", 5.0) == (5.0, "", "2026-99-99 99:99:99 INFO x")
+
+
+def test_a_tail_reads_what_is_new_and_survives_rotation(tmp_path: Any) -> None:
+    path = tmp_path / "proxy.log"
+    tail = Tail(path)
+    assert tail.read() == []
+    path.write_bytes(b"one\ntwo\nhal")
+    assert tail.read() == ["one", "two"]
+    with path.open("ab") as file:
+        file.write(b"f\n\xff\n")
+    assert tail.read() == ["half", "\ufffd"]
+    path.rename(tmp_path / "proxy.log.1")
+    path.write_bytes(b"new\n")
+    assert tail.read() == ["new"]

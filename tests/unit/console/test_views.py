@@ -1,0 +1,107 @@
+"""Rewards, verdicts and rows of groups, without a screen."""
+
+from typing import Any
+
+import pytest
+
+from console.detail_view import Sight, header_lines, vote_refusal
+from console.views import (
+    advantages,
+    answered,
+    best_of,
+    known_rewards,
+    rated_best,
+    verdict,
+)
+from core.events import ScoringAbstained
+from core.state import Candidate, Rating
+from tests.support.console import NOW, group_events, state_of
+from tests.support.groups import group, text_of
+
+
+def test_known_rewards_are_automatic_then_rated_then_sealed() -> None:
+    open_group = group()
+    assert known_rewards(open_group) == [0.2, 0.9, 0.4, 0.1]
+    assert best_of(open_group) == 1
+    open_group.rating = Rating(rating="best", order=(3,), rewards=(0.0, 0.0, 0.0, 1.0))
+    assert known_rewards(open_group) == [0.0, 0.0, 0.0, 1.0]
+    assert best_of(open_group) == 3
+    assert rated_best(open_group) == 3
+    done = group(until="DONE")
+    done.rating = open_group.rating
+    assert known_rewards(done) == [0.2, 0.9, 0.4, 0.1]
+
+
+def test_a_short_group_spreads_its_rewards_over_those_that_answered() -> None:
+    short = group()
+    short.candidates[1] = Candidate(index=1, phase="failed", error="gone")
+    short.rating = Rating(rating="scores", scores=(0.1, 0.9, 0.3), rewards=(0.1, 0.9, 0.3))
+    assert answered(short) == [0, 2, 3]
+    assert known_rewards(short) == [0.1, None, 0.9, 0.3]
+    assert rated_best(short) == 2
+
+
+def test_a_tie_of_rewards_goes_to_the_lowest_index() -> None:
+    assert best_of(group(rewards=(0.1, 0.7, 0.7, 0.2))) == 1
+
+
+def test_advantages_have_mean_zero_and_unit_deviation() -> None:
+    values = [value for value in advantages(group()) if value is not None]
+    assert sum(values) == pytest.approx(0.0)
+    assert sum(value * value for value in values) / 4 == pytest.approx(1.0)
+    assert advantages(group(rewards=(0.5, 0.5, 0.5))) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({}, "train", "will train"),
+        ({"rewards": (0.5, 0.5, 0.5, 0.5)}, "dead", "dead: equal rewards"),
+        ({"until": "GENERATING"}, "none", "not scored yet"),
+        ({"until": "DONE"}, "train", "sent, will train"),
+        ({"until": "DONE", "rewards": (0.5, 0.5)}, "dead", "dead: equal rewards"),
+        ({"until": "ABORTED"}, "dead", "dead: aborted (the operator said so)"),
+    ],
+)
+def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
+    found = verdict(group(**changes))
+    assert (found.kind, found.text) == (kind, text)
+
+
+def test_verdict_of_ratings_before_they_are_sent() -> None:
+    one = group()
+    one.rating = Rating(rating="tie", rewards=(0.5,) * 4)
+    assert verdict(one).text == "dead: equal rewards (your tie)"
+    one.rating = Rating(rating="skip")
+    assert verdict(one).text == "dead: skipped, will be aborted"
+
+
+def test_verdict_of_an_abstention_names_the_way_out() -> None:
+    events = [
+        *group_events(1, until="GENERATING"),
+        ScoringAbstained(
+            server="embedded", group_id="g0001", part="judge", cause="no answer", traceback="Trace"
+        ),
+    ]
+    one = state_of(*events).groups["g0001"]
+    assert verdict(one).kind == "open"
+    told = text_of(header_lines(one, NOW, 80, Sight()))
+    assert "judge: no answer" in told
+    assert "Rate it by hand" in told
+    assert "traceback, 1 line" in told
+    assert "Trace" not in told.replace("traceback", "")
+    assert "Trace" in text_of(header_lines(one, NOW, 80, Sight(unfolded=True)))
+
+
+def test_eval_requests_are_not_trained_on() -> None:
+    one = group()
+    one.episode_type = "eval"
+    assert verdict(one).kind == "none"
+    assert "not trained on" in vote_refusal(one)
+
+
+def test_a_vote_after_the_seal_is_refused() -> None:
+    assert vote_refusal(group()) == ""
+    assert "Already sent" in vote_refusal(group(until="DONE"))
+    assert "Already aborted" in vote_refusal(group(until="ABORTED"))
+    assert "not all there" in vote_refusal(group(until="GENERATING"))

@@ -1,0 +1,88 @@
+"""When a group is sealed: the table of rules."""
+
+from typing import Any
+
+import pytest
+
+from proxy.decide import Decision, Drop, Seal, Situation, Wait, decide
+
+CLOCK = 300.0
+
+
+def at(now: float = 100.5, **changed: Any) -> Decision:
+    """Scored at 100, window 3 s, a console looks on, ROLLING, mode off; then what is changed."""
+    facts: dict[str, Any] = {
+        "now": now,
+        "mode": "off",
+        "consoles": 1,
+        "attended_until": 0.0,
+        "rolling": True,
+        "gone": False,
+        "closing": False,
+        "scored": True,
+        "scored_at": 100.0,
+        "clock": CLOCK,
+        "window": 3.0,
+        "fallback": "accept",
+        "rated_at": None,
+        "skip": False,
+        "accepted": False,
+    }
+    return decide(Situation(**(facts | changed)))
+
+
+def test_mode_off_keeps_a_window_open_only_while_a_console_looks_on() -> None:
+    assert at() == Wait(103.0, 103.0, "accept", "window")
+    assert at(103.0) == Seal("auto")
+    assert at(consoles=0) == Seal("auto")
+    assert at(rolling=False) == Seal("auto")
+    assert at(closing=True) == Seal("auto")
+    assert at(window=0.0) == Seal("auto")
+
+
+@pytest.mark.parametrize("mode", ["answer_first", "hold"])
+def test_rating_modes_wait_for_the_clock(mode: str) -> None:
+    assert at(mode=mode) == Wait(CLOCK, CLOCK, "accept", mode)
+    assert at(mode=mode, consoles=0, rolling=False) == Wait(CLOCK, CLOCK, "accept", mode)
+    assert at(CLOCK, mode=mode) == Seal("auto")
+    assert at(CLOCK, mode=mode, fallback="abort") == Drop("not rated in time")
+    assert at(mode=mode, closing=True) == Seal("auto")
+
+
+def test_a_rating_can_be_undone_for_a_while() -> None:
+    assert at(101.0, rated_at=100.6) == Wait(103.0, 103.0, "accept", "window")
+    assert at(103.0, rated_at=102.0) == Wait(104.0, 104.0, "accept", "window")
+    assert at(104.0, rated_at=102.0) == Seal("human")
+    assert at(102.1, rated_at=102.0, rolling=False) == Seal("human")
+    assert at(201.0, mode="hold", rated_at=200.0) == Wait(203.0, 203.0, "accept", "hold")
+    assert at(203.0, mode="hold", rated_at=200.0) == Seal("human")
+    assert at(201.0, mode="hold", rated_at=200.0, accepted=True) == Seal("human")
+    assert at(201.0, mode="hold", rated_at=200.0, closing=True) == Seal("human")
+    assert at(CLOCK, mode="hold", rated_at=CLOCK - 0.1) == Seal("human")
+
+
+def test_a_skip_aborts() -> None:
+    assert at(104.0, rated_at=100.0, skip=True) == Drop("skipped by the operator")
+    assert isinstance(at(101.0, rated_at=100.0, skip=True), Wait)
+
+
+def test_accepting_seals_at_once() -> None:
+    assert at(accepted=True) == Seal("auto")
+    assert at(accepted=True, mode="hold") == Seal("auto")
+
+
+def test_an_unscored_group_needs_a_person() -> None:
+    assert at(scored=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
+    assert at(scored=False, rolling=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
+    assert at(scored=False, consoles=0) == Drop("unscored: no console is attached")
+    waits = Wait(CLOCK, 105.0, "abort", "abstained")
+    assert at(scored=False, consoles=0, attended_until=105.0) == waits
+    assert at(CLOCK, scored=False) == Drop("unscored: nobody rated it in time")
+    assert at(scored=False, closing=True) == Drop("unscored: the proxy stops")
+    assert at(110.0, scored=False, rated_at=101.0) == Seal("human")
+    assert at(scored=False, accepted=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
+
+
+def test_nothing_can_be_sent_once_the_engine_has_moved_on() -> None:
+    for changed in ({}, {"accepted": True}, {"rated_at": 100.0}, {"scored": False}):
+        assert at(gone=True, **changed) == Drop("lost: the engine left rolling")

@@ -1,0 +1,307 @@
+"""Rating by hand while groups live: windows, modes, commands."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.decide
+from core.errors import AjetError
+from core.events import AnswerReturned, GroupRated, RatingAwaited
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import World, settings, world
+
+LONG = settings(rating={"window": 30.0})
+FIRST = settings(rating={"mode": "answer_first"})
+HOLD = settings(rating={"mode": "hold"})
+
+
+def rewards(w: World) -> list[float]:
+    """What was sent, in the order of the candidates."""
+    (group,) = w.state.groups.values()
+    return [w.swarm.rewards[one.episode_uuid] for one in group.candidates]
+
+
+async def test_a_window_is_open_while_a_console_looks_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.console()
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).why == "winner"
+        group = await w.open("AWAITING_RATING")
+        assert (group.awaiting, group.fallback) == ("window", "accept")
+        assert not w.swarm.ends
+        await w.closed()
+        assert (group.source, group.phase) == ("auto", "DONE")
+
+
+async def test_an_override_in_the_window_is_what_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.decide, "UNDO", 0.05)
+    async with world(tmp_path) as w:
+        w.console()
+        ticket = await w.ask()
+        await w.reply(ticket)
+        group = await w.open("AWAITING_RATING")
+        await w.groups.rate(group.group_id, "ranking", (1, 0, 3, 2), (), "ann", "nicer")
+        assert group.rating is not None
+        assert group.rating.rewards == pytest.approx((2 / 3, 1.0, 0.0, 1 / 3))
+        await w.closed()
+        assert rewards(w) == pytest.approx([2 / 3, 1.0, 0.0, 1 / 3])
+        assert (group.source, group.best, group.returned) == ("human", 1, 3)
+        assert [one.auto_reward for one in group.candidates] == [0.0, 0.1, 0.2, 0.3]
+
+
+async def test_rolling_post_seals_open_windows_at_once(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=LONG) as w:
+        w.console()
+        await w.reply(await w.ask())
+        await w.open("AWAITING_RATING")
+        w.swarm.set_state("ROLLING_POST")
+        await w.closed(2.0)
+        assert rewards(w) == [0.0, 0.1, 0.2, 0.3]
+        await w.until(lambda: w.swarm.state == "ROLLING")
+        assert not w.swarm.lost
+
+
+async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=LONG) as w:
+        w.console()
+        await w.reply(await w.ask())
+        await w.open("AWAITING_RATING")
+        w.console(0)
+        await w.closed(2.0)
+        assert len(w.swarm.ends) == 4
+
+
+async def test_a_rating_can_be_taken_back(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=LONG) as w:
+        w.console()
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        await w.groups.rate(group.group_id, "best", (0,))
+        assert w.state.totals.rated == 1
+        await w.groups.unrate(group.group_id)
+        with pytest.raises(AjetError, match="no rating"):
+            await w.groups.unrate(group.group_id)
+        await w.groups.accept(group.group_id)
+        await w.closed()
+        assert group.source == "auto"
+        assert rewards(w) == [0.0, 0.1, 0.2, 0.3]
+
+
+async def test_answer_first_answers_at_once_and_waits_for_the_rating(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=FIRST) as w:
+        ticket = await w.ask()
+        reply = await w.reply(ticket, 1.0)
+        assert (reply.index, reply.why) == (3, "provisional")
+        group = await w.open("AWAITING_RATING")
+        assert group.awaiting == "answer_first"
+        assert group.until is not None
+        timeout = w.swarm.episodes[group.candidates[0].episode_uuid].timeout
+        assert timeout == 600.0
+        assert 580 < group.until - w.seat.clock() <= 590
+        w.swarm.set_state("ROLLING_POST")
+        await asyncio.sleep(0.05)
+        assert group.open  # visible, not sealed silently
+        await w.groups.rate(group.group_id, "bad")
+        await w.closed()
+        assert rewards(w) == [0.0] * 4
+        assert group.dead == "equal rewards"
+
+
+@pytest.mark.parametrize(("fallback", "ends"), [("accept", 4), ("abort", 0)])
+async def test_the_clock_runs_out(tmp_path: Path, fallback: str, ends: int) -> None:
+    rating = {"mode": "answer_first", "fallback": fallback, "discard_timeout_rating": 0.4}
+    async with (
+        ScriptedSwarm(automatic=False) as swarm,
+        world(tmp_path, swarm, settings(rating=rating)) as w,
+    ):
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed(2.0)
+        assert len(swarm.ends) == ends
+        assert not swarm.claimed()
+        assert w.group(ticket).phase == ("DONE" if ends else "ABORTED")
+
+
+async def test_hold_lets_the_user_wait_for_the_operator(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        assert await ticket.next(0.05) is None
+        await w.groups.rate(group.group_id, "best", (1,))
+        reply = await w.reply(ticket)
+        assert (reply.index, reply.why) == (1, "winner")
+        await w.closed()
+        assert rewards(w) == [0.0, 1.0, 0.0, 0.0]
+
+
+async def test_hold_ends_at_the_users_budget(tmp_path: Path) -> None:
+    short = settings(rating={"mode": "hold"}, proxy={"answer_budget": 0.2})
+    async with world(tmp_path, configured=short) as w:
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        assert (reply.index, reply.why) == (3, "provisional")
+        group = w.group(ticket)
+        assert group.open
+        await w.groups.accept(group.group_id)
+        await w.closed()
+        assert (group.returned, group.source) == (3, "auto")
+        assert len(w.kinds(AnswerReturned)) == 1
+
+
+async def test_skip_gives_the_group_back(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        await w.groups.rate(group.group_id, "skip")
+        assert (await w.reply(ticket)).index == 3
+        await w.closed()
+        assert (group.phase, group.cause) == ("ABORTED", "skipped by the operator")
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+
+
+async def test_the_mode_can_be_switched_while_groups_are_open(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        await w.open("AWAITING_RATING")
+        await w.groups.set_mode("off")
+        assert (await w.reply(ticket)).why == "winner"
+        await w.closed()
+        await w.groups.set_mode("answer_first")
+        assert w.state.rating_mode == "answer_first"
+        with pytest.raises(AjetError, match="no rating mode"):
+            await w.groups.set_mode("maybe")
+
+
+async def test_abort_answers_the_user_and_frees_the_episodes(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        await w.groups.abort(group.group_id, "silly")
+        assert (await w.reply(ticket)).index == 3
+        await w.closed()
+        assert (group.phase, group.cause) == ("ABORTED", "aborted by the operator: silly")
+        assert not w.swarm.claimed()
+        with pytest.raises(AjetError, match="is over"):
+            await w.groups.abort(group.group_id)
+
+
+async def test_abort_while_generating(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        ticket = await w.ask()
+        group = await w.open("GENERATING")
+        with pytest.raises(AjetError, match="not there yet"):
+            await w.groups.rate(group.group_id, "tie")
+        await w.groups.abort(group.group_id)
+        reply = await w.reply(ticket)
+        assert reply.refusal is not None
+        assert reply.refusal.status == 503
+        await w.closed()
+        assert not w.swarm.claimed()
+
+
+async def test_a_sealed_group_cannot_be_changed(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", "hang", 4)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        group = await w.open("SUBMITTING")
+        for order in (
+            w.groups.rate(group.group_id, "tie"),
+            w.groups.accept(group.group_id),
+            w.groups.abort(group.group_id),
+            w.groups.unrate(group.group_id),
+        ):
+            with pytest.raises(AjetError, match="already sealed"):
+                await order
+
+
+async def test_ratings_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        for rating, order, scores in (
+            ("best", (7,), ()),
+            ("ranking", (0, 1), ()),
+            ("scores", (), (0.5,)),
+            ("scores", (), (2.0, 0.0, 0.0, 0.0)),
+            ("great", (), ()),
+        ):
+            with pytest.raises(AjetError):
+                await w.groups.rate(group.group_id, rating, order, scores)
+        with pytest.raises(AjetError, match="no group"):
+            await w.groups.rate("zzz", "tie")
+        assert not w.kinds(GroupRated)
+        assert group.open
+        ticket.leave()
+        await w.closed()
+
+
+async def test_only_candidates_with_an_answer_are_rated(tmp_path: Path) -> None:
+    chosen = settings(rating={"mode": "hold", "window": 0.0}, rewards={"retries": 0})
+    async with world(tmp_path, configured=chosen) as w:
+        broken = ""
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            nonlocal broken
+            broken = broken or name
+            return "" if name == broken else "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        failed = next(one.index for one in group.candidates if one.error)
+        left = [index for index in range(4) if index != failed]
+        with pytest.raises(AjetError, match="has no answer"):
+            await w.groups.rate(group.group_id, "best", (failed,))
+        await w.groups.rate(group.group_id, "ranking", tuple(reversed(left)))
+        assert (await w.reply(ticket)).index == left[-1]
+        await w.closed()
+        assert sorted(w.swarm.rewards.values()) == [0.0, 0.5, 1.0]
+
+
+async def test_marks_and_notes_also_on_groups_that_are_over(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        group = w.group(ticket)
+        marks = []
+        for marked in (None, None, True, True):
+            await w.groups.mark(group.group_id, marked)
+            marks.append(group.marked)
+        assert marks == [True, False, True, True]
+        await w.groups.note(group.group_id[:8], "look here")
+        assert group.note == "look here"
+
+
+@pytest.mark.parametrize(("fallback", "ends"), [("accept", 4), ("abort", 0)])
+async def test_a_drain_ends_the_waiting_by_the_fallback(
+    tmp_path: Path, fallback: str, ends: int
+) -> None:
+    chosen = settings(rating={"mode": "answer_first", "fallback": fallback})
+    async with world(tmp_path, configured=chosen) as w:
+        await w.reply(await w.ask())
+        await w.open("AWAITING_RATING")
+        assert not await w.groups.drain(0.05)
+        await w.closed(0.5)
+        assert len(w.swarm.ends) == ends
+        assert not w.swarm.claimed()
+
+
+async def test_waiting_is_told_once_for_each_change(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=LONG) as w:
+        w.console()
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        for _ in range(5):
+            w.console()
+            await asyncio.sleep(0.005)
+        assert len(w.kinds(RatingAwaited)) == 1
+        await w.groups.accept(group.group_id)
+        await w.closed()
