@@ -1,0 +1,174 @@
+"""`checkpoints` and `tokens`: what the embedded engine keeps, asked of the engine itself."""
+
+import argparse
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+from console.cli_common import confirm, open_home, say, settings_of
+from console.cli_swarm import addresses, choose
+from core.errors import AjetError, UsageError
+from core.text import one_line
+
+SAVE_LIMIT = 60.0
+"""Seconds an engine may take to write or read a checkpoint."""
+
+
+class EngineRefused(AjetError):
+    """The engine said no; the words are its own."""
+
+
+def checkpoints(given: argparse.Namespace) -> int:
+    """List, save, restore, prune, export or import; `given.verb` names which."""
+    engine = _Engine(given)
+    verb: str = given.verb
+    if verb == "list":
+        _list(engine)
+    elif verb == "save":
+        told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
+        say(f"saved {told['name']} at step {told['step']}")
+    elif verb == "restore":
+        question = f"Go back to {given.name}? What was learned since is set aside as before-restore"
+        if not confirm(question, given.yes):
+            say("left as it is")
+            return 1
+        told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
+        say(f"back at {told['name']}, step {told['step']}; start the engine to go on from there")
+    elif verb == "prune":
+        if not confirm(f"Delete all but the newest {given.keep} named checkpoints?", given.yes):
+            say("left as it is")
+            return 1
+        deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
+        say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
+    elif verb == "export":
+        _export(engine, given)
+    else:
+        _import(engine, given)
+    return 0
+
+
+def _list(engine: "_Engine") -> None:
+    rows = engine.ask("GET", "/ajetc/checkpoints")
+    if not rows:
+        say("no checkpoint yet: the first is saved with the first update")
+    for row in rows:
+        at = dt.datetime.fromtimestamp(row["at"]).astimezone()
+        size = row["bytes"] / 1e6
+        name = one_line(str(row["name"]), 64)
+        step = "damaged" if row["damaged"] else f"step {row['step']}"
+        say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
+
+
+def _export(engine: "_Engine", given: argparse.Namespace) -> None:
+    target: Path = given.file
+    half = "true" if given.half else "false"
+    data = engine.call("GET", "/ajetc/export", params={"name": given.name, "half": half})
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
+    say(f"{given.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+
+
+def _import(engine: "_Engine", given: argparse.Namespace) -> None:
+    source: Path = given.file
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
+    told = engine.json(engine.call("POST", "/ajetc/import", params={"name": given.name}, data=data))
+    say(f"the policy goes on from {source} as {told['name']}; start the engine")
+
+
+def tokens(given: argparse.Namespace) -> int:
+    """Print each token of an episode."""
+    found = _Engine(given).ask("GET", f"/ajetc/tokens/{given.episode}")
+    reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
+    step = "–" if found["step"] is None else found["step"]
+    say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
+    say(f"reward {reward}  log-probs now at step {step}")
+    for number, call in enumerate(found["calls"], 1):
+        prompt, step = call["prompt_tokens"], call["step"]
+        say(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
+        say(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
+        for row in call["tokens"]:
+            if given.all or row["mask"]:
+                say(_token(row))
+    return 0
+
+
+def _token(row: dict[str, Any]) -> str:
+    text = "(no policy is loaded)" if row["text"] is None else one_line(repr(row["text"]), 40)
+    numbers = "  ".join(
+        f"{'–':>8}" if row[key] is None else f"{row[key]:8.3f}"
+        for key in ("logprob", "logprob_now")
+    )
+    return f"{row['id']:>6}  {row['mask']:>4}  {numbers}  {text}"
+
+
+class _Engine:
+    """One server's own routes."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        home = open_home(given)
+        self.name, self.url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """The answer as data."""
+        return self.json(self.call(method, path, **more))
+
+    def json(self, data: bytes) -> Any:
+        """JSON of an answer."""
+        import msgspec
+
+        try:
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError as error:
+            raise EngineRefused("the answer cannot be read", self.url) from error
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> bytes:
+        """The body of an answer.
+
+        Raises:
+            EngineRefused: it is not possible now; says why.
+        """
+        import httpx
+
+        try:
+            answer = httpx.request(
+                method,
+                self.url + path,
+                json=json,
+                params=params,
+                content=data,
+                timeout=SAVE_LIMIT,
+                trust_env=False,
+            )
+        except httpx.HTTPError as error:
+            raise EngineRefused(
+                f"{self.name} does not answer ({type(error).__name__})",
+                self.url,
+                "Start it with `ajet-console engine`, or name another with --swarm-url",
+            ) from error
+        if answer.status_code == 200:
+            return answer.content
+        raise EngineRefused(self._why(answer.status_code, answer.content), self.url)
+
+    def _why(self, status: int, body: bytes) -> str:
+        import msgspec
+
+        try:
+            detail = msgspec.json.decode(body)["detail"]
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            detail = None
+        if status == 404 and detail in (None, "Not Found"):
+            return "this server keeps neither checkpoints nor tokens: it is not the embedded engine"
+        return one_line(str(detail or f"it answered {status}"), 300)
