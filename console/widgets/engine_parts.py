@@ -113,11 +113,10 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
     """What is wrong and the way out, or what can be done next."""
     if server.lost:
-        seen = (
-            f"last answered {elapsed(now - server.seen_at)} ago"
-            if server.seen_at
-            else "it has not answered yet"
-        )
+        seen = "it has not answered yet"
+        if server.seen_at:
+            ago = elapsed(now - server.seen_at)
+            seen = f"last answered {ago} ago; the figures above are as old as that"
         return [
             Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
             Content.styled(f"  {seen}", "$muted"),

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from console.found import differences
@@ -41,7 +42,7 @@ def test_the_real_port_takes_the_place_of_the_one_named(
 def test_without_published_arguments_the_operating_system_tells() -> None:
     found = launch_of(info())
     assert found is not None
-    assert "pytest" in " ".join(found.command)
+    assert list(found.command) == psutil.Process().cmdline()
     assert launch_of(info(["proxy"], pid=2**22 + 1)) is not None
     assert launch_of(info(pid=2**22 + 1)) is None
 
