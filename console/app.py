@@ -35,6 +35,7 @@ Severity = Literal["information", "warning", "error"]
 Starter = Callable[[Session], Awaitable[None]]
 """Starts or finds what the session needs and follows it until cancelled."""
 
+_SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
 
@@ -88,7 +89,6 @@ class ConsoleApp(App[int]):
             "ctrl+q",
             "quit",
             "Quit",
-            show=False,
             priority=True,
             id="app.quit",
             tooltip="Asks when something runs",
@@ -167,6 +167,9 @@ class ConsoleApp(App[int]):
         if tick != self._last_tick:
             self._last_tick = tick
             self.session.touch(("clock",))
+        while self.session.told:
+            text, level = self.session.told.pop(0)
+            self.say(text, _SEVERITIES.get(level, "information"))
         dirty = self.session.take_dirty()
         if dirty:
             self.flush_screen(self.front, dirty)

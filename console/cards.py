@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
+from console.causes import UNCONFIRMED, candidate_words, cause_words
 from console.views import (
     EMPTY,
     Line,
@@ -52,6 +53,10 @@ class Card:
     blind: bool = False
     unfolded: bool = False
     raw: bool = False
+    compact: bool = False
+    """Figures and parts take one line, and the answer the rest."""
+    gone: str = ""
+    """What stands in place of an answer that will never come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
     """The cards of a group, in the order of its candidates."""
     rewards, gains = known_rewards(group), advantages(group)
     best, rated = best_of(group), rated_best(group)
+    gone = _gone(group)
     made = []
     for one in group.candidates:
         card = Card(
@@ -103,6 +109,7 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             winner=one.index == best,
             returned=one.index == group.returned,
             rated=one.index == rated,
+            gone=gone,
         )
         if whole is not None and (full := whole.get(one.index)) is not None:
             card = replace(
@@ -114,6 +121,13 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             )
         made.append(card)
     return made
+
+
+def _gone(group: Group) -> str:
+    if group.open:
+        return ""
+    cause = f" ({one_line(cause_words(group.cause), 200)})" if group.cause else ""
+    return f"no answer: {group.phase.lower()}{cause}"
 
 
 def figures(one: Candidate) -> str:
@@ -185,9 +199,9 @@ def body(card: Card, width: int) -> tuple[Line, ...]:
     inner = max(8, width - 2)
     lines: list[Line] = []
     if not card.blind:
-        lines += _facts(card, inner)
+        lines += _compact(card, inner) if card.compact else _facts(card, inner)
     lines += _said(card, inner)
-    if not card.blind:
+    if not (card.blind or card.compact):
         lines += _reasons(card, inner)
     return tuple(((" ", ""), *line) if line else EMPTY for line in lines)
 
@@ -214,6 +228,19 @@ def _facts(card: Card, width: int) -> list[Line]:
     return lines
 
 
+def _compact(card: Card, width: int) -> list[Line]:
+    """`reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line."""
+    if card.reward is None and not card.parts:
+        return []
+    said = [f"reward {number(card.reward)}"]
+    if card.advantage is not None:
+        said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
+    for part in card.parts:
+        how = "gate" if part.gate else f"× {part.weight:g}"
+        said.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
+    return [((fit(" · ".join(said), width), "$muted"),)]
+
+
 def _said(card: Card, width: int) -> list[Line]:
     lines: list[Line] = []
     if card.reasoning:
@@ -224,18 +251,30 @@ def _said(card: Card, width: int) -> list[Line]:
         if card.text:
             lines.append(EMPTY)
         lines += _tool_calls(card, width)
-    if card.error:
-        tone = "$reward-down" if card.phase in ("failed", "expired", "unknown") else "$muted"
-        said = f"{card.phase}: {card.error}"
-        lines += [((text, tone),) for text in wrapped(said, width, 2_000)]
+    lines += _trouble(card, width)
     if not lines:
         waits = {"waiting": "no episode yet", "claimed": "generating…", "answered": "(empty)"}
-        lines.append(((waits.get(card.phase, one_line(card.phase, 40)), "italic $muted"),))
+        said = waits.get(card.phase, one_line(card.phase, 40))
+        if card.gone and card.phase in ("waiting", "claimed"):
+            said = card.gone
+        lines += [((text, "italic $muted"),) for text in wrapped(said, width)]
     if card.cut and not card.blind:
         lines.append((("… cut; r reads the whole text", "$muted"),))
     elif card.cut:
         lines.append((("… cut", "$muted"),))
     return lines
+
+
+def _trouble(card: Card, width: int) -> list[Line]:
+    if card.phase == "unknown":
+        why = f": {card.error}" if card.error else ""
+        said, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
+    elif card.error:
+        tone = "$reward-down" if card.phase in ("failed", "expired") else "$muted"
+        said = f"{card.phase}: {candidate_words(card.error)}"
+    else:
+        return []
+    return [((text, tone),) for text in wrapped(said, width, 2_000)]
 
 
 def _reasoning(card: Card, width: int) -> list[Line]:

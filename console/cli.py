@@ -44,14 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except SystemExit as leaving:  # argparse: help, version, wrong use
         return leaving.code if isinstance(leaving.code, int) else 0
-    except Exception as error:  # the last boundary: a person gets a sentence, a log gets it all
-        if sys.stderr.isatty() and not os.environ.get("AJET_CONSOLE_DEBUG"):
-            hint = "AJET_CONSOLE_DEBUG=1 shows where"
-            sys.stderr.write(
-                f"ajet-console: internal error, {type(error).__name__}: {error}. {hint}\n"
-            )
-        else:
+    except Exception as error:  # the last boundary: a sentence, no traceback unless asked for
+        if os.environ.get("AJET_CONSOLE_DEBUG") == "1":
             logging.getLogger("ajet-console").exception("internal error")
+        else:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            hint = "AJET_CONSOLE_DEBUG=1 shows where"
+            sys.stderr.write(f"ajet-console: internal error, {told}. {hint}\n")
         return 1
     return code
 
@@ -62,7 +61,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     given = parser.parse_args(argv)
     if given.command is not None:
         for flag in _TOP:
-            if getattr(given, _top(flag)):
+            value = getattr(given, _top(flag))
+            if value is not None and value is not False:
                 parser.error(f"give {flag} after `{given.command}`: before it, it is the console's")
     return given
 
@@ -118,13 +118,9 @@ class _Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from core.version import version
 
-        try:
-            text = version("ajet-console")
-        except PackageNotFoundError:
-            text = "(not installed)"
-        sys.stdout.write(f"ajet-console {text}\n")
+        sys.stdout.write(f"ajet-console {version()}\n")
         parser.exit()
 
 

@@ -95,11 +95,12 @@ async def order(url: str, token: str, name: str, args: Mapping[str, Any]) -> str
         return (await client.command(name, checked)).message
 
 
-def confirm(question: str, yes: bool) -> bool:
+def confirm(act: str, loss: str, yes: bool) -> bool:
     """Ask before something is destroyed.
 
     Args:
-        question: Names the loss.
+        act: What is about to be done, "Stop the engine of gpu" say.
+        loss: What is lost by it, a few words; may be empty.
         yes: It was said already, with `--yes`.
 
     Raises:
@@ -108,8 +109,10 @@ def confirm(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError(f"not done without a yes: {question}", todo="Add --yes")
-    sys.stderr.write(f"{question} [y/N] ")
+        lost = f"; it would lose {loss}" if loss else ""
+        raise UsageError(f"{act}: not done without a yes{lost}", todo="Add --yes to do it")
+    lost = f" It loses {loss}." if loss else ""
+    sys.stderr.write(f"{act}?{lost} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

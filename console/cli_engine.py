@@ -2,8 +2,12 @@
 
 import argparse
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from console.cli_common import (
+    NotRunning,
     confirm,
     count,
     open_home,
@@ -13,10 +17,13 @@ from console.cli_common import (
     settings_of,
     token_of,
 )
-from console.cli_swarm import addresses, choose, open_client, report
+from console.cli_swarm import PATIENCE, addresses, choose, open_client, report
 from core.errors import AjetError
 from core.home import Home
 from core.state import State
+
+if TYPE_CHECKING:
+    from swarm.client import AsyncSwarmClient
 
 
 def start(given: argparse.Namespace) -> int:
@@ -36,8 +43,8 @@ def stop(given: argparse.Namespace) -> int:
     home = open_home(given)
     url = _proxy(given, home)
     if not given.yes:
-        question = asyncio.run(_loss(given, home, url))
-        if not confirm(question, given.yes):
+        act, lost = asyncio.run(_loss(given, home, url))
+        if not confirm(act, lost, given.yes):
             say("left as it is")
             return 1
     if url:
@@ -57,7 +64,7 @@ async def _start_directly(given: argparse.Namespace, home: Home) -> str:
     from swarm.job import default_job, dump_job, hand_job
 
     name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
-    async with open_client(name, url) as client:
+    async with _reached(name, url) as client:
         status = await client.status()
         if status.state.value != "OFFLINE":
             raise AjetError(
@@ -71,15 +78,34 @@ async def _start_directly(given: argparse.Namespace, home: Home) -> str:
     return f"{name} is starting ({url})"
 
 
+@asynccontextmanager
+async def _reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+    """A client of a server that answers.
+
+    Raises:
+        NotRunning: it does not; says how to get one.
+    """
+    async with open_client(name, url) as client:
+        try:
+            await client.status(timeout=PATIENCE)
+        except AjetError as error:
+            raise NotRunning(
+                f"no engine answers as `{name}`: {error.what}",
+                url,
+                "Start one with `ajet-console engine`, or name another with --swarm-url",
+            ) from error
+        yield client
+
+
 async def _stop_directly(given: argparse.Namespace, home: Home) -> str:
     name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
-    async with open_client(name, url) as client:
+    async with _reached(name, url) as client:
         await client.stop_engine()
     return f"{name} is stopped ({url})"
 
 
-async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> str:
-    """The question, with what the stop costs as far as it can be known."""
+async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> tuple[str, str]:
+    """What is done, and what the stop costs as far as it can be known."""
     if not proxy:
         name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
         return await _server_loss(name, url, "")
@@ -91,7 +117,9 @@ async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> str:
     return await _server_loss(name, url, state.client_uuid, state)
 
 
-async def _server_loss(name: str, url: str, own: str, state: State | None = None) -> str:
+async def _server_loss(
+    name: str, url: str, own: str, state: State | None = None
+) -> tuple[str, str]:
     seen = await report(name, url)
     losses: list[str] = []
     if seen.claimed is not None:
@@ -116,5 +144,7 @@ async def _server_loss(name: str, url: str, own: str, state: State | None = None
             losses.append(f"{count(len(unrated), 'unrated group')} of yours")
     if seen.pool and seen.pool["episodes"]:
         losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
-    lost = ", ".join(losses) or ("nothing that is claimed" if not seen.error else "unknown")
-    return f"Stop the engine of {name} ({url}, {seen.state})? Lost: {lost}"
+    lost = ", ".join(losses) or (
+        "nothing that is claimed" if not seen.error else "what it does not tell"
+    )
+    return f"Stop the engine of {name} ({url}, {seen.state})", lost

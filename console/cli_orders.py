@@ -66,24 +66,25 @@ def abort(given: argparse.Namespace) -> int:
     args = {"group_id": given.group_id, "reason": given.reason}
     if not given.yes:
         state = asyncio.run(_snapshot(given, home))
-        if not confirm(_loss(state, given.group_id), given.yes):
+        if not confirm(*_loss(state, given.group_id), given.yes):
             say("left as it is")
             return 1
     return _send(given, home, "group.abort", args)
 
 
-def _loss(state: State, group_id: str) -> str:
+def _loss(state: State, group_id: str) -> tuple[str, str]:
+    """What is done and what it loses."""
     group = find_group(state, group_id)
     if group is None:
-        return f"Abort group {group_id}?"
+        return f"Abort group {group_id}", ""
     held = sum(one.phase in ("claimed", "answered") for one in group.candidates)
     where = state.servers[group.server].state if group.server in state.servers else ""
     fate = {
         "ROLLING": "they go back to the pool",
         "ROLLING_POST": "they are deleted: the update goes on without them",
     }.get(where, "what becomes of them depends on the engine")
-    rated = ", and its rating" if group.rating is not None else ""
-    return f"Abort group {group.group_id} ({count(held, 'episode')}{rated}; {fate})?"
+    rated = "its rating and " if group.rating is not None else ""
+    return f"Abort group {group.group_id}", f"{rated}{count(held, 'episode')} ({fate})"
 
 
 def find_group(state: State, group_id: str) -> Group | None:

@@ -45,6 +45,8 @@ def console(given: argparse.Namespace) -> int:
             next_port=given.console_port is None,
             start_engine=not (given.console_no_engine or given.console_read_only),
             read_only=given.console_read_only,
+            swarm_given=bool(given.console_swarm_url),
+            hooks_given=bool(given.console_hooks),
         )
     )
 

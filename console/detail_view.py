@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from console.cards import Card
+from console.causes import UNCONFIRMED, cause_words
 from console.views import (
     EMPTY,
     Line,
+    answered,
     line_width,
     phase_look,
     spread_of,
+    unconfirmed,
     user_fate,
     verdict,
     waited_text,
@@ -132,8 +135,13 @@ def _flow(pieces: list[Line], width: int) -> list[Line]:
 
 def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     lines: list[Line] = []
-    if group.cause and group.open:
-        lines += [((text, "$warning"),) for text in wrapped(group.cause, width, 600)]
+    if missing := unconfirmed(group):
+        which = ", ".join(f"#{index + 1}" for index in missing)
+        said = f"≈ {UNCONFIRMED}: {which}"
+        lines += [((text, "bold $warning"),) for text in wrapped(said, width, 600)]
+    if group.cause and (group.open or group.phase == "DONE"):  # else the verdict says it
+        why = cause_words(group.cause)
+        lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
     if not group.abstained:
         return lines
     said = f"? no automatic reward: {group.abstained}"
@@ -169,11 +177,24 @@ def _rating(group: Group, now: float, width: int) -> list[Line]:
     if values:
         said += f": rewards {values}"
     if group.rateable:
-        left = f", sends in {countdown(group.until - now)}" if group.until is not None else ""
-        said += f" · held{left}; u takes it back"
+        said += f" · {held_words(group, now)}"
     else:
         said += " · sent" if group.source == "human" else " · not sent"
     return [((text, "$reward-up"),) for text in wrapped(said, width)]
+
+
+def undo_left(group: Group, now: float) -> bool:
+    """Whether a rating can still be taken back."""
+    return group.rateable and (group.until is None or now < group.until)
+
+
+def held_words(group: Group, now: float) -> str:
+    """What becomes of a rating that was not sent yet."""
+    if not undo_left(group, now):
+        return "being sent"
+    verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
+    left = f", {verb} in {countdown(group.until - now)}" if group.until is not None else ""
+    return f"held{left}; u takes it back"
 
 
 def rating_words(group: Group) -> str:
@@ -219,6 +240,52 @@ def vote_refusal(group: Group) -> str:
     if group.phase not in ("SCORING", "AWAITING_RATING"):
         return "Its candidates are not all there yet"
     return ""
+
+
+_VOTES = frozenset(
+    {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
+)
+_ABOUT_ONE = _VOTES | {"unrate", "abort", "mark", "note", "copy", "raw"}
+
+
+def obstacle(action: str, group: Group | None, now: float) -> str | None:
+    """Why an action makes no sense on `group` now; None when it does.
+
+    The text may be empty: with no group there is nothing to explain.
+    """
+    if action not in _ABOUT_ONE:
+        return None
+    if group is None:
+        return ""
+    if action in ("reveal", "zoom", "raw"):
+        return None
+    if action in _VOTES:
+        return _vote_obstacle(action, group)
+    if action == "unrate":
+        return _undo_obstacle(group, now)
+    if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
+        return "It is over: there is nothing left to abort"
+    if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
+        return "There is no answer to copy yet"
+    return None
+
+
+def _vote_obstacle(action: str, group: Group) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if not answered(group):
+        return "There is no answer to rate"
+    if action == "accept" and group.rating is None and group.abstained:
+        return "There is no automatic reward to accept; rate it by hand"
+    return None
+
+
+def _undo_obstacle(group: Group, now: float) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if group.rating is None:
+        return "There is no rating to take back"
+    return None if undo_left(group, now) else "It is being sent: too late to take it back"
 
 
 def abort_extra(group: Group) -> str:

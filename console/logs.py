@@ -1,12 +1,15 @@
 """Log lines of all processes: kept in memory, read from their files as they grow."""
 
 import logging
+import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from core.text import plain, redact
 
 LINES_CAP = 5_000
 """Lines kept of each source."""
@@ -14,6 +17,8 @@ READ_CAP = 256 * 1024
 """Bytes read from one file in one go; of a longer one only the end is read at first."""
 LEVELS = ("debug", "info", "warning", "error")
 SOURCES = ("proxy", "engine", "mock", "console")
+_TAIL_BYTES = 64 * 1024
+_LINE_CAP = 500
 
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 _STAMP = re.compile(
@@ -114,6 +119,25 @@ class Tail:
         self._offset += len(data)
         *whole, self._rest = (self._rest + data).split(b"\n")
         return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+
+def last_lines(path: Path, n: int, since: int = 0) -> list[str]:
+    """The last `n` lines of a log that say something, safe to show. Blocks on the disk.
+
+    Args:
+        since: Byte from which they count, unless the file is shorter.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(since if since <= size else 0, size - _TAIL_BYTES)
+            file.seek(start)
+            data = file.read()
+    except OSError:
+        return []
+    lines: Iterable[bytes] = data.split(b"\n")[-n - 1 :]
+    texts = (plain(redact(line.decode("utf-8", "replace")))[:_LINE_CAP] for line in lines)
+    return [text for text in texts if text.strip()][-n:]
 
 
 class ConsoleHandler(logging.Handler):

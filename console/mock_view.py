@@ -11,6 +11,9 @@ from core.text import one_line
 
 RATE_ROWS = 40
 """The newest rows that the rate and the time left are taken from."""
+RATE_LEAST_ROWS = 10
+RATE_LEAST_SECONDS = 10.0
+"""A rate from fewer rows and a shorter time says nothing."""
 
 _LOOKS = {
     "running": ("▶", "running", "bold $reward-up"),
@@ -22,9 +25,9 @@ _LOOKS = {
 }
 
 
-def running(mock: Mock | None) -> bool:
-    """Whether it still asks, or would."""
-    return mock is not None and mock.ended_at is None
+def cut_off(mock: Mock, lives: bool) -> bool:
+    """Whether the run has not told its end, and no process is left that could."""
+    return mock.ended_at is None and not lives
 
 
 def asked(mock: Mock) -> int:
@@ -44,7 +47,10 @@ def rate(mock: Mock, now: float) -> float | None:
     until = mock.ended_at if mock.ended_at is not None else max(now, rows[-1].at)
     if mock.phase == "paused":
         until = rows[-1].at
-    return count / (until - since) if until - since > 0.05 else None
+    taken = until - since
+    if taken <= 0 or (count < RATE_LEAST_ROWS and taken < RATE_LEAST_SECONDS):
+        return None
+    return count / taken
 
 
 def seconds_left(mock: Mock, now: float) -> float | None:
@@ -60,8 +66,12 @@ def share(mock: Mock) -> float | None:
     return min(1.0, asked(mock) / mock.total) if mock.total else None
 
 
-def summary_lines(mock: Mock | None, now: float, width: int) -> list[Line]:
-    """Phase and figures, two lines; three when there is a cause."""
+def summary_lines(mock: Mock | None, now: float, width: int, lives: bool = True) -> list[Line]:
+    """Phase and figures, two lines; three when there is a cause.
+
+    Args:
+        lives: Whether a process of the mock user runs.
+    """
     if mock is None:
         return [
             (
@@ -71,6 +81,9 @@ def summary_lines(mock: Mock | None, now: float, width: int) -> list[Line]:
             )
         ]
     sign, word, tone = _LOOKS.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
+    over = cut_off(mock, lives)
+    if over:
+        sign, word, tone = "✖", "ended: no process", "bold $reward-down"
     name = one_line(mock.dataset, 300) or "shipped questions"
     if len(name) > 40:
         name = "…" + name[-39:]
@@ -79,11 +92,12 @@ def summary_lines(mock: Mock | None, now: float, width: int) -> list[Line]:
         (f"  {name}", ""),
         (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
     )
-    return [first, _figures(mock, now), *_cause(mock, width)]
+    return [first, _figures(mock, now, over), *_cause(mock, width)]
 
 
-def _figures(mock: Mock, now: float) -> Line:
-    speed, left = rate(mock, now), seconds_left(mock, now)
+def _figures(mock: Mock, now: float, over: bool) -> Line:
+    at = mock.rows[-1].at if over and mock.rows else now
+    speed, left = rate(mock, at), seconds_left(mock, at)
     ok = mock.done - mock.failed
     pace = UNKNOWN if speed is None else f"{speed * 60:.1f}/min"
     pieces: list[tuple[str, str]] = [
@@ -94,7 +108,7 @@ def _figures(mock: Mock, now: float) -> Line:
     if mock.already:
         pieces.append((f"  {mock.already} done before", "$muted"))
     pieces += [("   rate ", "$muted"), (pace, "")]
-    if mock.phase == "running":
+    if mock.phase == "running" and not over:
         pieces += [("   left ", "$muted"), (duration(left), "")]
     pieces += [("   x", "$muted"), (str(mock.concurrency), "")]
     if mock.pace:

@@ -130,7 +130,7 @@ def _modes(session: Session) -> Iterator[Offer]:
 
 def _mock(session: Session) -> Iterator[Offer]:
     mock = session.state.mock
-    if mock is None or mock.ended_at is not None:
+    if mock is None or not session.mock_lives:
         if session.boss is not None:
             yield _offer("mock.start")
         return

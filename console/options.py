@@ -23,3 +23,7 @@ class ConsoleOptions:
     """Start the embedded engine's process and, when it is OFFLINE, its default job."""
     read_only: bool = False
     """Look on; nothing can be ordered from this console."""
+    swarm_given: bool = False
+    """The swarm servers of the settings were given as flags."""
+    hooks_given: bool = False
+    """So was the folder of the reward function."""

@@ -26,11 +26,13 @@ class RateQueue:
     Attributes:
         current: Id of the group on screen; it stays there until it is rated or closed.
         last: The newest vote, for undo.
+        news: What the last key did that was no vote; stands where the last vote does.
     """
 
     def __init__(self) -> None:
         self.current: str | None = None
         self.last: Sent | None = None
+        self.news = ""
         self._ballots: dict[str, Ballot] = {}
         self._sent: dict[str, Sent] = {}
         self._surprised_at = float("-inf")
@@ -90,6 +92,7 @@ class RateQueue:
 
     def sent(self, group_id: str, vote: Vote, now: float) -> None:
         """A vote is on its way."""
+        self.news = ""
         self.last = self._sent[group_id] = Sent(group_id, words(vote), now)
 
     def arrived(self, group_id: str, done: bool) -> None:

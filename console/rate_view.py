@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from console.ballot import Ballot
 from console.cards import Card, cards
-from console.detail_view import rating_words
+from console.detail_view import held_words, rating_words
 from console.views import Line, best_of, fit, has_answer
 from console.widgets.words import countdown, plural
 from core.state import Group
@@ -37,10 +37,10 @@ def bar_pieces(share: float | None, width: int, tone: str) -> Line:
 
 
 def title_line(waiting: int, held: int, mode: str, width: int) -> Line:
-    """`Rate  3 waiting  1 held   mode off: …`."""
+    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once."""
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
-        (f" {waiting} waiting ", "bold $winner" if waiting else "$muted"),
+        (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
     ]
     if held:
         pieces.append((f" {held} rated, held ", "$reward-up"))
@@ -73,7 +73,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     return ((label, f"bold {tone}"), *bar_pieces(share, room, tone), (tail, "$muted"))
 
 
-def rate_cards(group: Group, ballot: Ballot) -> list[Card]:
+def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
     """The answers in the order shown; blind until they are revealed or rated."""
     by_index = {card.index: card for card in cards(group)}
     blind = ballot.blind and not ballot.revealed
@@ -83,6 +83,7 @@ def rate_cards(group: Group, ballot: Ballot) -> list[Card]:
             label=str(place),
             rank=ballot.typed(index),
             blind=blind,
+            compact=compact,
             figures="" if blind else by_index[index].figures,
         )
         for place, index in enumerate(ballot.shown, 1)
@@ -114,8 +115,7 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     if group.phase == "AWAITING_RATING":
         if group.rating is None:
             return "on its way", "$muted"
-        left = f", sends in {countdown(group.until - now)}" if group.until is not None else ""
-        return f"held{left}; u takes it back", "$winner"
+        return held_words(group, now), "$winner"
     if group.phase == "ABORTED":
         return "aborted, nothing sent", "$muted"
     if group.source == "human" or (group.sealed_at is None and group.rating is not None):

@@ -46,6 +46,7 @@ class Link(Protocol):
     def events(self, after: int, console: bool = False) -> AsyncIterator[Any]: ...
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
     async def group_events(self, group_id: str) -> Sequence[Event]: ...
+    async def post_fact(self, fact_id: str, event: Event) -> None: ...
 
 
 class Child(Protocol):
@@ -141,6 +142,8 @@ class Session:
         self.seen = False
         self.steps: dict[str, StartStep] = {}
         self.trouble = ""
+        self.told: list[tuple[str, str]] = []
+        """What the operator is told at the next flush: text and level."""
         self._clock = clock
         self._dirty: set[str] = set()
 
@@ -171,6 +174,20 @@ class Session:
             for child in self.children.values()
             if child.phase == "exited" and child.exit_code != 0
         ]
+
+    @property
+    def mock_lives(self) -> bool:
+        """Whether the mock user runs: it has not told its end and its process was not seen dead."""
+        mock = self.state.mock
+        if mock is None or mock.ended_at is not None:
+            return False
+        child = self.children.get("mock")
+        return child is None or child.pid is not None
+
+    @property
+    def failed_steps(self) -> list[StartStep]:
+        """What could not be started."""
+        return [step for step in self.steps.values() if step.phase == "failed"]
 
     def step(
         self, name: str, phase: str, detail: str = "", lines: Iterable[str] = (), title: str = ""
@@ -227,6 +244,11 @@ class Session:
     def logs(self, source: str | None = None) -> Sequence[LogLine]:
         """The lines kept of one source (proxy, engine, mock, console), or of all, oldest first."""
         return self.store.lines(source)
+
+    def tell(self, text: str, level: str = "info") -> None:
+        """Say something to the operator once, and keep it in the log."""
+        self.note("console", text, level)
+        self.told.append((text, level))
 
     def note(self, source: str, text: str, level: str = "info") -> None:
         """Add a line to the log."""

@@ -15,10 +15,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from console.feed import Feed
+from console.found import differences
+from console.last_rites import LastRites
 from console.logs import Tail, parse
 from console.session import Child, Link, Session
 from console.supervise import Supervisor
 from core.errors import AjetError
+from core.home import RunInfo
 from core.text import redact
 
 if TYPE_CHECKING:
@@ -68,11 +71,14 @@ class Backend:
         if self._embedded and options.start_engine:
             self._roles.insert(0, "engine")
         self._children: dict[str, Child] = {}
+        self._seeing = asyncio.Lock()
         self._tails = {role: Tail(self._supervisor.log(role)) for role in ("engine", *self._roles)}
         self._last_at: dict[str, float] = {}
         self._fresh_engine = asyncio.Event()
         self._leaving = asyncio.Event()
         self._left = asyncio.Event()
+        self._session: Session | None = None
+        self._last_rites = LastRites(options.home)
 
     # --- as the session's boss -------------------------------------------------------------------
 
@@ -85,18 +91,37 @@ class Backend:
         """Carry out what `core.commands` leaves to the console."""
         supervisor = self._supervisor
         if name == "mock.start":
-            if supervisor.state("mock").alive:
+            if (await asyncio.to_thread(supervisor.state, "mock")).alive:
                 raise AjetError("the mock user already runs", todo="Stop it first")
             await supervisor.start("mock", mock_args(args))
+            await self._see_now()
             return "The mock user is starting"
         role = {"proxy.restart": "proxy", "engine.restart_process": "engine"}.get(name)
         if role is None:
             raise AjetError(f"the console cannot carry out `{name}`")
-        await supervisor.restart(role)
-        info = await supervisor.wait_ready(role)
+        info = await self._again(role)
         if role == "engine":
             self._fresh_engine.set()
         return f"The {role} runs again, pid {info.pid}, {info.url}"
+
+    async def _again(self, role: str) -> RunInfo:
+        """Restart a process; until there was a first snapshot its step shows how that goes."""
+        session = self._session
+        shown = session is not None and not session.seen and role in session.steps
+        if session is not None and shown:
+            session.step(role, "doing")
+        try:
+            await self._supervisor.restart(role)
+            info = await self._supervisor.wait_ready(role)
+        except AjetError as error:
+            if session is not None and shown:
+                await self._failed(session, role, error)
+            raise
+        finally:
+            await self._see_now()
+        if session is not None and shown:
+            session.step(role, "done", f"started, pid {info.pid}, {info.url}")
+        return info
 
     async def stop_all(self) -> None:
         """Let go of the feed, which would hold up the proxy's end, and stop the processes."""
@@ -115,7 +140,7 @@ class Backend:
             session.step("link", "doing", options.attach, title="connect to the proxy")
             await self._attach(session, options.attach)
             return
-        session.boss = self
+        session.boss, self._session = self, session
         if "engine" in self._roles:
             session.step("engine", "waiting", title="start the embedded engine")
         session.step("proxy", "waiting", title="start the proxy (fake vLLM)")
@@ -151,7 +176,9 @@ class Backend:
 
     async def _engine_args(self) -> list[str]:
         engine = self._options.settings.engine
-        if not self._options.next_port or not engine.port or self._supervisor.find("engine"):
+        if not self._options.next_port or not engine.port:
+            return []
+        if await asyncio.to_thread(self._supervisor.find, "engine"):
             return []
         if await asyncio.to_thread(_free, engine.host, engine.port):
             return []
@@ -168,16 +195,28 @@ class Backend:
                 await supervisor.start(role, args)
             info = await supervisor.wait_ready(role)
         except AjetError as error:
-            session.step(role, "failed", error.what.partition("\n")[0], self._last_lines(role))
+            await self._failed(session, role, error)
             log.error("%s", error)
             return False
+        if found is not None and role == "proxy":
+            self._tell_difference(session, found)
         how = "found running" if found is not None else "started"
         session.step(role, "done", f"{how}, pid {info.pid}, {info.url}")
         return found is None
 
-    def _last_lines(self, role: str) -> Sequence[str]:
-        child = self._supervisor.state(role)
-        return child.tail
+    async def _failed(self, session: Session, role: str, error: AjetError) -> None:
+        child = await asyncio.to_thread(self._supervisor.state, role)
+        session.step(role, "failed", error.what.partition("\n")[0], child.tail)
+
+    def _tell_difference(self, session: Session, found: RunInfo) -> None:
+        """A proxy that ran already does not have the flags this console was started with."""
+        told = differences(found, self._options)
+        if told:
+            session.tell(
+                f"The proxy that runs (pid {found.pid}) has {told}. It keeps what it has, a "
+                "restart included. For your flags: Ctrl+Q, then s to stop it, and start again",
+                "warning",
+            )
 
     async def _start_job(self, session: Session) -> None:
         """Send the default job to an engine that was just started and is OFFLINE."""
@@ -235,7 +274,9 @@ class Backend:
 
     async def _look(self, session: Session) -> None:
         while True:
-            self._see_children(session)
+            before = session.state.mock
+            await self._see_now()
+            await self._last_rites.look(session, before, self._children.get("mock"))
             grown = await asyncio.to_thread(self._read_logs)
             for at, role, level, text in grown:
                 session.store.add(role, text, at, level)
@@ -243,9 +284,16 @@ class Backend:
                 session.touch(("log",))
             await asyncio.sleep(LOOK_EVERY)
 
-    def _see_children(self, session: Session) -> None:
+    async def _see_now(self) -> None:
+        """Look at the processes off the event loop; an older look never comes after a newer."""
+        async with self._seeing:
+            found = await asyncio.to_thread(self._supervisor.poll)
+            if self._session is not None:
+                self._take(self._session, found)
+
+    def _take(self, session: Session, found: Mapping[str, Child]) -> None:
         seen: dict[str, Child] = {}
-        for role, state in self._supervisor.poll().items():
+        for role, state in found.items():
             if state.phase != "stopped" or role in self._children:
                 seen[role] = state
         if seen == self._children:

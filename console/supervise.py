@@ -9,20 +9,21 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from console.launch import PROGRAM, Launch, launch_of
+from console.logs import last_lines
 from console.processes import exists, group_of, is_zombie, send, send_group
 from core.errors import AjetError
 from core.home import Home, RunInfo, running
 from core.settings import Settings
-from core.text import plain, redact
 
 ROLES = ("engine", "proxy", "mock")
 GRACE: Mapping[str, float] = {"engine": 5.0, "proxy": 15.0, "mock": 5.0}
@@ -31,8 +32,8 @@ ROTATE_BYTES = 5 * 1024 * 1024
 """A log that is larger when its process starts becomes `<role>.log.1`."""
 LAST_LINES = 5
 _LOOK_EVERY = 0.05
-_TAIL_BYTES = 64 * 1024
-_LINE_CAP = 500
+_BOOT_SLACK = 60.0
+"""Seconds a process may take from its last line to saying where it listens."""
 
 Phase = Literal["stopped", "starting", "running", "stopping", "exited", "attached"]
 CommandBuilder = Callable[[str, Sequence[str]], Sequence[str]]
@@ -52,7 +53,7 @@ class ChildState:
     """`exited` ended unasked; `attached` runs but was started elsewhere."""
     pid: int | None = None
     exit_code: int | None = None
-    """Of a child of ours that ended; the negative signal number when killed."""
+    """Of a child of ours that ended; the negative signal number when killed; None: not known."""
     since: float = 0.0
     """When it entered the phase, Unix seconds."""
     url: str = ""
@@ -94,8 +95,14 @@ class _Child:
     """What is remembered of one role."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it is started or stopped."""
+    seeing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the fields below are read and changed: threads look, the event loop orders."""
     process: subprocess.Popen[bytes] | None = None
-    args: tuple[str, ...] = ()
+    launch: Launch | None = None
+    """How the process that was seen last was started."""
+    known: tuple[int, float] = (0, 0.0)
+    """Process id and start of that process, Unix seconds."""
     log_start: int = 0
     """Size of the log when the process was started."""
     state: ChildState = field(default_factory=lambda: ChildState(""))
@@ -104,7 +111,9 @@ class _Child:
 
 
 class Supervisor:
-    """The processes of one home. Lives on one event loop; starts nothing by itself.
+    """The processes of one home. Orders come from one event loop; any thread may look.
+
+    `find`, `poll`, `state` and `tail` read files: off the event loop, please.
 
     Args:
         home: Where they run and log.
@@ -124,7 +133,8 @@ class Supervisor:
         self.settings = settings
         self._command = command or self._own_command
         self._environment = environment
-        self._children: dict[str, _Child] = {}
+        self._children = {role: _Child(state=ChildState(role)) for role in ROLES}
+        self._finding = threading.Lock()
 
     # --- doing -----------------------------------------------------------------------------------
 
@@ -138,20 +148,12 @@ class Supervisor:
         Raises:
             ChildFailed: the operating system refuses.
         """
-        child = self._child(role)
+        child = self._children[role]
         async with child.lock:
-            if self.state(role).alive:
+            if (await asyncio.to_thread(self.state, role)).alive:
                 return
-            child.args = tuple(args)
-            command = [*self._command(role, child.args)]
-            try:
-                process, start = await asyncio.to_thread(self._spawn, role, command)
-            except OSError as error:
-                raise ChildFailed(
-                    f"{role} cannot be started: {error.strerror or error}", command[0]
-                ) from error
-            child.process, child.log_start = process, start
-            child.state = ChildState(role, "starting", process.pid, since=time.time())
+            child.launch = Launch(tuple(self._command(role, args)))
+            await self._launch(role, child.launch)
 
     async def stop(self, role: str, grace: float | None = None) -> None:
         """End a process, ours or not: SIGTERM, later SIGKILL to its whole group.
@@ -160,31 +162,20 @@ class Supervisor:
             role: Which.
             grace: Seconds between the two; `GRACE` of the role when left out.
         """
-        seconds = GRACE.get(role, 5.0) if grace is None else grace
-        child = self._child(role)
-        async with child.lock:
-            before = self.state(role)
-            if not before.alive or before.pid is None:
-                child.state = replace(before, phase="stopped")
-                return
-            pid = before.pid
-            group = group_of(pid)
-            child.state = replace(before, phase="stopping", since=time.time())
-            send(pid, signal.SIGTERM)
-            if not await self._gone(child, pid, seconds):
-                send_group(group, pid, signal.SIGKILL)
-                await self._gone(child, pid, 5.0)
-            send_group(group, None, signal.SIGKILL)
-            code = child.process.returncode if child.process is not None else None
-            child.process = None
-            child.state = ChildState(
-                role, "stopped", None, code, time.time(), last_lines=before.last_lines
-            )
+        async with self._children[role].lock:
+            await self._end(role, grace)
 
     async def restart(self, role: str, grace: float | None = None) -> None:
-        """Stop a process and start it with the arguments it had."""
-        await self.stop(role, grace)
-        await self.start(role, self._child(role).args)
+        """Stop a process and start it as it was started, whoever did, on the port it has.
+
+        Raises:
+            ChildFailed: the operating system refuses.
+        """
+        child = self._children[role]
+        async with child.lock:
+            await asyncio.to_thread(self.state, role)
+            await self._end(role, grace)
+            await self._launch(role, child.launch or Launch(tuple(self._command(role, ()))))
 
     async def stop_all(self, grace: float | None = None) -> None:
         """End everything in the home; the mock user first, the engine last."""
@@ -194,9 +185,10 @@ class Supervisor:
     def release(self) -> None:
         """Leave the children running and forget them."""
         for child in self._children.values():
-            if child.process is not None:
-                child.process.returncode = 0  # Popen warns of a child it was not told to leave
-                child.process = None
+            with child.seeing:
+                if child.process is not None:
+                    child.process.returncode = 0  # Popen warns of a child not told to be left
+                    child.process = None
 
     # --- seeing ----------------------------------------------------------------------------------
 
@@ -208,7 +200,10 @@ class Supervisor:
         except (OSError, msgspec.MsgspecError):
             return None
         # Looking takes the role's lock for an instant: never where nobody can hold it anyway.
-        return running(self.home, role) if exists(told.pid) else None
+        if not exists(told.pid):
+            return None
+        with self._finding:  # two threads that look at once would see each other's hold
+            return running(self.home, role)
 
     async def wait_ready(self, role: str, timeout: float = 60.0) -> RunInfo:
         """Wait until the process says where it listens.
@@ -218,9 +213,9 @@ class Supervisor:
                 longer than `timeout`.
         """
         until = time.monotonic() + timeout
-        while (info := self.find(role)) is None:
-            state = self.state(role)
-            if not state.alive and (info := self.find(role)) is None:
+        while (info := await asyncio.to_thread(self.find, role)) is None:
+            state = await asyncio.to_thread(self.state, role)
+            if not state.alive and (info := await asyncio.to_thread(self.find, role)) is None:
                 lines = "\n  ".join(("", *state.last_lines))
                 raise ChildFailed(
                     f"{role} {exit_text(state.exit_code)}{lines}", str(self.log(role))
@@ -235,18 +230,19 @@ class Supervisor:
         return info
 
     def poll(self) -> Mapping[str, ChildState]:
-        """Look at every role; cheap, to be called now and then."""
+        """Look at every role; to be called now and then."""
         return {role: self.state(role) for role in ROLES}
 
     def state(self, role: str) -> ChildState:
         """Look at one role."""
-        child = self._child(role)
-        before = child.state
-        found = self._look(child, role)
-        if found.phase != before.phase or found.pid != before.pid:
-            found = replace(found, since=time.time())
-        child.state = self._with_lines(child, found)
-        return child.state
+        child = self._children[role]
+        with child.seeing:
+            before = child.state
+            found = self._look(child, role)
+            if found.phase != before.phase or found.pid != before.pid:
+                found = replace(found, since=time.time())
+            child.state = self._with_lines(child, found)
+            return child.state
 
     def log(self, role: str) -> Path:
         """The log file of a role."""
@@ -254,15 +250,45 @@ class Supervisor:
 
     def tail(self, role: str, n: int = 50) -> list[str]:
         """The last `n` lines of a role's log, safe to show."""
-        return _last_lines(self.log(role), n)
+        return last_lines(self.log(role), n)
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _child(self, role: str) -> _Child:
-        child = self._children.get(role)
-        if child is None:
-            child = self._children[role] = _Child(state=ChildState(role))
-        return child
+    async def _launch(self, role: str, launch: Launch) -> None:
+        child = self._children[role]
+        try:
+            await asyncio.to_thread(self._spawn, child, role, launch)
+        except OSError as error:
+            raise ChildFailed(
+                f"{role} cannot be started: {error.strerror or error}", launch.command[0]
+            ) from error
+
+    async def _end(self, role: str, grace: float | None) -> None:
+        seconds = GRACE.get(role, 5.0) if grace is None else grace
+        child = self._children[role]
+        before = await asyncio.to_thread(self.state, role)
+        if not before.alive or before.pid is None:
+            self._note(child, replace(before, phase="stopped"))
+            return
+        pid = before.pid
+        group = group_of(pid)
+        self._note(child, replace(before, phase="stopping", since=time.time()))
+        send(pid, signal.SIGTERM)
+        if not await self._gone(child, pid, seconds):
+            send_group(group, pid, signal.SIGKILL)
+            await self._gone(child, pid, 5.0)
+        send_group(group, None, signal.SIGKILL)
+        code = child.process.returncode if child.process is not None else None
+        child.process = None
+        self._note(
+            child,
+            ChildState(role, "stopped", None, code, time.time(), last_lines=before.last_lines),
+        )
+
+    @staticmethod
+    def _note(child: _Child, state: ChildState) -> None:
+        with child.seeing:
+            child.state = state
 
     def _look(self, child: _Child, role: str) -> ChildState:
         before, process = child.state, child.process
@@ -273,6 +299,9 @@ class Supervisor:
             child.process = process = None
             before = replace(before, phase="exited", pid=None, exit_code=code)
         info = self.find(role)
+        if info is not None and child.known != (info.pid, info.started_at):
+            child.known = (info.pid, info.started_at)
+            child.launch = launch_of(info) or child.launch  # one that is dying tells no more
         if process is not None:
             ready = info is not None and info.pid == process.pid
             return replace(
@@ -283,20 +312,29 @@ class Supervisor:
         if info is not None:
             return ChildState(role, "attached", info.pid, None, before.since, info.url)
         if before.phase == "attached":
-            return replace(before, phase="stopped", pid=None, url="")
+            return self._lost(before)
         return replace(before, pid=None, url="")
+
+    def _lost(self, before: ChildState) -> ChildState:
+        """A process that was started elsewhere is gone and we did not stop it."""
+        left = (self.home.run / f"{before.role}.json").exists()
+        # A mock user ends by itself when all is asked, and takes its run file away.
+        phase: Phase = "exited" if left or before.role != "mock" else "stopped"
+        return replace(before, phase=phase, pid=None, exit_code=None, url="")
 
     def _with_lines(self, child: _Child, state: ChildState) -> ChildState:
         try:
             found = self.log(state.role).stat()
         except OSError:
             return state
+        if child.process is None and found.st_mtime < child.known[1] - _BOOT_SLACK:
+            return replace(state, last_lines=())  # of an earlier process: this one writes elsewhere
         mark = (found.st_ino, found.st_size)
         if mark == child.log_mark and state.phase == child.state.phase:
             return replace(state, last_lines=child.state.last_lines)
         child.log_mark = mark
         since = child.log_start if state.phase in ("starting", "exited") else 0
-        lines = _last_lines(self.log(state.role), LAST_LINES, since)
+        lines = last_lines(self.log(state.role), LAST_LINES, since)
         return replace(state, last_lines=tuple(lines))
 
     async def _gone(self, child: _Child, pid: int, seconds: float) -> bool:
@@ -310,31 +348,34 @@ class Supervisor:
                 return gone
             await asyncio.sleep(_LOOK_EVERY)
 
-    def _spawn(self, role: str, command: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
+    def _spawn(self, child: _Child, role: str, launch: Launch) -> None:
         path = self.log(role)
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > ROTATE_BYTES:
                 path.replace(path.with_name(path.name + ".1"))
-        environment = dict(os.environ if self._environment is None else self._environment)
+        given = launch.environment or self._environment
+        environment = dict(os.environ if given is None else given)
         package = str(Path(__file__).resolve().parent.parent)
-        paths = [package, environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        with path.open("ab") as log:
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if package not in paths:
+            environment["PYTHONPATH"] = os.pathsep.join([package, *paths])
+        with child.seeing, path.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
-                command,
+                launch.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=launch.folder,
                 env=environment,
                 start_new_session=True,
             )
-        return process, start
+            child.process, child.log_start = process, start
+            child.state = ChildState(role, "starting", process.pid, since=time.time())
 
     def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
-        # -P: a folder `proxy` or `mock` where the operator stands must not be taken for ours.
-        program = [sys.executable, "-P", "-m", "console", role, "--home", str(self.home.root)]
-        return [*program, *role_args(role, self.settings), *args]
+        own = [role, "--home", str(self.home.root), *role_args(role, self.settings)]
+        return [*PROGRAM, *own, *args]
 
 
 def role_args(role: str, settings: Settings) -> list[str]:
@@ -355,17 +396,3 @@ def role_args(role: str, settings: Settings) -> list[str]:
     for name, url in settings.swarm_url.items():
         args += ["--swarm-url", f"{name}={url}"]
     return args
-
-
-def _last_lines(path: Path, n: int, since: int = 0) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(since if since <= size else 0, size - _TAIL_BYTES)
-            file.seek(start)
-            data = file.read()
-    except OSError:
-        return []
-    lines: Iterable[bytes] = data.split(b"\n")[-n - 1 :]
-    texts = (plain(redact(line.decode("utf-8", "replace")))[:_LINE_CAP] for line in lines)
-    return [text for text in texts if text.strip()][-n:]

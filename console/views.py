@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
+from console.causes import cause_words
 from console.widgets.words import (
     UNKNOWN,
     clock,
@@ -51,13 +52,21 @@ PHASES: dict[str, PhaseLook] = {
     "FAILED": PhaseLook("!", "failed", "$reward-down"),
 }
 _DEAD = PhaseLook("○", "done, dead", "$dead")
+_UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
 
 
 def phase_look(group: Group) -> PhaseLook:
     """The look of a group's phase; one nobody knows keeps its own word."""
+    if group.phase == "DONE" and unconfirmed(group):
+        return _UNSURE
     if group.phase == "DONE" and group.dead:
         return _DEAD
     return PHASES.get(group.phase) or PhaseLook("?", one_line(group.phase, 12), "$engine-unknown")
+
+
+def unconfirmed(group: Group) -> list[int]:
+    """Indices of the candidates whose reward was sent without an answer from the engine."""
+    return [one.index for one in group.candidates if one.phase == "unknown"]
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
@@ -177,13 +186,15 @@ class Verdict:
 def verdict(group: Group) -> Verdict:
     """`will train` or `dead: cause`; before the group is sent, by what is known now."""
     if group.phase in ("ABORTED", "FAILED"):
-        cause = f" ({one_line(group.cause, 60)})" if group.cause else ""
+        cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
         return Verdict("dead", f"dead: {group.phase.lower()}{cause}")
     if group.episode_type != "train":
         return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")
     if group.sealed_at is not None:
         if group.dead:
             return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
+        if group.phase == "DONE" and unconfirmed(group):
+            return Verdict("open", "sent, not all confirmed")
         return Verdict("train", "sent, will train" if group.phase == "DONE" else "will train")
     return _expected(group)
 
@@ -222,7 +233,7 @@ class Column:
 
 COLUMNS = (
     Column("time", "time", 8, since=70),
-    Column("phase", "phase", 12),
+    Column("phase", "phase", 13),
     Column("server", "server", 10, since=90),
     Column("step", "step", 4, since=86, right=True),
     Column("query", "request", 0),

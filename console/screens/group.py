@@ -26,6 +26,7 @@ class GroupScreen(GroupVerbs):
         "your choice. An advantage with ≈ is what it would be if the group were sent now."
     )
     digits_vote: ClassVar[bool] = True
+    quiet: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
         *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
         Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
@@ -85,6 +86,7 @@ class GroupScreen(GroupVerbs):
             return
         state = self.session.state
         self.detail.show(group, self.session.now(), len(state.servers) > 1)
+        self.refresh_keys()
 
     # --- votes -------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class GroupScreen(GroupVerbs):
     def action_vote(self, digit: int) -> None:
         """The answer with that number is best."""
         group = self.group
-        if group is None or self.refuse(group):
+        if group is None:
             return
         index = digit - 1
         if index not in answered(group):
@@ -114,7 +116,7 @@ class GroupScreen(GroupVerbs):
 
     def _twice(self, rating: str, warning: str) -> None:
         group = self.group
-        if group is None or self.refuse(group):
+        if group is None:
             return
         if self._armed != rating:
             self._armed = rating

@@ -12,6 +12,10 @@ from textual.widgets import Static
 
 from core.text import plain
 
+_WIDTH = 84
+_FRAME = 10
+"""Cells of the dialog, and those its border, padding and scroll bar take."""
+
 
 class HelpScreen(ModalScreen[None]):
     """Text and keys; any of the keys that open things closes it."""
@@ -27,9 +31,11 @@ class HelpScreen(ModalScreen[None]):
         self._active = list(bindings.values())
 
     def compose(self) -> ComposeResult:
-        """Title, text, keys of the screen, keys that work everywhere."""
+        """Title, keys that work everywhere, text, keys of the screen."""
         with VerticalScroll(classes="dialog -wide"):
             yield Static(f"{self._area}: help", markup=False, classes="dialog-title")
+            everywhere = [one for one in self._active if one.node is self.app]
+            yield Static(self._on_one_line(everywhere), markup=False, classes="dialog-body")
             if self._text:
                 yield Static(plain(self._text), markup=False, classes="dialog-body")
             here = [
@@ -39,11 +45,24 @@ class HelpScreen(ModalScreen[None]):
             ]
             yield Static("Here", markup=False, classes="dialog-heading")
             yield Static(self._keys(here), markup=False)
-            yield Static("Everywhere", markup=False, classes="dialog-heading")
-            yield Static(
-                self._keys([one for one in self._active if one.node is self.app]), markup=False
-            )
             yield Static("Esc closes", markup=False, classes="dialog-hint")
+
+    def _on_one_line(self, active: list[ActiveBinding]) -> Content:
+        """Everywhere's keys take little room: they must be seen without scrolling."""
+        rows: dict[str, list[str]] = {}
+        for one in active:
+            if not one.binding.system and one.binding.description:
+                key = self.app.get_key_display(one.binding)
+                rows.setdefault(one.binding.description, []).append(key)
+        room = min(_WIDTH, int(0.94 * self.app.size.width)) - _FRAME
+        shown = [Content.styled("Everywhere", "bold $heading")]
+        for description, keys in rows.items():
+            piece = Content.assemble((" ".join(keys), "bold $accent"), (f" {description}", ""))
+            if shown[-1].cell_length + 2 + piece.cell_length <= room:
+                shown[-1] = Content.assemble(shown[-1], "  ", piece)
+            else:
+                shown.append(piece)
+        return Content("\n").join(shown)
 
     def _keys(self, active: list[ActiveBinding]) -> Content:
         rows: dict[tuple[str, str], list[str]] = {}

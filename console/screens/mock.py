@@ -13,7 +13,6 @@ from console.mock_view import (
     problem_lines,
     progress_text,
     result_lines,
-    running,
     share,
     summary_lines,
 )
@@ -78,12 +77,14 @@ class MockScreen(ConsoleScreen):
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed."""
-        if dirty.isdisjoint({"*", "mock", "clock", "proxy"}):
+        if dirty.isdisjoint({"*", "mock", "clock", "proxy", "children"}):
             return
         self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
         width = max(20, self.size.width - 2)
-        self.query_one("#mock-summary", Pane).show_lines(summary_lines(mock, now, width))
+        self.query_one("#mock-summary", Pane).show_lines(
+            summary_lines(mock, now, width, self.session.mock_lives)
+        )
         self.query_one("#mock-bar", Pane).show_lines([progress_line(mock, width)])
         if dirty.isdisjoint({"*", "mock"}):
             return
@@ -143,7 +144,7 @@ class MockScreen(ConsoleScreen):
         if action in WRITING and self.session.read_only:
             return False
         mock = self.session.state.mock
-        alive = running(mock)
+        alive = self.session.mock_lives
         phase = mock.phase if mock is not None else ""
         match action:
             case "start":

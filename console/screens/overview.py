@@ -3,15 +3,18 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
+from console.places import SCREENS
 from console.screens.base import ConsoleScreen
 from console.session import EVERYTHING, Session
 from console.widgets import overview_parts as parts
 from console.widgets.section import Room, Section, heading, lines
 from console.widgets.words import UNKNOWN, elapsed
+from console.wrap import wrapped
 from core.text import one_line
 
 _SIGNS = {
@@ -35,21 +38,42 @@ def starting(session: Session, room: Room) -> Content:
                 (f"{sign} ", f"bold {color}"),
                 (f"{step.title:<28}", "" if step.phase != "waiting" else "$muted"),
                 (f"{'' if step.phase == 'waiting' else took:>6}  ", "$muted"),
-                (one_line(step.detail, 200), color if step.phase == "failed" else "$muted"),
+                (one_line(step.detail, 200), "$muted") if step.phase != "failed" else "",
             )
         )
+        if step.phase == "failed":
+            shown += _indented(step.detail, color, room.width)
         for line in step.lines:
-            shown.append(Content.styled(f"    {one_line(line, 300)}", "$muted"))
+            shown += _indented(line, "$muted", room.width)
     if session.trouble:
-        shown += [Content(""), Content.styled(one_line(session.trouble, 300), "$engine-booting")]
-    if any(step.phase == "failed" for step in session.steps.values()):
-        shown += [
-            Content(""),
-            Content.styled(
-                "Press 7 for the whole log, 5 for the processes and to start one again", ""
-            ),
-        ]
+        shown.append(Content(""))
+        shown += [Content.styled(one, "$engine-booting") for one in _wrapped(session.trouble, room)]
+    if session.failed_steps:
+        shown.append(Content(""))
+        shown += [Content(one) for one in _wrapped(way_out(session), room)]
     return lines(*shown)
+
+
+def way_out(session: Session) -> str:
+    """What the operator can do when a start has failed."""
+    keys = {"engine": "r", "proxy": "p"}
+    again = [
+        f"{key} starts the {role} again"
+        for role, key in keys.items()
+        if role in session.children and session.steps.get(role) in session.failed_steps
+    ]
+    first = f"Press 5, there {', '.join(again)}. " if again and not session.read_only else ""
+    return f"{first}Press 7 for the whole log, Ctrl+Q to leave and start with other flags"
+
+
+def _indented(text: str, color: str, width: int) -> list[Content]:
+    return [
+        Content.styled(f"    {one}", color) for one in wrapped(one_line(text, 400), width - 4)[:6]
+    ]
+
+
+def _wrapped(text: str, room: Room) -> list[str]:
+    return wrapped(one_line(text, 400), room.width)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -62,6 +86,18 @@ class OverviewScreen(ConsoleScreen):
         "time goes and how many of them teach nothing (dead). Alerts say what to do. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # The status bar names the screens only where there is room: the footer always does here.
+        *(
+            Binding(
+                str(place.digit),
+                f"app.go('{place.name}', True)",
+                place.title,
+                tooltip=place.help,
+            )
+            for place in SCREENS[1:]
+        ),
+    ]
 
     def compose_body(self) -> Iterable[Widget]:
         """Two columns when wide, one below the other when narrow."""

@@ -32,7 +32,7 @@ class QuitScreen(ModalScreen[Choice]):
 
     def compose(self) -> ComposeResult:
         """What runs, what stopping costs, three ways."""
-        with Vertical(classes="dialog"):
+        with Vertical(classes="dialog", id="quit"):
             yield Static("Quit: something still runs", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body")
             with Horizontal(classes="dialog-buttons"):
@@ -49,14 +49,16 @@ class QuitScreen(ModalScreen[Choice]):
         for child in self._left:
             lines.append(f"  {child.role:<7} pid {child.pid}  {one_line(child.url, 60)}")
         open_groups = len(self._session.state.open_groups())
-        lines.append("")
         if open_groups:
             verb = "is" if open_groups == 1 else "are"
             lines.append(
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
-        lines.append("Leave running: users are served on; ajet-console finds it again.")
+        if any(child.role == "proxy" for child in self._left):
+            lines.append("Leave running: users are served on; ajet-console finds it again.")
+        else:
+            lines.append("Leave running: ajet-console finds it again.")
         return "\n".join(lines)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:

@@ -19,7 +19,7 @@ from console.screens.mode import ModeScreen
 from console.screens.verbs import digit_bindings
 from console.screens.voting import Voting
 from console.session import EVERYTHING
-from console.views import EMPTY, Line
+from console.views import EMPTY, Line, fit
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane, centred
 from console.wrap import wrapped
@@ -42,13 +42,15 @@ class RateScreen(Voting):
     digits_vote: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "accept", "Accept", show=False, id="group.accept"),
-        Binding("m", "mark", "Mark", show=False, id="group.mark"),
+        Binding("x", "abort", "Abort", show=False, id="group.abort"),
         *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
         Binding("0", "digit(0)", "Score 0", show=False),
         Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send what was typed"),
         Binding("s", "scores", "Scores", id="rate.scores", tooltip="A digit for each answer"),
-        Binding("t", "tie", "Tie", id="rate.tie", tooltip="No preference: a dead group"),
-        Binding("b", "bad", "Bad", id="rate.bad", tooltip="All 0: a dead group"),
+        Binding(
+            "t", "tie", "Tie", show=False, id="rate.tie", tooltip="No preference: a dead group"
+        ),
+        Binding("b", "bad", "Bad", show=False, id="rate.bad", tooltip="All 0: a dead group"),
         Binding("k", "skip", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"),
         Binding("u", "undo", "Undo", id="rate.undo", tooltip="Take the last vote back"),
         Binding("v", "reveal", "Reveal", id="rate.reveal", tooltip="Show rewards and marks"),
@@ -91,6 +93,7 @@ class RateScreen(Voting):
         queue = self.waiting()
         if self.queue.keep(queue, state, now):
             self.fresh_cards()
+        self.refresh_keys()
         width = max(20, self.size.width)
         held = sum(group.rating is not None for group in state.waiting())
         title = title_line(len(queue), held, state.rating_mode, width)
@@ -113,7 +116,10 @@ class RateScreen(Voting):
         )
         ballot = self.ballot
         if ballot is not None:
-            self.answers.show_cards(rate_cards(group, ballot), self.answers.selected)
+            answers = self.answers
+            beside = answers.columns >= len(ballot.shown)
+            made = rate_cards(group, ballot, compact=not (beside or answers.zoomed))
+            answers.show_cards(made, answers.selected)
             self._show_ballot(group, ballot)
 
     def _show_ballot(self, group: Group, ballot: Ballot) -> None:
@@ -128,7 +134,9 @@ class RateScreen(Voting):
     def _show_last(self, now: float, width: int) -> None:
         last = self.queue.last
         line: Line = EMPTY
-        if last is not None:
+        if self.queue.news:
+            line = ((fit(f" {self.queue.news}", width), "$muted"),)
+        elif last is not None:
             group = self.session.state.groups.get(last.group_id)
             words = vote_words(group, last.words) if group is not None else last.words
             line = last_vote_line(group, words, now, width)
@@ -172,6 +180,10 @@ class RateScreen(Voting):
             start = -1 if cards.selected is None and by > 0 else (cards.selected or 0)
             cards.select((start + by) % len(cards.cards))
 
+    def on_resize(self) -> None:
+        """Another width: the answers stand otherwise, with more or fewer figures."""
+        self.call_after_refresh(self.update_view, EVERYTHING)
+
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
         """A click selects; it does not vote."""
         self.answers.select(event.place)
@@ -183,6 +195,7 @@ class RateScreen(Voting):
     def action_zoom(self) -> None:
         """One answer on the whole screen, or all again."""
         self.answers.toggle_zoom()
+        self.update_view(EVERYTHING)
 
 
 def prompt_lines(query: str, width: int) -> list[Line]:

@@ -40,12 +40,14 @@ class RequestsScreen(GroupVerbs):
         Binding(
             "slash",
             "filter",
-            "Filter",
+            "Find",
             key_display="/",
             id="requests.filter",
             tooltip="Filter line",
         ),
-        Binding("f", "follow", "Follow", id="requests.follow", tooltip="Stay on the newest"),
+        Binding(
+            "f", "follow", "Follow", show=False, id="requests.follow", tooltip="Stay on the newest"
+        ),
         Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
         Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
     ]
@@ -97,6 +99,7 @@ class RequestsScreen(GroupVerbs):
         target = self.target_group
         if not dirty.isdisjoint({"*", "clock", f"group:{target}"}):
             self._show_detail()
+        self.refresh_keys()
 
     def _show_title(self) -> None:
         model, groups = self.groups.model, self.groups
@@ -135,6 +138,7 @@ class RequestsScreen(GroupVerbs):
 
     def on_group_list_moved(self, event: GroupList.Moved) -> None:
         """Another group under the cursor."""
+        self.refresh_keys()
         self._show_title()
         self._show_detail()
 

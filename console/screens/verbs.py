@@ -1,11 +1,11 @@
 """What can be done to the group a screen points at; the same keys in list, detail and rating."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual import work
+from textual import events, work
 from textual.binding import Binding, BindingType
 
-from console.detail_view import abort_extra, copy_text, vote_refusal
+from console.detail_view import abort_extra, copy_text, obstacle, vote_refusal
 from console.loss import abort_loss
 from console.screens.base import ConsoleScreen
 from core.state import Group
@@ -15,6 +15,7 @@ WRITING = frozenset(
         "accept",
         "unrate",
         "abort",
+        "undo",
         "mark",
         "note",
         "vote",
@@ -52,6 +53,8 @@ def digit_bindings(action: str, title: str, tooltip: str, first: int = 1) -> lis
 class GroupVerbs(ConsoleScreen):
     """A screen that points at a group."""
 
+    quiet: ClassVar[bool] = False
+    """What went well is seen on the screen itself; only a refusal is told by a toast."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "a",
@@ -70,12 +73,15 @@ class GroupVerbs(ConsoleScreen):
         Binding(
             "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
         ),
-        Binding("m", "mark", "Mark", id="group.mark", tooltip="Set or clear the ★"),
+        Binding("m", "mark", "Mark", show=False, id="group.mark", tooltip="Set or clear the ★"),
         Binding("n", "note", "Note", show=False, id="group.note", tooltip="Write a note on it"),
         Binding(
             "c", "copy", "Copy", show=False, id="group.copy", tooltip="Copy the selected answer"
         ),
     ]
+
+    _present: frozenset[str] = frozenset()
+    """Writing actions that made sense at the last look."""
 
     @property
     def group(self) -> Group | None:
@@ -93,9 +99,53 @@ class GroupVerbs(ConsoleScreen):
         """The whole text of a candidate when the screen has it; else empty."""
         return ""
 
+    # --- what the keys can do now ------------------------------------------------------------
+
+    def obstacle(self, action: str) -> str | None:
+        """Why an action makes no sense now; None when it does, empty when nothing is to be said."""
+        return obstacle(action, self.group, self.session.now())
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A read-only console has no keys that change something."""
-        return not (action in WRITING and self.session.read_only)
+        """Keys are there while they make sense; those that write, unless this only watches."""
+        if action in WRITING and self.session.read_only:
+            return False
+        return self.obstacle(action) is None
+
+    def refresh_keys(self) -> None:
+        """Make the footer again when other keys make sense than before."""
+        present = frozenset(action for action in WRITING if self.check_action(action, ()))
+        if present != self._present:
+            self._present = present
+            self.refresh_bindings()
+
+    def on_key(self, event: events.Key) -> None:
+        """A key that makes no sense now says why."""
+        if self.session.read_only:
+            return
+        for node, bindings in self._binding_chain:
+            for binding in bindings.key_to_bindings.get(event.key, ()):
+                why = self.obstacle(binding.action.partition("(")[0]) if node is self else None
+                if why:
+                    self.host.say(why, "warning")
+
+    # --- orders ------------------------------------------------------------------------------
+
+    def run_command(self, name: str, **args: Any) -> None:
+        """Order something in the background; how it went is told as `quiet` says."""
+        if not self.quiet:
+            super().run_command(name, **args)
+            return
+        self.run_worker(self._order(name, **args), name=name, group="command", exit_on_error=False)
+
+    async def _order(self, name: str, **args: Any) -> None:
+        outcome = await self.session.command(name, **args)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+        elif self.is_mounted:
+            self.ordered(outcome.message)
+
+    def ordered(self, message: str) -> None:
+        """An order of a quiet screen went well."""
 
     def refuse(self, group: Group) -> bool:
         """Say why a vote would change nothing; False when it would be sent."""
@@ -107,18 +157,14 @@ class GroupVerbs(ConsoleScreen):
     def action_accept(self) -> None:
         """Seal with what is known."""
         group = self.group
-        if group is not None and not self.refuse(group):
+        if group is not None:
             self.run_command("group.accept", group_id=group.group_id)
 
     def action_unrate(self) -> None:
         """Take the rating back."""
         group = self.group
-        if group is None or self.refuse(group):
-            return
-        if group.rating is None:
-            self.host.say("There is no rating to take back")
-            return
-        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+        if group is not None:
+            self.run_command("group.unrate", group_id=group.group_id, **self.rater())
 
     def action_mark(self) -> None:
         """Set or clear the mark."""
@@ -142,9 +188,6 @@ class GroupVerbs(ConsoleScreen):
         group = self.group
         if group is None:
             return
-        if not group.open or group.phase == "SUBMITTING":
-            self.host.say("It is over: there is nothing left to abort", "warning")
-            return
         body = "\n".join(
             text for text in (abort_loss(self.session.state, group), abort_extra(group)) if text
         )
@@ -160,8 +203,6 @@ class GroupVerbs(ConsoleScreen):
         text = copy_text(group, index, self.whole_text(index))
         if text:
             self.host.copy(text, f"Answer {index + 1} copied")
-        else:
-            self.host.say("There is no answer to copy yet")
 
     def rater(self) -> dict[str, str]:
         """Who rates, as an argument of a command."""

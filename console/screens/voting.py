@@ -1,21 +1,49 @@
 """The keys that rate: what is typed, what is sent, what is taken back."""
 
+from typing import ClassVar
+
 from textual import work
 
 from console.ballot import Ballot, Vote
+from console.detail_view import undo_left, vote_refusal
 from console.rate_queue import RateQueue
 from console.screens.verbs import GroupVerbs
 from console.session import EVERYTHING
 from console.widgets.candidates import Candidates
 from core.state import Group
+from core.text import plain
 
 
 class Voting(GroupVerbs):
     """A screen that rates one group of a queue after the other."""
 
+    quiet: ClassVar[bool] = True
+
     def __init__(self) -> None:
         super().__init__()
         self.queue = RateQueue()
+
+    def ordered(self, message: str) -> None:
+        """What went well stands in the last line; a toast would cover the ballot."""
+        self.queue.news = plain(message)
+        self.update_view(EVERYTHING)
+
+    def obstacle(self, action: str) -> str | None:
+        """Undo is about the last vote, whatever is on screen."""
+        if action == "undo":
+            return self._undo_obstacle()
+        return super().obstacle(action)
+
+    def _undo_obstacle(self) -> str | None:
+        last = self.queue.last
+        group = self.session.state.groups.get(last.group_id) if last is not None else None
+        if group is None:
+            return "There is no vote of yours to take back"
+        if why := vote_refusal(group):
+            return why
+        if group.rating is not None and not undo_left(group, self.session.now()):
+            return "It is being sent: too late to take it back"
+        return None
 
     @property
     def target_group(self) -> str | None:
@@ -133,10 +161,7 @@ class Voting(GroupVerbs):
         """Take the last vote back; its group comes back on screen."""
         last = self.queue.last
         group = self.session.state.groups.get(last.group_id) if last is not None else None
-        if last is None or group is None:
-            self.host.say("There is no vote of yours to take back")
-            return
-        if self.refuse(group):
+        if group is None or self._undo_obstacle() is not None:
             return
         self.queue.take_back(group)
         self.run_command("group.unrate", group_id=group.group_id, **self.rater())

@@ -6,6 +6,7 @@ from textual.content import Content
 
 from console.loss import boot_trouble
 from console.session import Child, Session
+from console.supervise import exit_text
 from console.views import fit
 from console.widgets.section import Room, heading, lines
 from console.widgets.timeline import newest, step_seconds, sync_seconds, timeline
@@ -112,14 +113,13 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
     """What is wrong and the way out, or what can be done next."""
     if server.lost:
-        seen = (
-            f"last answered {elapsed(now - server.seen_at)} ago"
-            if server.seen_at
-            else "it has not answered yet"
-        )
+        seen = "it has not answered yet"
+        if server.seen_at:
+            ago = elapsed(now - server.seen_at)
+            seen = f"last answered {ago} ago; the figures above are as old as that"
         return [
             Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
-            Content.styled(f"  {seen}; the figures above are as old as that", "$muted"),
+            Content.styled(f"  {seen}", "$muted"),
         ]
     if trouble := boot_trouble(server, now):
         return [Content.styled(f"! {trouble}", "$engine-booting")]
@@ -207,7 +207,7 @@ def _process(role: str, child: Child) -> Content:
     if child.phase == "exited" and child.exit_code == 0:
         sign, color, said = "·", "$muted", "finished"
     elif child.phase == "exited":
-        said = f"ended with exit code {UNKNOWN if child.exit_code is None else child.exit_code}"
+        said = exit_text(child.exit_code)
     pid = f"pid {child.pid}" if child.pid is not None else ""
     return Content.assemble(
         (f"{role:<{_LABEL}}", "bold"),

@@ -179,6 +179,10 @@ class GroupList(Pane, can_focus=True):
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
         return self.paint(row_line(group, self.columns, self._now), width, extra)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to open in an empty list."""
+        return action != "open" or self._cursor is not None
+
     # --- moving ------------------------------------------------------------------------------
 
     def action_move(self, by: int) -> None:

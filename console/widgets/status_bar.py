@@ -74,14 +74,28 @@ def _link(session: Session) -> list[Item]:
         forms = (Content.styled("read-only", "$muted"), Content.styled("RO", "$muted"))
         items.append(Item(forms, (3,)))
     if not session.seen:
-        why = one_line(session.trouble or "starting the engine and the proxy", 60)
-        items.append(Item((pill("STARTING", "$engine-booting"),)))
-        items.append(Item((Content.styled(why, "$muted"), Content("")), (0,)))
+        items += _starting(session)
     elif (age := session.stale_for) is not None:
         items.append(Item((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
     elif not session.state.proxy_up:
         items.append(Item((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
+
+
+def _starting(session: Session) -> list[Item]:
+    failed = session.failed_steps
+    if not failed:
+        why = one_line(session.trouble or "starting the engine and the proxy", 60)
+        head = pill("STARTING", "$engine-booting")
+        return [Item((head,)), Item((Content.styled(why, "$muted"), Content("")), (0,))]
+    names = " and ".join(one_line(step.title, 40) for step in failed)
+    forms = (
+        Content.styled(f"{names}: {one_line(failed[-1].detail, 60)}", "$engine-lost"),
+        Content.styled(one_line(failed[-1].detail or names, 60), "$engine-lost"),
+        Content.styled(one_line(failed[-1].detail or names, 30), "$engine-lost"),
+        Content(""),
+    )
+    return [Item((pill("START FAILED", "$engine-lost"),)), Item(forms, (0, 0, 0))]
 
 
 def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
@@ -117,7 +131,7 @@ def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
 
 def _groups(session: Session) -> list[Item]:
     state, now = session.state, session.now()
-    waiting = state.waiting()
+    waiting = [group for group in state.waiting() if group.rating is None]
     flying = sum(1 for group in state.open_groups() if group.phase != "AWAITING_RATING")
     items = [Item((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))]
     if waiting:

@@ -8,8 +8,10 @@ from textual.content import Content
 from console.widgets.words import duration, look
 from core.state import Server, Span
 
-CELLS_A_SPAN = 5
+CELLS_A_SPAN = 8
 """Cells a span has on average: decides how far back the line goes."""
+WORD_CELLS = 6
+"""Cells a state's short word takes; fewer only where the line is too short for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +70,20 @@ def shares(found: Sequence[Stay]) -> list[tuple[str, float]]:
     )
 
 
-def cells(seconds: Sequence[float], width: int) -> list[int]:
-    """`width` cells dealt out in proportion, at least one each.
+def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
+    """`width` cells dealt out in proportion, at least `least` each.
 
     Args:
-        seconds: At most `width` lengths.
+        seconds: At most `width // least` lengths.
     """
-    spare = width - len(seconds)
+    spare = width - least * len(seconds)
     total = sum(seconds) or 1.0
     exact = [one / total * spare for one in seconds]
     dealt = [int(one) for one in exact]
     by_rest = sorted(range(len(exact)), key=lambda at: dealt[at] - exact[at])
     for at in by_rest[: spare - sum(dealt)]:
         dealt[at] += 1
-    return [1 + one for one in dealt]
+    return [least + one for one in dealt]
 
 
 def newest(server: Server, now: float, width: int) -> list[Stay]:
@@ -94,7 +96,8 @@ def timeline(found: Sequence[Stay], width: int) -> Content:
     if not found or width < 1:
         return Content("")
     pieces: list[tuple[str, str]] = []
-    for stay, room in zip(found, cells([one.seconds for one in found], width), strict=True):
+    least = max(1, min(WORD_CELLS, width // len(found)))
+    for stay, room in zip(found, cells([one.seconds for one in found], width, least), strict=True):
         shape = look(stay.state)
         step = f"{shape.short} {stay.step}" if stay.state == "ROLLING" and stay.step else ""
         label = _fit(
@@ -103,6 +106,7 @@ def timeline(found: Sequence[Stay], width: int) -> Content:
             f" {shape.short} {duration(stay.seconds)}",
             f" {step}" if step else "",
             f" {shape.short}",
+            f" {shape.short[:4]}",
             f" {stay.step}" if step else "",
             shape.short[0],
         )

@@ -285,9 +285,62 @@ async def test_nothing_is_asked_before_the_first_paint() -> None:
     link.broken = AjetError("down")
     async with seat(link=link) as console:
         assert "STARTING" in console.text()
-        console.session.step("proxy", "failed", "ended with exit code 2", ["port taken [/b]"])
+        said = f"port taken [/b] by a process with a long name. {'Stop it. ' * 6}Or another --port"
+        console.session.step("proxy", "failed", "ended with exit code 2", [said])
         await console.settle()
         text = console.text()
+        assert "START FAILED" in text.splitlines()[0]
+        assert "ended with exit code 2" in text.splitlines()[0]
+        assert "starting the engine" not in text
         assert "✖ proxy" in text
         assert "port taken [/b]" in text
+        assert "--port" in text, "the way out is not cut off"
         assert "Press 7" in text
+
+
+async def test_a_start_that_failed_names_the_key_that_tries_again() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    boss = FakeBoss({"proxy": FakeChild("proxy", "exited", None, "", 2)})
+    async with seat(link=link, boss=boss) as console:
+        console.session.step("proxy", "failed", "ended with exit code 2")
+        await console.settle()
+        assert "Press 5, there p starts the proxy again" in console.text()
+        await console.press("5", "p")
+        assert boss.commands == [("proxy.restart", {})]
+
+
+async def test_what_is_told_is_a_toast() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        console.session.tell("your flags do not apply", "warning")
+        await console.settle()
+        assert "your flags do not apply" in console.text()
+        assert console.session.told == []
+
+
+@pytest.mark.parametrize("proxy", [True, False])
+async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
+    boss = running_boss()
+    boss.children["mock"] = FakeChild("mock")
+    if not proxy:
+        del boss.children["proxy"]
+    async with seat(sample_state(), boss=boss, size=(60, 15)) as console:
+        await console.press("ctrl+q")
+        text = console.text()
+        for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
+            assert choice in text
+        assert ("users are served on" in text) is proxy
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_way_to_other_screens_is_always_on_screen(size: tuple[int, int]) -> None:
+    async with seat(sample_state(), size=size) as console:
+        footer = console.text().splitlines()[-1]
+        for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
+            assert words in footer
+        for place in ("requests", "log"):
+            console.app.action_go(place)
+            await console.press("question_mark")
+            assert "^q Quit" in console.text().split("help")[1]
+            assert "Go to" in console.text()
+            await console.press("escape")

@@ -1,9 +1,11 @@
 """The detail of a group on a screen: votes, marks, folding, whole texts."""
 
+import msgspec
+
 from console.places import SCREENS
 from console.screens.group import GroupScreen
 from core.errors import AjetError
-from core.events import CandidateFailed, GroupRated
+from core.events import CandidateFailed, EpisodeEnded, GroupClosed, GroupRated
 from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
@@ -95,6 +97,59 @@ async def test_verbs_and_marks() -> None:
             ("group.mark", {"group_id": "g0001", "marked": True}),
             ("group.unrate", {"group_id": "g0001", "rater": "anna"}),
         ]
+
+
+async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() -> None:
+    rated = GroupRated(server="embedded", group_id="g0001", rating="best", order=(2,))
+    events = [
+        *group_events(1, until="AWAITING_RATING"),
+        rated,
+        *group_events(2, until="DONE"),
+        *group_events(3, until="GENERATING"),
+    ]
+    shown = {
+        "g0001": ["a Accept", "u Undo", "x Abort", "1-9 Best", "t Tie", "b Bad"],
+        "g0002": [],
+        "g0003": ["x Abort"],
+    }
+    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+        for group_id, keys in shown.items():
+            await opened(here, group_id)
+            await here.settle()
+            footer = here.text().splitlines()[-1]
+            assert footer.endswith("? Help")
+            assert [key for key in shown["g0001"] if key in footer] == keys
+            await here.press("escape")
+        await opened(here)
+        await here.press("1", "m", "a")
+        assert len(here.link.commands) == 3
+        assert len(here.app._notifications) == 0
+
+
+async def test_rewards_that_were_not_confirmed_are_seen() -> None:
+    events = group_events(1)
+    at = next(place for place, one in enumerate(events) if isinstance(one, EpisodeEnded))
+    events[at] = msgspec.structs.replace(events[at], outcome="unknown")
+    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+        assert "≈ unconfirmed" in here.text()
+        await opened(here)
+        assert "reward sent, not confirmed: #1" in here.text()
+
+
+async def test_a_group_without_answers_says_why() -> None:
+    closed = GroupClosed(
+        server="embedded",
+        group_id="g0001",
+        phase="ABORTED",
+        cause="no episodes in time: none_available",
+    )
+    state = state_of(*group_events(1, until="CLAIMING"), closed)
+    async with seat(state, places=PLACES, at="requests", size=(160, 40)) as here:
+        await opened(here)
+        shown = " ".join(here.text().split())
+        assert "no episode yet" not in shown
+        assert "none_available" not in shown
+        assert "no answer: aborted (no episode in" in shown
 
 
 async def test_abort_asks_first() -> None:

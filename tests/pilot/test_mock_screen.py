@@ -9,7 +9,7 @@ from textual.widgets import Input
 from console.places import SCREENS
 from console.widgets.mock_form import FieldError, read_fields
 from core.events import MockFinished, MockPaused, MockRowDone, MockRowSkipped, MockStarted
-from tests.support.console import HOSTILE, NOW, FakeBoss, Seat, seat, state_of
+from tests.support.console import HOSTILE, NOW, FakeBoss, FakeChild, Seat, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("mock", "requests")]
 STARTED = MockStarted(
@@ -120,6 +120,23 @@ async def test_pause_resume_stop_only_when_they_make_sense() -> None:
             "mock.stop",
         ]
         assert boss.commands == []
+
+
+async def test_a_killed_mock_user_can_be_started_again() -> None:
+    child = FakeChild("mock", url="")
+    boss = FakeBoss({"mock": child})
+    async with seat(state_of(STARTED, row(1)), places=PLACES, at="mock", boss=boss) as here:
+        assert "running" in here.text()
+        await here.press("s")
+        assert boss.commands == []
+        child.pid, child.phase, child.exit_code = None, "exited", -9
+        here.session.touch(("children",))
+        await here.settle()
+        assert "✖ ended: no process" in here.text()
+        assert "s Start" in here.text()
+        await here.press("p", "k", "s")
+        assert here.link.commands == []
+        assert boss.commands == [("mock.start", {})]
 
 
 async def test_progress_results_and_problems() -> None:

@@ -50,7 +50,7 @@ def votes(here: Seat) -> list[tuple[str, str, object]]:
 
 async def test_votes_name_the_candidates_behind_the_shuffled_places() -> None:
     async with seat(waiting(6), places=PLACES, at="rate") as here:
-        assert "6 waiting" in here.text()
+        assert "6 to rate" in here.text()
         await here.press("2", "enter")
         await here.press("3", "1", "4", "2")
         await here.press("1", "3", "enter")
@@ -114,7 +114,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         await here.settle()
         assert f"last: best #{best + 1} (automatic: #2)" in here.text()
         assert "held, sends in 0:11" in here.text()
-        assert "1 waiting" in here.text()
+        assert "1 to rate  1 rated, held" in here.text()
         await here.press("u")
         assert here.link.commands[-1] == ("group.unrate", {"group_id": "g0001", "rater": "anna"})
         here.link.publish(RatingUndone(server="embedded", group_id="g0001"))
@@ -139,6 +139,70 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         await here.press("u")
         assert here.link.commands == []
         assert "Already sent" in here.text()
+
+
+async def test_what_went_well_stands_in_the_last_line_and_makes_no_toast() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        here.link.reply = FakeReply(message="group g0001 is sealed")
+        await here.press("a")
+        await here.press("m")
+        await here.press("x", "y")
+        await here.press("2", "enter", "u")
+        assert [name for name, _ in here.link.commands] == [
+            "group.accept",
+            "group.mark",
+            "group.abort",
+            "group.rate",
+            "group.unrate",
+        ]
+        assert len(here.app._notifications) == 0
+        assert "group g0001 is sealed" in here.text().splitlines()[-2]
+        here.link.refuse = AjetError("group g0001 is over")
+        await here.press("a")
+        assert [one.message for one in here.app._notifications] == ["group g0001 is over"]
+
+
+async def test_no_undo_is_promised_after_the_clock() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        await here.press("1", "enter")
+        best = order_of(1)[0]
+        here.link.publish(
+            GroupRated(server="embedded", group_id="g0001", rating="best", order=(best,))
+        )
+        await here.settle()
+        assert "u takes it back" in here.text()
+        assert "u Undo" in here.text()
+        here.clock.now += 60
+        await here.settle()
+        assert "being sent" in here.text()
+        assert "u takes it back" not in here.text()
+        assert "u Undo" not in here.text()
+        here.link.commands.clear()
+        await here.press("u")
+        assert here.link.commands == []
+        assert "too late" in here.text()
+
+
+async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
+    async with seat(waiting(0), places=PLACES, at="rate") as here:
+        for key in ("1-9", "Send", "Scores", "Skip", "Undo", "Reveal"):
+            assert key not in here.text().splitlines()[-1]
+        assert "o Mode" in here.text()
+        here.link.publish(*group_events(1, until="AWAITING_RATING"))
+        await here.settle()
+        await here.settle()
+        assert "1-9 Best" in here.text()
+        assert here.text().rstrip().endswith("? Help")
+
+
+async def test_revealed_figures_leave_room_for_the_answers() -> None:
+    texts = [f"start{index} " + "word " * 200 for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+        await here.press("v")
+        shown = here.text()
+        assert all(f"start{index}" in shown for index in range(4))
+        assert shown.count("advantage") == 4
+        assert shown.count("word word") >= 6
 
 
 async def test_a_vote_that_is_refused_comes_back() -> None:

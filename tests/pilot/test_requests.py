@@ -159,7 +159,11 @@ async def test_a_filter_error_stands_at_its_character_and_nothing_found_says_so(
 
 
 async def test_an_empty_list_names_the_next_step() -> None:
-    async with seat(state_of(STARTED), places=PLACES, at="requests") as here:
+    async with seat(state_of(STARTED), places=PLACES, at="requests", size=(60, 15)) as here:
+        footer = here.text().splitlines()[-1]
+        assert "Open" not in footer
+        assert "Abort" not in footer
+        assert footer.endswith("? Help")
         assert "http://127.0.0.1:8000/v1" in here.text()
         assert "F4" in here.text()
 

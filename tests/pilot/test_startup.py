@@ -12,7 +12,7 @@ from console.options import ConsoleOptions
 from console.session import Session
 from console.startup import Backend, mock_args, open_session
 from console.supervise import ChildFailed, ChildState, Supervisor
-from core.events import EngineChanged
+from core.events import EngineChanged, MockStarted
 from core.home import Home, RunInfo
 from core.settings import Settings
 from core.tasks import Tasks
@@ -28,6 +28,7 @@ class FakeSupervisor(Supervisor):
         self.states: dict[str, ChildState] = {}
         self.urls = {"engine": "http://e:1", "proxy": "http://p:1", "mock": ""}
         self.fails: set[str] = set()
+        self.swarm = ""
         self.stopped = self.released = False
 
     def up(self, role: str, phase: Any = "running") -> None:
@@ -59,7 +60,8 @@ class FakeSupervisor(Supervisor):
         state = self.states.get(role)
         if state is None or not state.alive:
             return None
-        return RunInfo(role=role, pid=7, started_at=0.0, url=self.urls[role])
+        swarm = self.swarm if role == "proxy" else ""
+        return RunInfo(role=role, pid=7, started_at=0.0, url=self.urls[role], swarm=swarm)
 
     def state(self, role: str) -> ChildState:
         return self.states.get(role, ChildState(role))
@@ -128,6 +130,46 @@ async def test_what_runs_already_is_found_and_nothing_is_sent(tmp_path: Path) ->
         assert world.supervisor.began == []
         assert world.ordered == []
         assert "found running" in world.session.steps["engine"].detail
+
+
+async def test_flags_that_a_found_proxy_does_not_have_are_told_once(tmp_path: Path) -> None:
+    world = World(tmp_path, "http://gpu:10086", swarm_given=True)
+    world.supervisor.up("proxy", "attached")
+    world.supervisor.swarm = "swarm=http://old:10086"
+    async with world.running():
+        await until(lambda: world.session.seen)
+        assert len(world.session.told) == 1
+        text, level = world.session.told[0]
+        assert level == "warning"
+        assert "http://old:10086, not http://gpu:10086" in text
+        assert "Ctrl+Q, then s" in text
+        assert sum(text == one.text for one in world.session.logs("console")) == 1
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_a_mock_user_that_was_killed_is_told_to_have_failed(
+    tmp_path: Path, ours: bool
+) -> None:
+    world = World(tmp_path)
+    if ours:
+        (tmp_path / "mock").mkdir()
+        (tmp_path / "mock" / "mock-a-1.jsonl").write_text("")
+    world.supervisor.up("mock")
+    world.link.publish(MockStarted(mock_id="mock-a-1", dataset="d", target="proxy", total=9))
+    async with world.running():
+        await until(lambda: "mock" in world.session.children and world.session.seen)
+        assert world.session.mock_lives
+        world.supervisor.states["mock"] = ChildState("mock", "exited", None, -9)
+        await until(lambda: not world.session.mock_lives)
+        if ours:
+            await until(lambda: world.link.facts)
+            await until(lambda: world.session.state.mock and world.session.state.mock.ended_at)
+            assert world.session.state.mock is not None
+            assert world.session.state.mock.phase == "failed"
+            assert world.session.state.mock.cause == "killed by SIGKILL"
+        else:
+            await asyncio.sleep(1.5)
+    assert world.link.facts == (["mock-a-1:end"] if ours else [])
 
 
 async def test_an_engine_that_rolls_is_not_started_again(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["--swarm-url", "ftp://x"],
         ["--attach", "localhost:8000"],
         ["--port", "8001", "status"],
+        ["--port", "0", "status"],
         ["accept", "g1", "--url", "localhost:8000"],
         ["accept", "g1", "--url", "http://127.0.0.1:9", "--token-file", "/no/such/file"],
         ["engine-start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
@@ -144,14 +145,14 @@ def test_a_rating_is_taken_back() -> None:
 def test_a_destructive_command_is_not_done_unasked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert confirm("Stop it?", yes=True)
-    with pytest.raises(UsageError, match=r"Stop it\?.*--yes"):
-        confirm("Stop it?", yes=False)
+    assert confirm("Stop it", "all", yes=True)
+    with pytest.raises(UsageError, match=r"Stop it: .* lose all\. Add --yes"):
+        confirm("Stop it", "all", yes=False)
     monkeypatch.setattr("sys.stdin", _Terminal("y\n"))
-    assert confirm("Stop it?", yes=False)
+    assert confirm("Stop it", "all", yes=False)
     monkeypatch.setattr("sys.stdin", _Terminal("\n"))
-    assert not confirm("Stop it?", yes=False)
-    assert "Stop it? [y/N]" in capsys.readouterr().err
+    assert not confirm("Stop it", "all", yes=False)
+    assert "Stop it? It loses all. [y/N]" in capsys.readouterr().err
 
 
 class _Terminal:
@@ -220,9 +221,21 @@ def test_a_fault_of_ours_is_one_message_on_a_terminal(
         raise KeyError("x")
 
     monkeypatch.setattr("console.cli_status.status", faulty)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
     assert main(["status"]) == 1
-    assert capsys.readouterr().err.startswith("ajet-console: internal error, KeyError")
+    told = capsys.readouterr().err
+    assert told.startswith("ajet-console: internal error, KeyError")
+    assert told.count("\n") == 1
+
+
+def test_an_engine_that_does_not_answer_names_the_way_out(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engine-start", "--swarm-url", "http://127.0.0.1:9"]) == 1
+    told = capsys.readouterr().err
+    assert "no engine answers" in told
+    assert "`ajet-console engine`" in told
+    assert "--swarm-url" in told
 
 
 def _python(code: str) -> str:

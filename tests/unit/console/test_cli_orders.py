@@ -226,7 +226,7 @@ def test_an_abort_names_what_is_lost_and_is_not_done_unasked(
     proxied.state.groups["g1"] = _group(rating=Rating(rating="best"))
     assert main(["abort", "g"]) == 2
     told = capsys.readouterr().err
-    assert "4 episodes, and its rating; they are deleted" in told
+    assert "its rating and 4 episodes (they are deleted" in told
     assert "--yes" in told
     assert proxied.orders == []
 

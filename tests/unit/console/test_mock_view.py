@@ -31,6 +31,9 @@ def test_rate_and_time_left() -> None:
     assert seconds_left(mock(phase="paused"), NOW + 10) is None
     assert rate(mock(rows=[]), NOW + 10) is None
     assert rate(mock(phase="paused"), NOW + 500) == pytest.approx(1.0)
+    few = mock(rows=mock().rows[:4])
+    assert rate(few, NOW + 4.2) is None
+    assert rate(few, NOW + 20) == pytest.approx(0.2)
 
 
 def test_the_summary_counts_ok_failed_and_skipped() -> None:

@@ -35,7 +35,8 @@ with Role(Home(Path(root)), role) as held:
     if how == "parent":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         Path(root, "grandchild").write_text(str(child.pid))
-    held.publish(url="http://127.0.0.1:1", extra={"args": " ".join(rest)})
+    port = 4711 if "--port" in rest else 0
+    held.publish(url="http://127.0.0.1:1", port=port, extra={"args": " ".join(rest)})
     sys.stderr.write("2026-01-31 12:00:00,123 INFO child: ready\\n")
     sys.stderr.flush()
     time.sleep(60)
@@ -102,6 +103,45 @@ async def test_restart_keeps_the_arguments(seat: Seat) -> None:
     second = await boss.wait_ready("mock", 10)
     assert second.pid != first.pid
     assert second.extra["args"] == "data.jsonl"
+
+
+async def test_a_process_of_another_console_is_restarted_as_it_was(seat: Seat, home: Home) -> None:
+    await seat.supervisor.start("proxy", ["--port", "0", "--hooks", "theirs"])
+    first = await seat.supervisor.wait_ready("proxy", 10)
+    other = Seat(home).supervisor
+    assert (await other.wait_ready("proxy", 1)).pid == first.pid
+    await other.restart("proxy")
+    second = await other.wait_ready("proxy", 10)
+    assert second.pid != first.pid
+    assert second.extra["args"] == "--port 4711 --hooks theirs"
+    os.kill(second.pid, signal.SIGKILL)
+    await until(lambda: other.state("proxy").phase == "exited")
+    await other.restart("proxy")
+    assert (await other.wait_ready("proxy", 10)).extra["args"] == "--port 4711 --hooks theirs"
+    await other.stop("proxy")
+
+
+async def test_an_attached_process_that_is_killed_has_ended_unasked(seat: Seat, home: Home) -> None:
+    await seat.supervisor.start("proxy")
+    info = await seat.supervisor.wait_ready("proxy", 10)
+    other = Seat(home).supervisor
+    await until(lambda: "ready" in other.poll()["proxy"].detail)
+    assert other.state("proxy").phase == "attached"
+    os.kill(info.pid, signal.SIGKILL)
+    await until(lambda: seat.supervisor.poll()["proxy"].phase == "exited")
+    state = other.poll()["proxy"]
+    assert (state.phase, state.pid, state.exit_code) == ("exited", None, None)
+    assert "ready" in state.last_lines[-1]
+    assert not state.alive
+
+
+async def test_many_looks_at_once_agree(seat: Seat) -> None:
+    await seat.supervisor.start("proxy")
+    await seat.supervisor.wait_ready("proxy", 10)
+    looks = [asyncio.to_thread(seat.supervisor.poll) for _ in range(20)]
+    found = await asyncio.gather(*looks, seat.supervisor.stop("proxy"))
+    assert {one["proxy"].phase for one in found[:-1] if one} <= {"running", "stopping", "stopped"}
+    assert seat.supervisor.state("proxy").phase == "stopped"
 
 
 async def test_kill_9_is_noticed_and_reaped(seat: Seat) -> None:
@@ -189,7 +229,7 @@ async def test_children_that_are_left_go_on(seat: Seat, home: Home) -> None:
     assert psutil.pid_exists(info.pid)
     os.kill(info.pid, signal.SIGKILL)
     os.waitpid(info.pid, 0)
-    assert seat.supervisor.state("proxy").phase == "stopped"
+    assert seat.supervisor.state("proxy").phase == "exited"
 
 
 async def test_a_stale_run_file_is_not_believed(seat: Seat, home: Home) -> None:

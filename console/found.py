@@ -1,0 +1,56 @@
+"""What a proxy that already runs has and this console was told otherwise."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from console.launch import flag_values, told_argv
+from console.options import ConsoleOptions
+from core.home import RunInfo
+from core.text import one_line
+
+
+def differences(found: RunInfo, options: ConsoleOptions) -> str:
+    """Where the proxy that runs differs from the flags that were given, in words; may be empty.
+
+    Only flags count: a setting of the file may have changed since, and nobody asked for it now.
+    """
+    told = []
+    settings = options.settings
+    port = found.port or urlsplit(found.url).port or 0
+    wanted = settings.proxy.port
+    if not options.next_port and wanted and port and wanted != port:
+        told.append(f"port {port}, not {wanted}")
+    if options.swarm_given:
+        told += _servers(found, options)
+    if options.hooks_given and "argv" in found.extra:
+        told += _hooks(found, settings.rewards.hooks)
+    return "; ".join(told)
+
+
+def _servers(found: RunInfo, options: ConsoleOptions) -> list[str]:
+    wanted = set(options.settings.servers().values())
+    given = flag_values(told_argv(found), "--swarm-url")
+    has = {_address(one) for one in given or found.swarm.replace(",", " ").split()}
+    if not has or has == {_address(one) for one in wanted}:
+        return []
+    return [
+        f"swarm server {one_line(', '.join(given) or found.swarm, 80)}, "
+        f"not {one_line(', '.join(sorted(wanted)), 80)}"
+    ]
+
+
+def _address(given: str) -> str:
+    """The URL of `[name=]URL`; the embedded engine's is the word for it, wherever it listens."""
+    name, sign, url = given.partition("=")
+    if name == "embedded":
+        return name
+    return (url if sign and "/" not in name else given).rstrip("/")
+
+
+def _hooks(found: RunInfo, wanted: str) -> list[str]:
+    has = "".join(flag_values(told_argv(found), "--hooks")[-1:])
+    if has and wanted and Path(has).absolute() == Path(wanted).absolute():
+        return []
+    if has == wanted:
+        return []
+    return [f"hooks {one_line(has, 80) or 'of its settings'}, not {one_line(wanted, 80)}"]

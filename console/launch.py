@@ -1,0 +1,85 @@
+"""How a process that runs was started, so that it can be started again in the same way."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.home import RunInfo
+
+PROGRAM = (sys.executable, "-P", "-m", "console")
+"""-P: a folder `proxy` or `mock` where the operator stands must not be taken for ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command line, where it was given and with which environment."""
+
+    command: tuple[str, ...]
+    folder: str | None = None
+    """Relative paths of the command line begin here; None for where the console is."""
+    environment: Mapping[str, str] | None = None
+    """None for that of the console's children."""
+
+
+def launch_of(info: RunInfo) -> Launch | None:
+    """How the process that wrote `info` was started, on the port it really has.
+
+    What it says of itself leads; else the operating system is asked. None when neither tells.
+    """
+    import psutil
+
+    try:
+        process = psutil.Process(info.pid)
+        cmdline = process.cmdline()
+        folder: str | None = process.cwd()
+        environment: dict[str, str] | None = process.environ()
+    except (psutil.Error, OSError):
+        cmdline, folder, environment = [], None, None
+    if argv := told_argv(info):
+        command = [*PROGRAM, *argv]
+    elif cmdline:
+        command = cmdline
+    else:
+        return None
+    if info.port and info.role != "mock":
+        command = with_port(command, info.port)
+    if folder is not None and not Path(folder).is_dir():
+        folder = None
+    return Launch(tuple(command), folder, environment or None)
+
+
+def told_argv(info: RunInfo) -> list[str]:
+    """The arguments the process published; empty when it did not, or they are not its own."""
+    try:
+        argv = json.loads(info.extra.get("argv", "[]"))
+    except ValueError:
+        return []
+    if not isinstance(argv, list) or info.role not in argv:
+        return []
+    return [str(word) for word in argv]
+
+
+def with_port(argv: Sequence[str], port: int) -> list[str]:
+    """`argv` with `port` in place of the port it names; added when it names none."""
+    found, words, named = [], iter(argv), False
+    for word in words:
+        if word == "--port":
+            next(words, None)
+            found += [word, str(port)]
+            named = True
+        elif word.startswith("--port="):
+            found.append(f"--port={port}")
+            named = True
+        else:
+            found.append(word)
+    return found if named else [*found, "--port", str(port)]
+
+
+def flag_values(argv: Sequence[str], flag: str) -> list[str]:
+    """What `argv` gives for a flag, in order; both `--flag X` and `--flag=X`."""
+    found = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
+    return found + [
+        argv[at + 1] for at, word in enumerate(argv) if word == flag and at + 1 < len(argv)
+    ]

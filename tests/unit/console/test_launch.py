@@ -1,0 +1,81 @@
+"""How a process was started, and what it has that was not asked for."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from console.found import differences
+from console.launch import PROGRAM, flag_values, launch_of, told_argv, with_port
+from console.options import ConsoleOptions
+from core.home import Home, RunInfo
+from core.settings import load
+
+
+def info(argv: list[str] | None = None, pid: int | None = None, **more: Any) -> RunInfo:
+    extra = {} if argv is None else {"argv": json.dumps(argv)}
+    pid = os.getpid() if pid is None else pid
+    return RunInfo(role="proxy", pid=pid, started_at=0.0, extra=extra, **more)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["proxy", "--port", "0", "--next-port"], ["proxy", "--port", "81", "--next-port"]),
+        (["proxy", "--port=0"], ["proxy", "--port=81"]),
+        (["proxy", "--hooks", "h"], ["proxy", "--hooks", "h", "--port", "81"]),
+    ],
+)
+def test_the_real_port_takes_the_place_of_the_one_named(
+    argv: list[str], expected: list[str]
+) -> None:
+    assert with_port(argv, 81) == expected
+    found = launch_of(info(argv, port=81))
+    assert found is not None
+    assert found.command == (*PROGRAM, *expected)
+    assert found.folder == os.getcwd()
+
+
+def test_without_published_arguments_the_operating_system_tells() -> None:
+    found = launch_of(info())
+    assert found is not None
+    assert list(found.command) == psutil.Process().cmdline()
+    assert launch_of(info(["proxy"], pid=2**22 + 1)) is not None
+    assert launch_of(info(pid=2**22 + 1)) is None
+
+
+def test_arguments_of_something_else_are_not_believed() -> None:
+    assert told_argv(info(["-x", "tests"])) == []
+    assert told_argv(RunInfo(role="proxy", pid=1, started_at=0.0, extra={"argv": "{"})) == []
+
+
+def test_values_of_a_flag() -> None:
+    assert flag_values(["--a", "1", "--a=2", "--b", "3", "--a"], "--a") == ["2", "1"]
+
+
+def options(tmp_path: Path, flags: dict[str, Any], **more: Any) -> ConsoleOptions:
+    return ConsoleOptions(home=Home.open(tmp_path), settings=load(None, {}, flags), **more)
+
+
+def test_flags_that_a_running_proxy_does_not_have_are_named(tmp_path: Path) -> None:
+    argv = ["proxy", "--port", "8000", "--swarm-url", "embedded", "--hooks", "/theirs"]
+    running = info(argv, port=8000, swarm="embedded=http://127.0.0.1:10086")
+    flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
+    given = {"next_port": False, "swarm_given": True, "hooks_given": True}
+    told = differences(running, options(tmp_path, flags, **given))
+    assert "port 8000, not 8001" in told
+    assert "embedded, not http://gpu:1" in told
+    assert "hooks /theirs, not /mine" in told
+    assert differences(running, options(tmp_path, flags)) == ""
+
+
+@pytest.mark.parametrize("argv", [["proxy", "--swarm-url", "gpu=http://gpu:1/"], ["proxy"], None])
+def test_the_same_flags_are_no_difference(argv: list[str] | None, tmp_path: Path) -> None:
+    flags = {"proxy.port": 8000, "swarm_url": "http://gpu:1"}
+    given = options(tmp_path, flags, next_port=False, swarm_given=True)
+    assert differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), given) == ""
+    free = options(tmp_path, {"proxy.port": 0}, next_port=False)
+    assert differences(info(argv, port=8000), free) == ""
