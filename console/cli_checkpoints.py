@@ -28,14 +28,15 @@ def checkpoints(given: argparse.Namespace) -> int:
         told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
         say(f"saved {told['name']} at step {told['step']}")
     elif verb == "restore":
-        question = f"Go back to {given.name}? What was learned since is set aside as before-restore"
-        if not confirm(question, given.yes):
+        loss = "what was learned since is set aside as before-restore"
+        if not confirm(f"go back to {given.name}", loss, given.yes):
             say("left as it is")
             return 1
         told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
         say(f"back at {told['name']}, step {told['step']}; start the engine to go on from there")
     elif verb == "prune":
-        if not confirm(f"Delete all but the newest {given.keep} named checkpoints?", given.yes):
+        loss = "the others cannot be brought back"
+        if not confirm(f"keep the newest {given.keep} named checkpoints", loss, given.yes):
             say("left as it is")
             return 1
         deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]

@@ -65,6 +65,9 @@ def engine(given: argparse.Namespace) -> int:
             host=settings.engine.host,
             port=settings.engine.port,
             reset=given.reset,
+            start_from=given.start_from,
+            faithful=given.faithful,
+            strict_context=given.strict_context,
             allow_unauthenticated=given.allow_unauthenticated,
         )
     )

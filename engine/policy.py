@@ -100,7 +100,7 @@ class Hyperparameters:
     """`damped`, or the field's `standard`; see `objective.advantages`."""
     damping: float = 0.2
     """Added to the group's standard deviation in the damped advantage."""
-    frozen: int = 1
+    frozen: int = 0
     """Parts nearest the input that stay as shipped: the tokens, then block after block."""
     grad_clip: float = 1.0
     temperature: float = 1.0

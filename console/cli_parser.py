@@ -1,0 +1,381 @@
+"""What the command line knows: commands, flags and their help."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from core.commands import COMMANDS, MODES
+
+_ABORT_REASONS = (
+    "reward miscalculation, external API out of credit, debugging, evaluation, unexpected issue"
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = _Parser(
+        prog="ajet-console",
+        description="Train a language-model policy from the real use of an application, "
+        "from one terminal. Without a command: the console.",
+        epilog="Example: ajet-console --swarm-url http://gpu-box:10086 --hooks ./my_hooks",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    _home(parser, default=None)
+    _console(parser)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
+    )
+    _processes(commands)
+    _mock(commands)
+    _watch(commands)
+    _engine_orders(commands)
+    _kept(commands)
+    _group_orders(commands)
+    return parser
+
+
+TOP_FLAGS = (
+    "--swarm-url",
+    "--host",
+    "--port",
+    "--hooks",
+    "--attach",
+    "--token-file",
+    "--theme",
+    "--no-engine",
+    "--read-only",
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong on one line, and where help is."""
+
+    def __init__(self, **given: Any) -> None:
+        given.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **given)
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: {message}. See `{self.prog} --help`\n")
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from core.version import version
+
+        sys.stdout.write(f"ajet-console {version()}\n")
+        parser.exit()
+
+
+def _home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    parser.add_argument(
+        "--home",
+        type=Path,
+        metavar="DIR",
+        default=default,
+        help="folder of settings, journal, logs and checkpoints (else AJET_CONSOLE_HOME)",
+    )
+
+
+def _console(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(target="console.cli_run:console")
+    _proxy_flags(parser, top=True)
+    _top_flag(parser, "--attach", metavar="URL", help="attach to a proxy that already runs")
+    _top_flag(
+        parser,
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="control token of the proxy to attach to",
+    )
+    _top_flag(parser, "--theme", choices=("dark", "light", "ansi"), help="colours")
+    _top_flag(
+        parser,
+        "--no-engine",
+        action="store_true",
+        help="do not start the embedded engine or its job",
+    )
+    _top_flag(parser, "--read-only", action="store_true", help="look on, order nothing")
+
+
+def top_name(flag: str) -> str:
+    return "console_" + flag.lstrip("-").replace("-", "_")
+
+
+def _top_flag(parser: argparse.ArgumentParser, flag: str, **given: Any) -> None:
+    """A flag of the console itself: commands have their own of the same name."""
+    parser.add_argument(flag, dest=top_name(flag), **given)
+
+
+def _proxy_flags(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
+    flags: dict[str, dict[str, Any]] = {
+        "--swarm-url": {
+            "action": "append",
+            "metavar": "[NAME=]URL",
+            "help": "swarm server, or `embedded`; repeat it for several (else AJET_SWARM_URL)",
+        },
+        "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
+        "--port": {
+            "type": int,
+            "metavar": "N",
+            "help": "port of the fake vLLM; 0 takes any free one",
+        },
+        "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
+    }
+    for flag, more in flags.items():
+        if top:
+            _top_flag(parser, flag, **more)
+        else:
+            parser.add_argument(flag, **more)
+
+
+def _command(
+    commands: Any, name: str, target: str, about: str, example: str, **more: Any
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about[0].lower() + about[1:],
+        description=about,
+        epilog=f"Example: ajet-console {example}",
+        **more,
+    )
+    parser.set_defaults(target=target)
+    _home(parser)
+    return parser
+
+
+def _processes(commands: Any) -> None:
+    engine = _command(
+        commands,
+        "engine",
+        "console.cli_run:engine",
+        "Run the embedded engine: a swarm server that trains a small policy on this machine's CPU",
+        "engine --port 10086",
+    )
+    engine.add_argument("--host", metavar="ADDRESS", help="address to listen on")
+    engine.add_argument("--port", type=int, metavar="N", help="port; 0 takes any free one")
+    engine.add_argument("--reset", action="store_true", help="go back to the base weights")
+    engine.add_argument(
+        "--from",
+        dest="start_from",
+        metavar="NAME",
+        help="go on from this checkpoint; see `ajet-console checkpoints`",
+    )
+    engine.add_argument(
+        "--faithful",
+        action="store_true",
+        help="do as the real AgentJet server does, also where it is broken: for testing clients",
+    )
+    engine.add_argument(
+        "--strict-context",
+        action="store_true",
+        help="refuse a prompt over the window instead of dropping its middle",
+    )
+    engine.add_argument(
+        "--allow-unauthenticated",
+        action="store_true",
+        help="listen where others can reach it, although the swarm protocol has no key",
+    )
+    proxy = _command(
+        commands,
+        "proxy",
+        "console.cli_run:proxy",
+        "Run the fake vLLM without a console",
+        "proxy --swarm-url http://gpu-box:10086 --port 8000",
+    )
+    _proxy_flags(proxy)
+    proxy.add_argument("--api-key", metavar="KEY", help="key that /v1 asks for")
+    proxy.add_argument(
+        "--next-port", action="store_true", help="take the next free port when it is taken"
+    )
+
+
+def _mock(commands: Any) -> None:
+    for name, about in (
+        ("mock", "Replay a dataset through the application, as a user would"),
+        ("replay", "The same as mock"),
+    ):
+        parser = _command(
+            commands,
+            name,
+            "console.cli_run:mock",
+            about,
+            f"{name} questions.jsonl --concurrency 3 --passes 2",
+        )
+        parser.add_argument(
+            "dataset",
+            nargs="?",
+            metavar="DATASET",
+            help="JSONL file with one task or one {query, answer} a line; the shipped questions "
+            "when left out",
+        )
+        parser.add_argument(
+            "--base-url",
+            metavar="URL",
+            help="any OpenAI-compatible address; else the proxy that runs in the home",
+        )
+        parser.add_argument("--api-key", metavar="KEY", help="key for that address")
+        parser.add_argument("--model", default="ajet", metavar="NAME", help="model to ask for")
+        parser.add_argument("--concurrency", type=int, metavar="N", help="requests in flight")
+        parser.add_argument(
+            "--pace", type=float, metavar="SECONDS", help="wait of one worker between two requests"
+        )
+        parser.add_argument("--passes", type=int, metavar="N", help="how often each row is asked")
+        parser.add_argument(
+            "--timeout", type=float, metavar="SECONDS", help="how long one answer may take"
+        )
+        parser.add_argument("--seed", type=int, metavar="N", help="shuffle each pass by this seed")
+        parser.add_argument(
+            "--restart", action="store_true", help="begin anew instead of going on where it was"
+        )
+        _reach(parser)
+
+
+def _watch(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "status",
+        "console.cli_status:status",
+        "Show proxy, engines, mock user and what waits for a rating",
+        "status --json",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as data")
+    _swarm(parser)
+    _reach(parser)
+
+
+def _engine_orders(commands: Any) -> None:
+    start = _command(
+        commands,
+        "engine-start",
+        "console.cli_engine:start",
+        COMMANDS["engine.start"].help,
+        "engine-start --preset hand",
+    )
+    start.add_argument("--preset", choices=("default", "hand"), help="which job")
+    stop = _command(
+        commands,
+        "engine-stop",
+        "console.cli_engine:stop",
+        COMMANDS["engine.stop"].help,
+        "engine-stop --server swarm --yes",
+    )
+    _yes(stop)
+    for parser in (start, stop):
+        parser.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
+        _swarm(parser)
+        _reach(parser)
+
+
+def _kept(commands: Any) -> None:
+    """What the embedded engine keeps: checkpoints and the tokens of episodes."""
+    parser = _command(
+        commands,
+        "checkpoints",
+        "console.cli_checkpoints:checkpoints",
+        "List, save, restore, prune, export or import what the embedded engine keeps",
+        "checkpoints save before-lunch",
+    )
+    parser.set_defaults(verb="list")
+    _server_flags(parser)
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=_Parser)
+    for verb, about in (
+        ("list", "all of them, newest first; the same as no verb"),
+        ("save", "save the policy under a name, now"),
+        ("restore", "go back to one, or to `base`; the engine must be OFFLINE"),
+        ("prune", "delete all but the newest named ones"),
+        ("export", "write one as a safetensors file"),
+        ("import", "keep a safetensors file and go on from it; the engine must be OFFLINE"),
+    ):
+        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        one.set_defaults(verb=verb)
+        if verb in ("save", "restore", "export", "import"):
+            one.add_argument("name", metavar="NAME")
+        if verb in ("export", "import"):
+            one.add_argument("file", type=Path, metavar="FILE")
+        if verb == "export":
+            one.add_argument("--half", action="store_true", help="float16: half the size")
+        if verb == "prune":
+            one.add_argument("keep", type=int, metavar="KEEP", help="how many are kept")
+        if verb in ("restore", "prune"):
+            _yes(one)
+    tokens = _command(
+        commands,
+        "tokens",
+        "console.cli_checkpoints:tokens",
+        "Show each token of an episode: id, text, loss mask, log-prob when sampled and now",
+        "tokens 3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
+    )
+    tokens.add_argument("episode", metavar="EPISODE", help="uuid of the episode")
+    tokens.add_argument("--all", action="store_true", help="the prompt's tokens too")
+    _server_flags(tokens)
+
+
+def _server_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
+    _swarm(parser)
+
+
+def _group_orders(commands: Any) -> None:
+    rate = _order(commands, "rate", "group.rate", "rate g3f2 3", group=True)
+    rate.description = (
+        f"{COMMANDS['group.rate'].help}.\n\nCandidates are counted from 1. `rate GROUP 3`: the "
+        "third is best. `rate GROUP 3 1 2 4`: a ranking, best first."
+    )
+    rate.add_argument(
+        "order", nargs="*", type=int, default=[], metavar="N", help="best, or all, best first"
+    )
+    kind = rate.add_mutually_exclusive_group()
+    kind.add_argument("--scores", nargs="+", type=float, metavar="X", help="one score a candidate")
+    kind.add_argument("--tie", action="store_true", help="all are equal: teaches nothing")
+    kind.add_argument("--bad", action="store_true", help="all are bad: teaches nothing")
+    kind.add_argument("--skip", action="store_true", help="send no reward: the group is aborted")
+    kind.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
+    rate.add_argument("--rater", metavar="NAME", help="who rates")
+    rate.add_argument("--note", metavar="TEXT", help="why")
+    rate.set_defaults(target="console.cli_orders:rate")
+    _order(commands, "accept", "group.accept", "accept g3f2", group=True)
+    abort = _order(commands, "abort", "group.abort", "abort g3f2 --reason debugging", group=True)
+    abort.add_argument("--reason", metavar="TEXT", help=f"such as: {_ABORT_REASONS}")
+    _yes(abort)
+    abort.set_defaults(target="console.cli_orders:abort")
+    mode = _order(commands, "mode", "rating.mode", "mode hold")
+    mode.add_argument("mode", choices=MODES, help=COMMANDS["rating.mode"].help)
+    for verb in ("pause", "resume", "stop"):
+        _order(commands, f"mock-{verb}", f"mock.{verb}", f"mock-{verb}")
+
+
+def _order(
+    commands: Any, name: str, command: str, example: str, *, group: bool = False
+) -> argparse.ArgumentParser:
+    parser = _command(
+        commands, name, "console.cli_orders:plain_order", COMMANDS[command].help, example
+    )
+    parser.set_defaults(order_name=command)
+    if group:
+        parser.add_argument("group_id", metavar="GROUP", help=COMMANDS[command].args[0].help)
+    _reach(parser)
+    return parser
+
+
+def _yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+
+
+def _swarm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--swarm-url",
+        action="append",
+        metavar="[NAME=]URL",
+        help="ask this swarm server itself, without a proxy",
+    )
+
+
+def _reach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", metavar="URL", help="proxy to talk to; else the home's own")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="its control token; else the home's own"
+    )
