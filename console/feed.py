@@ -69,7 +69,8 @@ class Feed:
     async def _read_events(self) -> bool:
         """Apply events until the connection ends; True when the feed asks for a new snapshot."""
         session = self._session
-        events = self._link.events(session.state.seq, console=not session.read_only)
+        state = session.state
+        events = self._link.events(state.seq, console=not session.read_only, run_id=state.run_id)
         try:
             count = 0
             async for item in events:

@@ -101,7 +101,8 @@ class Hyperparameters:
     damping: float = 0.2
     """Added to the group's standard deviation in the damped advantage."""
     frozen: int = 0
-    """Parts nearest the input that stay as shipped: the tokens, then block after block."""
+    """Parts nearest the input that stay as shipped: the tokens, then block after block; 0 trains
+    everything."""
     grad_clip: float = 1.0
     temperature: float = 1.0
 

@@ -85,17 +85,21 @@ class ControlClient:
         data = await self._call("GET", "/control/snapshot")
         return _read(data, _Snapshot).state
 
-    async def events(self, after: int, console: bool = False) -> AsyncIterator[AnyEvent | Reset]:
+    async def events(
+        self, after: int, console: bool = False, run_id: str = ""
+    ) -> AsyncIterator[AnyEvent | Reset]:
         """Events above `after` as they happen, over one connection.
 
         Args:
             after: Sequence number of the last event that is known.
             console: Count as an operator who looks on.
+            run_id: The run that `after` was seen in. A proxy that was killed may have taken its
+                last events with it, so another run begins with a reset.
 
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
         """
-        parameters = {"after": str(after), "console": "1" if console else "0"}
+        parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
         limits = httpx.Timeout(10.0, read=PING_LIMIT)
         try:
             async with self._http.stream(

@@ -143,6 +143,8 @@ class Control:
     async def _events(self, request: Request) -> Response:
         after = int(_number(request.query_params.get("after"), "after") or 0)
         console = request.query_params.get("console") == "1"
+        if request.query_params.get("run", "") not in ("", self.seat.bus.run_id):
+            after = -1  # seen in a run that may have lost its last events: begin anew
         return StreamingResponse(
             self._feed(after, console),
             media_type="text/event-stream",

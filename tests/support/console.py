@@ -107,7 +107,9 @@ class FakeLink:
         self.snapshots += 1
         return msgspec.json.decode(msgspec.json.encode(self.state), type=State)
 
-    async def events(self, after: int, console: bool = False) -> AsyncIterator[Any]:
+    async def events(
+        self, after: int, console: bool = False, run_id: str = ""
+    ) -> AsyncIterator[Any]:
         if self.broken is not None:
             raise self.broken
         self.after.append(after)

@@ -134,6 +134,19 @@ async def test_a_follower_from_elsewhere_is_reset(tmp_path: Path, after: int) ->
         assert isinstance((await collect(client, after, 1))[0], Reset)
 
 
+async def test_a_follower_of_another_run_is_reset(tmp_path: Path) -> None:
+    """A proxy that was killed may have lost events that were seen; numbers alone do not tell."""
+    async with desk(tmp_path) as one, one.client() as client:
+        one.seat.bus.publish(opened("g1"))
+        one.seat.bus.publish(opened("g2"))
+        events = client.events(1, run_id="an earlier run")
+        assert isinstance(await anext(events), Reset)
+        await events.aclose()  # type: ignore[attr-defined] # it is a generator
+        events = client.events(1, run_id="run")
+        assert cast(GroupOpened, await anext(events)).group_id == "g2"
+        await events.aclose()  # type: ignore[attr-defined] # it is a generator
+
+
 async def test_consoles_are_counted_while_they_look_on(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         await collect(client, 0, 1, console=True)
