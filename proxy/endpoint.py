@@ -32,8 +32,9 @@ from proxy.asgi import (
     start_stream,
     until_left,
 )
-from proxy.chat import ChatRequest, read_request
-from proxy.chat_wire import ChunkWriter, completion_body, winner
+from proxy.conversation import ChatRequest, winner
+from proxy.dialects.chat import read_request
+from proxy.dialects.chat_wire import ChunkWriter, completion_body
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
 from proxy.models import model_card, model_list
@@ -174,7 +175,7 @@ class ChatEndpoint:
             return
         body = completion_body(
             winner(reply.answer.parsed),
-            request.completion_id,
+            f"chatcmpl-{request.request_id}",
             int(time.time()),
             self._model(request),
         )
@@ -182,7 +183,7 @@ class ChatEndpoint:
 
     async def _stream(self, request: ChatRequest, ticket: Ticket, send: Send, more: Extra) -> None:
         writer = ChunkWriter(
-            request.completion_id,
+            f"chatcmpl-{request.request_id}",
             int(time.time()),
             self._model(request),
             include_usage=request.include_usage,

@@ -14,7 +14,7 @@ from typing import Any
 from core.events import AlertRaised, ConsoleDetached, Event, GroupOpened, RequestRefused
 from core.reducer import Dirty
 from core.tasks import Tasks
-from proxy.chat import ChatRequest
+from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, busy
 from proxy.group_commands import GroupCommands
 from proxy.lifecycle import Lifecycle

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.events import AnswerReturned
 from core.state import Rating
-from proxy.chat import ChatRequest
+from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, busy
 from proxy.rewards.base import ScoreSheet
 from proxy.rows import Row

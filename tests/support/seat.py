@@ -22,7 +22,7 @@ from core.journal import Journal
 from core.settings import Settings
 from core.state import Group
 from core.tasks import Tasks
-from proxy.chat import read_request
+from proxy.dialects.chat import read_request
 from proxy.groups import Groups, Limits
 from proxy.rewards.base import (
     Abstention,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.chat import read_request
+from proxy.dialects.chat import read_request
 from proxy.errors import Refusal
 
 JSON = {"content-type": "application/json"}
@@ -184,10 +184,10 @@ def test_equal_keys_mean_the_same_request_sent_again() -> None:
 
 def test_ids_and_sessions() -> None:
     body = {"messages": HELLO}
-    assert read(body, x_request_id="my-id-1").completion_id == "chatcmpl-my-id-1"
+    assert read(body, x_request_id="my-id-1").request_id == "my-id-1"
     assert read(body, x_request_id="a\r\nb c\x7f").request_id == "abc"
-    made = read(body).completion_id
-    assert len(made) == len("chatcmpl-") + 16
+    assert len(read(body).request_id) == 16
+
     assert read(body, session_id="s1").session == "s1"
     assert read({**body, "session_id": "s2"}).session == "s2"
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from core.text import content_text
+from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, bad_request, invalid
 
 TRAIN_HEADER = "x-ajet-train"
@@ -24,38 +25,6 @@ _NOT_IN_TRAINING = _NOT_UPSTREAM | {"seed", "temperature"}
 """In training the run's own temperature holds; a seed would make N equal answers."""
 
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
-_encode = msgspec.json.Encoder().encode
-
-
-class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """One user request."""
-
-    request_id: str
-    """The client's own `X-Request-Id`, else 16 hex digits."""
-    body: dict[str, Any]
-    """The request for the upstream: no stream, one answer, in training the run's temperature."""
-    messages: list[dict[str, Any]]
-    query: str
-    """Text of the last user message."""
-    model: str
-    """As it was asked for; may be empty."""
-    stream: bool
-    include_usage: bool
-    continuous_usage: bool
-    train: bool
-    session: str
-    key: str
-    """Equal for a request sent again: same sender, same bytes."""
-    headers: Mapping[str, str]
-    """Lower-case names."""
-
-    @property
-    def completion_id(self) -> str:
-        return f"chatcmpl-{self.request_id}"
-
-    def encoded(self) -> bytes:
-        """`body` as the bytes every candidate is asked with."""
-        return _encode(self.body)
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.chat_wire import DONE, ChunkWriter, completion_body, pieces, winner
+from proxy.conversation import pieces, winner
+from proxy.dialects.chat_wire import DONE, ChunkWriter, completion_body
 from proxy.errors import Refusal
 
 USAGE = {"prompt_tokens": 17, "completion_tokens": 23, "total_tokens": 99}
