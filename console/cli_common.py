@@ -10,6 +10,7 @@ from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.home import Home, running
 from core.settings import Settings, load, parse_servers
+from core.tls import absolute
 
 
 class NotRunning(AjetError):
@@ -81,7 +82,14 @@ def need_proxy(given: argparse.Namespace, home: Home) -> str:
     return url
 
 
-async def order(url: str, token: str, name: str, args: Mapping[str, Any]) -> str:
+def cert_of(home: Home) -> str:
+    """File with the certificate that the home's proxy shows; empty when it has none."""
+    info = running(home, "proxy")
+    told = info.extra.get("cert", "") if info is not None else ""
+    return told or absolute(settings_of(home).proxy.tls_cert)
+
+
+async def order(url: str, token: str, name: str, args: Mapping[str, Any], cert: str = "") -> str:
     """Check a command, send it to the proxy and return what it says.
 
     Raises:
@@ -91,7 +99,7 @@ async def order(url: str, token: str, name: str, args: Mapping[str, Any]) -> str
     checked = validate(name, args)
     from proxy.client import ControlClient
 
-    async with ControlClient(url, token) as client:
+    async with ControlClient(url, token, cert=cert) as client:
         return (await client.command(name, checked)).message
 
 

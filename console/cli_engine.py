@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from console.cli_common import (
     NotRunning,
+    cert_of,
     confirm,
     count,
     open_home,
@@ -32,7 +33,7 @@ def start(given: argparse.Namespace) -> int:
     url = _proxy(given, home)
     if url:
         args = {"server": given.server, "preset": given.preset}
-        say(asyncio.run(order(url, token_of(given, home), "engine.start", args)))
+        say(asyncio.run(order(url, token_of(given, home), "engine.start", args, cert_of(home))))
     else:
         say(asyncio.run(_start_directly(given, home)))
     return 0
@@ -49,7 +50,7 @@ def stop(given: argparse.Namespace) -> int:
             return 1
     if url:
         args = {"server": given.server}
-        say(asyncio.run(order(url, token_of(given, home), "engine.stop", args)))
+        say(asyncio.run(order(url, token_of(given, home), "engine.stop", args, cert_of(home))))
     else:
         say(asyncio.run(_stop_directly(given, home)))
     return 0
@@ -111,7 +112,7 @@ async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> tuple[str,
         return await _server_loss(name, url, "")
     from proxy.client import ControlClient
 
-    async with ControlClient(proxy, token_of(given, home)) as client:
+    async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
         state = await client.snapshot()
     name, url = choose({one.name: one.url for one in state.servers.values()}, given)
     return await _server_loss(name, url, state.client_uuid, state)

@@ -4,7 +4,16 @@ import argparse
 import asyncio
 from typing import Any
 
-from console.cli_common import confirm, count, need_proxy, open_home, order, say, token_of
+from console.cli_common import (
+    cert_of,
+    confirm,
+    count,
+    need_proxy,
+    open_home,
+    order,
+    say,
+    token_of,
+)
 from core.commands import COMMANDS, validate
 from core.errors import AjetError, UsageError
 from core.home import Home
@@ -106,11 +115,17 @@ def find_group(state: State, group_id: str) -> Group | None:
 async def _snapshot(given: argparse.Namespace, home: Home) -> State:
     from proxy.client import ControlClient
 
-    async with ControlClient(need_proxy(given, home), token_of(given, home)) as client:
+    async with ControlClient(
+        need_proxy(given, home), token_of(given, home), cert=cert_of(home)
+    ) as client:
         return await client.snapshot()
 
 
 def _send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
     validate(name, args)
-    say(asyncio.run(order(need_proxy(given, home), token_of(given, home), name, args)))
+    say(
+        asyncio.run(
+            order(need_proxy(given, home), token_of(given, home), name, args, cert_of(home))
+        )
+    )
     return 0

@@ -40,6 +40,8 @@ TOP_FLAGS = (
     "--host",
     "--port",
     "--hooks",
+    "--tls-cert",
+    "--tls-key",
     "--attach",
     "--token-file",
     "--theme",
@@ -124,6 +126,8 @@ def _proxy_flags(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
             "help": "port of the fake vLLM; 0 takes any free one",
         },
         "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
+        "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
+        "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
     }
     for flag, more in flags.items():
         if top:
@@ -188,6 +192,12 @@ def _processes(commands: Any) -> None:
     )
     _proxy_flags(proxy)
     proxy.add_argument("--api-key", metavar="KEY", help="key that /v1 asks for")
+    proxy.add_argument(
+        "--cors-origin",
+        action="append",
+        metavar="URL",
+        help="web page that may use /v1 from a browser; repeat it for several, `*` for any",
+    )
     proxy.add_argument(
         "--next-port", action="store_true", help="take the next free port when it is taken"
     )

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from console.cli_common import NotRunning, open_home, proxy_url, settings_of, token_of
+from console.cli_common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
 from core.errors import UsageError
 from core.events import Event
 from core.home import Home
 from core.settings import Settings
+from core.tls import absolute
 
 
 def console(given: argparse.Namespace) -> int:
@@ -23,6 +24,8 @@ def console(given: argparse.Namespace) -> int:
         given.console_hooks,
         proxy__host=given.console_host,
         proxy__port=given.console_port,
+        proxy__tls_cert=_file(given.console_tls_cert),
+        proxy__tls_key=_file(given.console_tls_key),
         console__theme=given.console_theme,
     )
     attach: str | None = given.console_attach
@@ -83,6 +86,9 @@ def proxy(given: argparse.Namespace) -> int:
         proxy__host=given.host,
         proxy__port=given.port,
         proxy__api_key=given.api_key,
+        proxy__tls_cert=_file(given.tls_cert),
+        proxy__tls_key=_file(given.tls_key),
+        proxy__cors_origins=",".join(given.cors_origin) if given.cors_origin else None,
     )
     from core.logs import setup
     from proxy.serve import ProxyOptions, run
@@ -116,12 +122,14 @@ def mock(given: argparse.Namespace) -> int:
 
     setup()
     own = settings.mock
+    cert = cert_of(home)
     options = MockOptions(
         home=home,
         dataset=Path(own.dataset).expanduser() if own.dataset else shipped(),
         base_url=given.base_url or f"{url}/v1",
         target=given.base_url or "proxy",
         api_key=given.api_key or ("" if given.base_url else settings.proxy.api_key),
+        cert=cert,
         model=given.model,
         timeout=own.timeout,
         pace=Pace(
@@ -135,14 +143,14 @@ def mock(given: argparse.Namespace) -> int:
     if not url:
         return run(options)
     token = token_of(given, home)
-    return run(options, lambda: _control(url, token))
+    return run(options, lambda: _control(url, token, cert))
 
 
 @asynccontextmanager
-async def _control(url: str, token: str) -> AsyncIterator["_Control"]:
+async def _control(url: str, token: str, cert: str) -> AsyncIterator["_Control"]:
     from proxy.client import ControlClient
 
-    async with ControlClient(url, token) as client:
+    async with ControlClient(url, token, cert=cert) as client:
         yield _Control(client)
 
 
@@ -173,6 +181,10 @@ class _Control:
             if error.status >= 500:
                 raise ControlDown(error.what, error.where, error.todo) from error
             raise ControlRefused(error.what, error.where, error.todo, error.status) from error
+
+
+def _file(given: str | None) -> str | None:
+    return absolute(given) if given else None
 
 
 def _proxy_settings(

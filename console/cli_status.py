@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from console.cli_common import open_home, proxy_url, say, settings_of, token_of
+from console.cli_common import cert_of, open_home, proxy_url, say, settings_of, token_of
 from console.cli_swarm import ServerReport, addresses, report
 from core.errors import AjetError
 from core.home import Home, running
@@ -38,7 +38,7 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
     problem = ""
     if url:
         try:
-            state = await _snapshot(url, token_of(given, home))
+            state = await _snapshot(url, token_of(given, home), cert_of(home))
         except AjetError as error:
             if given.url:
                 raise
@@ -63,10 +63,10 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
     }
 
 
-async def _snapshot(url: str, token: str) -> State:
+async def _snapshot(url: str, token: str, cert: str) -> State:
     from proxy.client import ControlClient
 
-    async with ControlClient(url, token) as client:
+    async with ControlClient(url, token, cert=cert) as client:
         return await client.snapshot()
 
 

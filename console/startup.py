@@ -23,6 +23,7 @@ from console.supervise import Supervisor
 from core.errors import AjetError
 from core.home import RunInfo
 from core.text import redact
+from core.tls import absolute
 
 if TYPE_CHECKING:
     from console.app import Starter
@@ -63,7 +64,7 @@ class Backend:
     ) -> None:
         self._options = options
         self._supervisor = supervisor or Supervisor(options.home, options.settings)
-        self._connect = connect or _client
+        self._connect = connect or _client(absolute(options.settings.proxy.tls_cert))
         self._embedded = next(
             (name for name, url in options.settings.servers().items() if url == "embedded"), ""
         )
@@ -340,8 +341,13 @@ def _free(host: str, port: int) -> bool:
     return False
 
 
-@contextlib.asynccontextmanager
-async def _client(url: str, token: str) -> AsyncIterator[Link]:
-    module = await asyncio.to_thread(import_module, "proxy.client")
-    async with module.ControlClient(url, token) as client:
-        yield client
+def _client(cert: str) -> Connect:
+    """Opens links to proxies, one of which shows the certificate in the file `cert`."""
+
+    @contextlib.asynccontextmanager
+    async def connect(url: str, token: str) -> AsyncIterator[Link]:
+        module = await asyncio.to_thread(import_module, "proxy.client")
+        async with module.ControlClient(url, token, cert=cert) as client:
+            yield client
+
+    return connect

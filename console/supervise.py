@@ -389,8 +389,8 @@ def role_args(role: str, settings: Settings) -> list[str]:
         return []
     proxy = settings.proxy
     args = ["--host", proxy.host, "--port", str(proxy.port)]
-    if settings.rewards.hooks:
-        args += ["--hooks", settings.rewards.hooks]
+    files = {"hooks": settings.rewards.hooks, "tls-cert": proxy.tls_cert, "tls-key": proxy.tls_key}
+    args += [word for name, file in files.items() if file for word in (f"--{name}", file)]
     if isinstance(settings.swarm_url, str):
         return [*args, "--swarm-url", settings.swarm_url]
     for name, url in settings.swarm_url.items():

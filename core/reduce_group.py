@@ -25,6 +25,8 @@ from core.events import (
     GroupSealed,
     RatingAwaited,
     RatingUndone,
+    RequestJoined,
+    RequestReplayed,
     ScoringAbstained,
 )
 from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, Rating, State
@@ -51,9 +53,12 @@ def open_group(state: State, event: GroupEvent) -> bool:
         dataset_task_id=event.dataset_task_id,
         reference=event.reference,
         session=event.session,
+        turn=event.turn,
+        helper=event.helper,
         candidates=[Candidate(index=index) for index in range(event.n)],
     )
     state.totals.groups += 1
+    state.totals.helpers += bool(event.helper)
     if len(state.groups) > GROUP_CAP:
         oldest = next((key for key, group in state.groups.items() if not group.open), None)
         if oldest is not None:
@@ -65,6 +70,16 @@ def _candidate(group: Group, index: int) -> Candidate:
     while index >= len(group.candidates):
         group.candidates.append(Candidate(index=len(group.candidates)))
     return group.candidates[index]
+
+
+def _joined(state: State, group: Group, event: RequestJoined) -> None:
+    group.joined += 1
+    state.totals.joined += 1
+
+
+def _replayed(state: State, group: Group, event: RequestReplayed) -> None:
+    group.replayed += 1
+    state.totals.replayed += 1
 
 
 def _intended(state: State, group: Group, event: ClaimIntended) -> None:
@@ -245,6 +260,8 @@ def _noted(state: State, group: Group, event: GroupNoted) -> None:
 
 
 GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] = {
+    RequestJoined: _joined,
+    RequestReplayed: _replayed,
     ClaimIntended: _intended,
     EpisodeClaimed: _claimed,
     ClaimsReturned: _returned_claims,

@@ -49,9 +49,47 @@ class ProxySettings(_Section, frozen=True):
     """Seconds a stream is kept alive at most."""
     keepalive: Seconds = 10.0
     """Seconds between two no-op events on a stream that waits."""
+    answer: Literal["best", "live"] = "best"
+    """What the user reads: the best candidate once it is chosen, or the first as it comes."""
+    straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds the last candidates of a group get once the first have answered; 0 waits for all."""
+    straggler_first: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many those first are, at least 2; 0 is all but one."""
+    straggler: Literal["answer", "cut"] = "answer"
+    """Then the user is answered while the group completes, or what is late is cut off."""
+    hedge: bool = False
+    """Before that a fresh episode takes the place of each that is late, once."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; one more is answered 503."""
+    queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds a request may wait for its episodes; 0 is as long as its client is kept waiting."""
+    max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Groups of one server that may claim or hold episodes; 0 is as many as its pool allows."""
+    session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
+    """Requests of one session that may be open at once; one more is answered 429. 0 is no cap."""
+    session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
+    """Requests of one session in a minute; one more is answered 429. 0 is no cap."""
+    replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    """Seconds in which a request that is sent again, because its answer did not get through, gets
+    that answer once more; 0 makes a new group of it."""
+    helpers: bool = True
+    """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
+    max_header_kb: Count = 64
+    header_timeout: Seconds = 20.0
+    """Seconds a client may take to send the head of a request."""
+    body_timeout: Seconds = 30.0
+    """Seconds between two parts of a request's body."""
+    max_connections: Count = 4096
+    """Open connections; one more is answered 503."""
+    cors_origins: str | tuple[str, ...] = ()
+    """Web pages that may use the fake vLLM, as `https://chat.example`; `*` is any."""
+    tls_cert: str = ""
+    """File with the certificate chain (PEM); with `tls_key` everything is served over TLS."""
+    tls_key: str = ""
+    """File with the certificate's private key (PEM)."""
+    reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
+    """What the reasoning of a chat answer is called; vLLM before 0.12 says `reasoning_content`."""
 
 
 class RatingSettings(_Section, frozen=True):

@@ -1,6 +1,7 @@
 """Listening sockets: where to bind, and what to say when that is not possible."""
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -81,12 +82,12 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
     return sock
 
 
-def public_url(host: str, port: int) -> str:
+def public_url(host: str, port: int, scheme: str = "http") -> str:
     """How a client on this machine names what listens on `host:port`."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
     if ":" in reachable and not reachable.startswith("["):
         reachable = f"[{reachable}]"
-    return f"http://{reachable}:{port}"
+    return f"{scheme}://{reachable}:{port}"
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -112,3 +113,16 @@ def holder(port: int) -> str:
     except (psutil.Error, OSError):
         return ""
     return ""
+
+
+def raise_file_limit(wanted: int = 65_536) -> None:
+    """Let this process open more files: each connection is one, and some systems allow 256."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses what it calls too much
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -82,6 +82,14 @@ class Group(msgspec.Struct, kw_only=True):
     dataset_task_id: str = ""
     reference: str | None = None
     session: str = ""
+    turn: int = 0
+    """Which request of its session it is, from 1; 0 when that means nothing."""
+    helper: str = ""
+    """The rule that took it for a helper call; empty for none."""
+    joined: int = 0
+    """Equal requests that waited with it."""
+    replayed: int = 0
+    """Equal requests that came later and got its answer once more."""
     step: int | None = None
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     best: int | None = None
@@ -258,6 +266,12 @@ class Totals(msgspec.Struct, kw_only=True):
     """Users that got an answer."""
     refused: int = 0
     """Users that got an error."""
+    joined: int = 0
+    """Requests sent again that waited with the first."""
+    replayed: int = 0
+    """Requests sent again that got the first one's answer."""
+    helpers: int = 0
+    """Groups of helper calls."""
     episodes_ended: int = 0
 
 

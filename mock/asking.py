@@ -14,6 +14,7 @@ import msgspec
 
 from core.errors import AjetError
 from core.text import content_text, one_line, redact
+from core.tls import believing
 from mock.dataset import Row
 from mock.tally import Tally
 
@@ -50,6 +51,7 @@ class Asker:
         base_url: Where `/chat/completions` is below.
         model: Model name to ask for.
         api_key: Sent as a bearer token; none when empty.
+        cert: File with a certificate to believe.
         timeout: Seconds one request may take.
         connections: Requests at the same time.
         transport: How requests travel; the network when left out.
@@ -61,6 +63,7 @@ class Asker:
         *,
         model: str = "ajet",
         api_key: str = "",
+        cert: str = "",
         timeout: float = 300.0,
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -77,6 +80,7 @@ class Asker:
             timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
             limits=httpx.Limits(max_connections=connections, keepalive_expiry=4.0),
             transport=transport,
+            verify=believing(base_url, cert) if cert else True,
             trust_env=not _is_loopback(base_url),
         )
 

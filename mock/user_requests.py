@@ -48,6 +48,8 @@ class MockOptions:
     target: str = ""
     """What tells this target's progress from another's; the address when empty."""
     api_key: str = ""
+    cert: str = ""
+    """File with the certificate the address shows, when it is not one that all believe."""
     model: str = "ajet"
     timeout: float = 300.0
     pace: Pace = field(default_factory=Pace)
@@ -90,6 +92,7 @@ async def _run(
             base_url,
             model=options.model,
             api_key=options.api_key,
+            cert=options.cert,
             timeout=options.timeout,
             connections=options.pace.concurrency,
         )

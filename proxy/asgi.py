@@ -4,7 +4,6 @@ No framework in between: one that wraps requests hides the client's leaving.
 """
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -16,11 +15,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-UNAUTHORIZED = b'{"error":"Unauthorized"}'
 DRAIN = 10.0
 """Seconds a body that is too large may take to arrive before the connection is given up."""
 
-_JSON = (b"content-type", b"application/json")
+Extra = tuple[tuple[bytes, bytes], ...]
+"""Headers of an answer beyond the usual ones."""
+
 _STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -45,7 +45,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) 
         ClientLeft: the connection ended first.
     """
     told = headers.get("content-length", "")
-    size = int(told) if told.isdecimal() else 0
+    size = int(told[:15]) if told.isdecimal() else 0
     parts: list[bytes] = []
     got = 0
     try:
@@ -71,67 +71,56 @@ async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) 
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+async def drop_body(headers: Mapping[str, str], receive: Receive, largest: int) -> bool:
+    """Read a body that nobody wants, so that its sender sees the answer and not a reset.
+
+    Returns:
+        False when it is too large or too slow for that: the connection is to be closed.
+    """
+    if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+        return True
+    try:
+        async with asyncio.timeout(DRAIN):
+            await read_body(headers, receive, largest)
+    except (Refusal, ClientLeft, TimeoutError):
+        return False
+    return True
+
+
 async def until_left(receive: Receive) -> None:
     """Returns when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def send_json(
-    send: Send, status: int, body: bytes, more: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    """One whole JSON answer."""
-    headers = [_JSON, (b"content-length", str(len(body)).encode()), *more]
+async def send_bytes(send: Send, status: int, kind: bytes, body: bytes, more: Extra = ()) -> None:
+    """One whole answer; `kind` is its content type, empty for none."""
+    length = (b"content-length", str(len(body)).encode())
+    headers = [(b"content-type", kind), length, *more] if kind else [length, *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_refusal(
-    send: Send, refusal: Refusal, more: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    """An error before anything else was sent."""
+async def send_json(send: Send, status: int, body: bytes, more: Extra = ()) -> None:
+    """One whole JSON answer."""
+    await send_bytes(send, status, b"application/json", body, more)
+
+
+async def send_refusal(send: Send, refusal: Refusal, body: bytes, more: Extra = ()) -> None:
+    """An error before anything else was sent; `body` tells it in the dialect's words."""
     if refusal.retry_after is not None:
         more = (*more, (b"retry-after", str(refusal.retry_after).encode()))
     if refusal.status == 413:
         more = (*more, (b"connection", b"close"))
-    await send_json(send, refusal.status, refusal.body(), more)
+    await send_json(send, refusal.status, body, more)
 
 
-async def start_stream(send: Send, more: tuple[tuple[bytes, bytes], ...], first: bytes) -> None:
-    """Status, headers and the first event, at once."""
-    headers = [*_STREAM, *more]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": first, "more_body": True})
+async def start_stream(send: Send, more: Extra, first: bytes) -> None:
+    """Status, headers and the first events, at once."""
+    await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM, *more]})
+    await send_part(send, first)
 
 
-class KeyGuard:
-    """Asks for the key on everything below `/v1`; in front of the application.
-
-    Args:
-        app: The application.
-        key: The key; with an empty one nobody is asked.
-    """
-
-    def __init__(self, app: App, key: str) -> None:
-        self._app = app
-        self._key = key.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 401 as vLLM does."""
-        if self._key and scope["type"] == "http" and not self._passes(scope):
-            await send_json(send, 401, UNAUTHORIZED)
-            return
-        await self._app(scope, receive, send)
-
-    def _passes(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        if scope["method"] == "OPTIONS" or not (path == "/v1" or path.startswith("/v1/")):
-            return True
-        headers = headers_of(scope)
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._same(token.strip()):
-            return True
-        return self._same(headers.get("x-api-key", ""))
-
-    def _same(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._key)
+async def send_part(send: Send, data: bytes, more: bool = True) -> None:
+    """Some events; without `more` the stream is over."""
+    await send({"type": "http.response.body", "body": data, "more_body": more})

@@ -11,6 +11,7 @@ import msgspec
 from core.errors import AjetError
 from core.events import AnyEvent, Event, decode, encode
 from core.state import State
+from core.tls import believing
 
 T = TypeVar("T")
 
@@ -51,10 +52,21 @@ class _Events(msgspec.Struct):
 
 
 class ControlClient:
-    """One proxy's control API."""
+    """One proxy's control API.
+
+    Args:
+        url: Where the proxy is.
+        token: Its control token.
+        transport: How requests travel; the network when left out.
+        cert: File with the certificate the proxy shows, when it is not one that all believe.
+    """
 
     def __init__(
-        self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        transport: httpx.AsyncBaseTransport | None = None,
+        cert: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self._http = httpx.AsyncClient(
@@ -62,6 +74,7 @@ class ControlClient:
             headers={"authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(10.0, read=30.0),
             transport=transport,
+            verify=believing(url, cert),
             trust_env=False,
         )
 

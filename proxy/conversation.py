@@ -4,8 +4,10 @@ The form is that of a chat completion, which is what swarm servers speak: a dial
 requests into a `ChatRequest` and writes a `Winner` in its own words.
 """
 
+import hashlib
 import secrets
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +20,8 @@ PIECES = 8
 """Chunks a text is cut into at most: a winner that is known whole leaves as a burst."""
 SHORTEST = 16
 """Characters a piece has at least."""
+_LETTERS_BEHIND = "\u0e33\u0eb3"
+"""Thai and Lao vowels that are letters to Unicode and part of the one before to a reader."""
 
 
 class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -43,6 +47,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Choices the client asked for: the n best candidates, the winner first."""
     train: bool = True
     """False answers from one candidate and trains on nothing."""
+    helper: str = ""
+    """Name of the rule that took it for a helper call (a title, a summary); empty for none."""
     session: str = ""
     """The conversation the client says it is in; empty when it does not."""
     key: str
@@ -73,6 +79,8 @@ class Winner(msgspec.Struct, frozen=True):
     """`prompt_tokens`, `completion_tokens`, `total_tokens`, `prompt_tokens_details`,
     `completion_tokens_details`."""
     prompt_token_ids: Any = None
+    prompt_logprobs: Any = None
+    prompt_text: Any = None
 
 
 def winner(completion: Mapping[str, Any]) -> Winner:
@@ -81,31 +89,51 @@ def winner(completion: Mapping[str, Any]) -> Winner:
     message = choice["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     calls = message.get("tool_calls")
-    calls = calls if isinstance(calls, list) else []
     return Winner(
-        content=content_text(message.get("content")) or None,
-        reasoning=content_text(reasoning) or None,
-        tool_calls=[_call(one) for one in calls if isinstance(one, dict)],
+        content=whole_text(content_text(message.get("content"))) or None,
+        reasoning=whole_text(content_text(reasoning)) or None,
+        tool_calls=_calls(calls, completion.get("id")) if isinstance(calls, list) else [],
         finish_reason=str(choice.get("finish_reason") or "stop"),
         stop_reason=choice.get("stop_reason"),
         logprobs=choice.get("logprobs"),
         token_ids=choice.get("token_ids"),
         usage=_usage(completion.get("usage"), bool(reasoning)),
         prompt_token_ids=completion.get("prompt_token_ids"),
+        prompt_logprobs=completion.get("prompt_logprobs"),
+        prompt_text=completion.get("prompt_text"),
     )
 
 
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments")
-    if not isinstance(arguments, str):
-        arguments = _encode(arguments if arguments is not None else {}).decode()
-    return {
-        "id": call.get("id") or f"chatcmpl-tool-{secrets.token_hex(8)}",
-        "type": "function",
-        "function": {"name": str(function.get("name") or ""), "arguments": arguments},
-    }
+def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
+    """The calls with ids that differ; equal each time the same completion is read."""
+    found: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for call in calls:
+        if not isinstance(call, dict):
+            continue
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = _encode(arguments if arguments is not None else {}).decode()
+        given = call.get("id")
+        if not isinstance(given, str) or not given or given in seen:
+            given = call_id(completion_id, len(found))
+        seen.add(given)
+        told = {
+            "name": whole_text(str(function.get("name") or "")),
+            "arguments": whole_text(arguments) if arguments.strip() else "{}",
+        }
+        found.append({"id": given, "type": "function", "function": told})
+    return found
+
+
+def call_id(*of: Any) -> str:
+    """A tool call's id in vLLM's form, the same for the same facts; by chance without them."""
+    if not of or not of[0]:
+        return f"chatcmpl-tool-{secrets.token_hex(8)}"
+    said = "\0".join(map(str, of)).encode(errors="replace")
+    return f"chatcmpl-tool-{hashlib.blake2b(said, digest_size=8).hexdigest()}"
 
 
 def _usage(told: Any, reasons: bool) -> dict[str, Any]:
@@ -128,29 +156,95 @@ def _count(told: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def deltas(one: Winner) -> Iterator[dict[str, Any]]:
+def usage_of(winners: Sequence[Winner]) -> dict[str, Any]:
+    """Usage of an answer with several choices: the prompt once, the completions summed."""
+    if len(winners) == 1:
+        return winners[0].usage
+    if not winners:
+        return _usage(None, False)
+    completion = sum(one.usage["completion_tokens"] for one in winners)
+    first = winners[0].usage
+    reasons = [one.usage["completion_tokens_details"] for one in winners]
+    counts = [told.get("reasoning_tokens") for told in reasons if told]
+    known = [count for count in counts if isinstance(count, int)]
+    return {
+        "prompt_tokens": first["prompt_tokens"],
+        "total_tokens": first["prompt_tokens"] + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": first["prompt_tokens_details"],
+        "completion_tokens_details": (
+            {"reasoning_tokens": sum(known)} if len(known) == len(winners) else None
+        ),
+    }
+
+
+def deltas(one: Winner, reasoning: str = "reasoning") -> Iterator[dict[str, Any]]:
     """A winner as the deltas of a chat stream: reasoning, text, then the tool calls.
 
     A tool call is first told by index, id, type and name, then by pieces of its arguments.
+
+    Args:
+        one: The winner.
+        reasoning: The field its reasoning is told in.
     """
     for piece in pieces(one.reasoning or ""):
-        yield {"reasoning": piece}
+        yield {reasoning: piece}
     for piece in pieces(one.content or ""):
         yield {"content": piece}
+    yield from call_deltas(one)
+
+
+def call_deltas(one: Winner) -> Iterator[dict[str, Any]]:
+    """The tool calls of a winner as the deltas of a chat stream."""
     for index, call in enumerate(one.tool_calls):
-        function = call["function"]
-        name = {"id": call["id"], "type": call["type"], "index": index}
-        yield {
-            "content": None,
-            "tool_calls": [{**name, "function": {"name": function["name"]}}],
-        }
-        for piece in pieces(function["arguments"]):
-            told = {"index": index, "function": {"arguments": piece}}
-            yield {"content": None, "tool_calls": [told]}
+        yield call_begins(index, call["id"], call["function"]["name"])
+        for piece in pieces(call["function"]["arguments"]):
+            yield call_goes_on(index, piece)
+
+
+def call_begins(index: int, name: str, function: str) -> dict[str, Any]:
+    """The delta that tells a call's id and function, without arguments."""
+    told = {"id": name, "type": "function", "index": index, "function": {"name": function}}
+    return {"content": None, "tool_calls": [told]}
+
+
+def call_goes_on(index: int, arguments: str) -> dict[str, Any]:
+    """A delta with a piece of a call's arguments."""
+    told = {"index": index, "function": {"arguments": arguments}}
+    return {"content": None, "tool_calls": [told]}
+
+
+# --- text ---------------------------------------------------------------------------------------
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` in at most `PIECES` parts, none empty."""
+    """`text` in at most `PIECES` parts, none empty, none beginning within a character as seen."""
     size = max(SHORTEST, -(-len(text) // PIECES))
-    for start in range(0, len(text), size):
-        yield text[start : start + size]
+    start = 0
+    while start < len(text):
+        end = start + size
+        while end < len(text) and goes_on(text[end - 1], text[end]):
+            end += 1
+        yield text[start:end]
+        start = end
+
+
+def goes_on(before: str, after: str) -> bool:
+    """Whether two neighbours belong to one character as a reader sees it: marks, joiners, tones,
+    flags, and the two halves of a line end."""
+    if after < "\u0300":
+        return before == "\r" and after == "\n"
+    if before == "\u200d" or after == "\u200d" or "\U0001f3fb" <= after <= "\U0001f3ff":
+        return True
+    if "\U0001f1e6" <= after <= "\U0001f1ff" and "\U0001f1e6" <= before <= "\U0001f1ff":
+        return True
+    return after in _LETTERS_BEHIND or unicodedata.category(after) in ("Mn", "Me", "Mc", "Cf")
+
+
+def whole_text(text: str) -> str:
+    """`text` with half surrogate pairs joined, and lone ones as U+FFFD: it can be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

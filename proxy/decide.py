@@ -6,7 +6,7 @@ The rules:
 - A rating can be undone for a while. Mode off: 2 s, or to the window's end if that is later, and no
   longer than ROLLING lasts. Rating modes: `rating.window` seconds.
 - Mode off without a rating: sealed when the window ends; the window is open only while a console
-  looks on and the server is ROLLING.
+  looks on, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
   with nobody at a console it is aborted at once.
@@ -32,6 +32,8 @@ class Situation:
     """Until then somebody is taken to be at a console that was detached."""
     rolling: bool
     """The server is ROLLING and no drain is under way."""
+    crowded: bool
+    """Another request waits for its turn or for a free episode."""
     gone: bool
     """The engine has wiped its episodes."""
     closing: bool
@@ -86,7 +88,7 @@ def decide(now: Situation) -> Decision:
         return Seal("auto")
     if now.mode == "off":
         end = min(now.scored_at + now.window, now.clock)
-        looked_at = now.consoles > 0 and now.rolling and not now.closing
+        looked_at = now.consoles > 0 and now.rolling and not (now.closing or now.crowded)
         if looked_at and now.now < end:
             return Wait(end, end, "accept", "window")
         return Seal("auto")

@@ -1,111 +1,35 @@
-"""Claims the episodes of a run and asks each for its candidate."""
+"""Asks each claimed episode for its candidate: retries, the live one, those that are late."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any
 
-from core.events import (
-    CandidateAnswered,
-    CandidateFailed,
-    ClaimIntended,
-    ClaimsReturned,
-    EpisodeClaimed,
-    GenerationStarted,
-)
+from core.events import CandidateAnswered, CandidateFailed, GenerationStarted
+from proxy.claiming import refill
+from proxy.errors import Refusal
 from proxy.run import Candidate, Run
-from proxy.sense import ROLLING
+from proxy.sense import ROLLING, has_lost_all
 from proxy.submit import release
-from swarm.answers import ChatAnswer, Claimed
+from swarm.answers import ChatAnswer
 from swarm.errors import ChatError, ChatErrorKind
+from swarm.watcher import Seen
 
 log = logging.getLogger(__name__)
 
-REFILL_WAIT = 10.0
-"""Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
-GONE = frozenset({ChatErrorKind.LOST_EPISODE.value, ChatErrorKind.UNREACHABLE.value})
+MAYBE_GONE = frozenset({ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN})
+"""Failures after which the episode may not be ours any more."""
+GONE = frozenset({ChatErrorKind.UNREACHABLE.value, *(kind.value for kind in MAYBE_GONE)})
 RETRIED = frozenset(ChatErrorKind) - {ChatErrorKind.UNAUTHORIZED}
-
-
-async def claim(run: Run, *, durable: bool = True) -> None:
-    """Claim all `run.n` episodes, or none.
-
-    Args:
-        run: Its candidates are made anew.
-        durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
-            trained on, and the next start finds what is left of it at the server.
-
-    Raises:
-        ClaimTimedOut: not before the run's deadline; nothing is held.
-        JournalError: the intent could not be committed; nothing was claimed.
-    """
-    run.reset(run.n)
-    server = run.sense.server
-
-    async def intend() -> None:
-        event = ClaimIntended(
-            server=server.name,
-            group_id=run.group_id,
-            n=run.n,
-            discard_timeout=run.discard_timeout,
-        )
-        if durable:
-            await run.seat.bus.publish_durable(event)
-        else:
-            run.seat.bus.publish(event)
-
-    claimed = await server.desk.claim_group(
-        run.n,
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
-        deadline=run.deadline,
-        on_intent=intend,
-        on_claimed=lambda uuid: _took(run, uuid),
-        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
-    )
-    by_uuid = {one.episode_uuid: one for one in claimed}
-    for candidate in run.candidates:
-        candidate.claimed = by_uuid[candidate.uuid]
-        candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min(one.at for one in claimed)
-
-
-def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
-    if place is None:
-        place = next(one for one in run.candidates if not one.uuid)
-    run.take(place, uuid)
-    run.seat.bus.publish(
-        EpisodeClaimed(
-            server=run.sense.server.name,
-            group_id=run.group_id,
-            index=place.index,
-            episode_uuid=uuid,
-            step=run.sense.server.watcher.current.step,
-            attempt=place.attempt,
-        )
-    )
-
-
-def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
-    for candidate in run.candidates:
-        if candidate.uuid in uuids:
-            run.put_down(candidate)
-            candidate.attempt = 0
-    run.seat.bus.publish(
-        ClaimsReturned(
-            server=run.sense.server.name,
-            group_id=run.group_id,
-            episode_uuids=tuple(uuids),
-            cause=cause,
-        )
-    )
+LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
+LAST_TRY = 1.0
+"""Seconds before the end after which nothing is begun anew."""
 
 
 async def generate(run: Run) -> None:
     """Ask all candidates at once and wait until each has answered or failed for good.
 
-    Bounded by the stream budget from now, and by the clock of the candidates that have answered:
-    they are idle meanwhile. What takes longer is a failed candidate.
+    Bounded by the stream budget from now, by the clock of the candidates that have answered (they
+    are idle meanwhile) and by the rule for stragglers. What takes longer is a failed candidate.
     """
     limit = run.seat.settings.proxy.stream_budget
     run.seat.bus.publish(
@@ -117,62 +41,102 @@ async def generate(run: Run) -> None:
             damping=run.sense.damping,
         )
     )
-    body = run.request.encoded()
-    headers = {"X-Request-Id": run.request.request_id}
-    loop = asyncio.get_running_loop()
-    scope = asyncio.timeout_at(loop.time() + limit)
-    effort = _Effort(run, body, headers, scope, limit)
+    scope = asyncio.timeout_at(asyncio.get_running_loop().time() + limit)
+    effort = _Effort(run, scope, limit)
     try:
-        async with scope, asyncio.TaskGroup() as group:
-            for candidate in run.candidates:
-                group.create_task(effort.fill(candidate))
+        async with scope:
+            await effort.fill_all()
     except TimeoutError:
         await effort.cut_off()
+    if times := [one.seconds for one in run.usable]:
+        run.latency["slowest"] = round(max(times), 6)
 
 
 class _Effort:
     """Gets the candidates of one run."""
 
-    def __init__(
-        self, run: Run, body: bytes, headers: dict[str, str], scope: asyncio.Timeout, limit: float
-    ) -> None:
+    def __init__(self, run: Run, scope: asyncio.Timeout, limit: float) -> None:
         self.run = run
-        self.body = body
-        self.headers = headers
+        self.body = run.request.encoded()
+        self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
         self.overflows = 0
+        self._asked: dict[int, asyncio.Task[None]] = {}
+        """Tasks whose candidate is being asked now."""
+        self._given_up: dict[int, ChatError] = {}
+        """Of these, the ones whose answer is not waited for any more, and why."""
+        self._hedged = False
+        self._alarm: asyncio.TimerHandle | None = None
 
-    async def fill(self, candidate: Candidate) -> None:
+    async def fill_all(self) -> None:
+        """All candidates, side by side."""
+        remove = self.run.sense.server.watcher.add_listener(self._seen)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for candidate in self.run.candidates:
+                    group.create_task(self._fill(candidate))
+        finally:
+            remove()
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    async def _fill(self, candidate: Candidate) -> None:
         """One candidate: an episode, its answer; a fresh episode when it fails."""
         retries = self.run.seat.settings.rewards.retries
         while True:
             failure = await self._ask(candidate)
             if failure is None:
                 return
-            again = candidate.attempt <= retries and self._may_retry(failure)
+            tries_left = failure is LATE or candidate.attempt <= retries
+            again = tries_left and self._may_retry(failure)
             self._failed(candidate, failure, again)
             await release(self.run, [candidate], failure.text)
-            if not again or not await self._refill(candidate):
+            if not again or not await refill(self.run, candidate, self.deadline):
                 return
 
     async def _ask(self, candidate: Candidate) -> ChatError | None:
-        run = self.run
         loop = asyncio.get_running_loop()
-        assert candidate.claimed is not None
         began = loop.time()
+        task = asyncio.current_task()
+        assert task is not None
+        self._asked[candidate.index] = task
         try:
-            answer = await run.sense.server.client.chat(
-                candidate.claimed, self.body, self.headers, self.limit
-            )
+            answer = await self._answer_of(candidate)
         except ChatError as error:
             return error
-        candidate.active_at = run.seat.clock()
+        except asyncio.CancelledError:
+            failure = self._given_up.pop(candidate.index, None)
+            if failure is None or task.uncancel():
+                raise
+            return failure
+        finally:
+            del self._asked[candidate.index]
+        candidate.active_at = self.run.seat.clock()
         if is_empty(answer):
             return ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
         candidate.answer = answer
         candidate.seconds = loop.time() - began
         candidate.error = ""
+        self._answered(candidate, answer)
+        return None
+
+    async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
+        run, claimed = self.run, candidate.claimed
+        assert claimed is not None
+        client = run.sense.server.client
+        if not (candidate.index == 0 and run.streams):
+            return await client.chat(claimed, self.body, self.headers, self.limit)
+
+        def tell(delta: dict[str, Any]) -> None:
+            if run.reply is None:
+                run.lead = candidate
+                run.tell(delta)
+
+        return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
+
+    def _answered(self, candidate: Candidate, answer: ChatAnswer) -> None:
+        run = self.run
         self._mind_the_clock()
         usage = answer.usage
         told = answer.parsed.get("ajetc")
@@ -190,7 +154,11 @@ class _Effort:
                 truncated=bool(told.get("truncated")) if isinstance(told, dict) else False,
             )
         )
-        return None
+        if run.live and (candidate.index == 0 or run.candidates[0].error):
+            run.resolve(candidate, "live")
+        self._mind_the_late()
+
+    # --- time ----------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float:
@@ -205,6 +173,44 @@ class _Effort:
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
+    def _mind_the_late(self) -> None:
+        """Once the first have answered, the others get so long and no longer."""
+        proxy, run = self.run.seat.settings.proxy, self.run
+        if proxy.straggler_after and self._alarm is None and run.n > 1:
+            first = max(2, proxy.straggler_first or run.n - 1)
+            if first <= len(run.usable) < run.n:
+                self._ring(proxy.straggler_after)
+
+    def _ring(self, seconds: float) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(seconds, self._too_late, seconds)
+
+    def _too_late(self, seconds: float) -> None:
+        run = self.run
+        if run.seat.settings.proxy.hedge and not self._hedged and self._rolls_on():
+            self._hedged = True
+            self._give_up(LATE)
+            self._ring(seconds)
+        elif run.seat.settings.proxy.straggler == "cut":
+            if not self.scope.expired():
+                self.scope.reschedule(asyncio.get_running_loop().time())
+        elif run.seat.bus.state.rating_mode != "hold" and (best := run.best()) is not None:
+            run.resolve(best, "provisional")
+
+    def _seen(self, seen: Seen) -> None:
+        """The server changed: what is asked of it may never be answered."""
+        if has_lost_all(seen):
+            self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
+        elif seen.down:
+            self._give_up(ChatError(ChatErrorKind.UNREACHABLE, seen.error))
+
+    def _give_up(self, why: ChatError) -> None:
+        """Wait no longer for those that are being asked."""
+        for index, task in self._asked.items():
+            reading = why is LATE and self.run.candidates[index] is self.run.lead
+            if not reading and index not in self._given_up:
+                self._given_up[index] = why
+                task.cancel()
+
     async def cut_off(self) -> None:
         """Time is up: those that have not answered will not."""
         late = [one for one in self.run.candidates if one.uuid and not one.usable]
@@ -213,24 +219,30 @@ class _Effort:
             self._failed(candidate, failure, False)
         await release(self.run, late, "too late")
 
+    # --- failures ------------------------------------------------------------------------------
+
     def _may_retry(self, failure: ChatError) -> bool:
         if failure.kind is ChatErrorKind.OVERFLOW:
             # One may be a fault of its episode; a second one means that the prompt is too long.
             self.overflows += 1
             if self.overflows > 1 or self.run.n == 1:
                 return False
+        return failure.kind in RETRIED and self._rolls_on()
+
+    def _rolls_on(self) -> bool:
+        """Whether there is an engine and time for a fresh episode."""
         rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
-        in_time = asyncio.get_running_loop().time() < self.deadline - 1.0
-        return failure.kind in RETRIED and rolling and in_time
+        return rolling and asyncio.get_running_loop().time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
+        run = self.run
         candidate.error = failure.kind.value
         # A call that was lost on the way may still be running: its episode is ours all the same.
-        candidate.lost = candidate.lost or failure.kind is ChatErrorKind.LOST_EPISODE
-        self.run.seat.bus.publish(
+        candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
+        run.seat.bus.publish(
             CandidateFailed(
-                server=self.run.sense.server.name,
-                group_id=self.run.group_id,
+                server=run.sense.server.name,
+                group_id=run.group_id,
                 index=candidate.index,
                 episode_uuid=candidate.uuid,
                 cause=f"{failure.kind.value}: {failure.text}"
@@ -239,21 +251,10 @@ class _Effort:
                 retried=again,
             )
         )
-
-    async def _refill(self, candidate: Candidate) -> bool:
-        run = self.run
-        claimed: Claimed | None = await run.sense.server.desk.refill(
-            episode_type=run.kind,
-            discard_timeout=run.discard_timeout,
-            deadline=min(self.deadline, asyncio.get_running_loop().time() + REFILL_WAIT),
-            on_claimed=lambda uuid: _took(run, uuid, candidate),
-            on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
-        )
-        if claimed is None:
-            return False
-        candidate.claimed = claimed
-        candidate.active_at = claimed.at
-        return True
+        if candidate is run.lead:  # no other answer may follow what the user has read of this one
+            run.refuse(Refusal(502, None, "The answer broke off. Please try again."))
+        elif run.live and candidate.index == 0 and run.usable:
+            run.resolve(run.usable[0], "live")
 
 
 def is_empty(answer: ChatAnswer) -> bool:

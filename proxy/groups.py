@@ -1,7 +1,7 @@
 """All groups that live: admission, joining, leaving, drain.
 
 One request makes one group. The same bytes from the same sender, sent again while the first is not
-answered, join its group; once it is answered they make a new one.
+answered, join its group; sent again because the answer did not get through, they get it once more.
 """
 
 import asyncio
@@ -11,9 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.events import AlertRaised, ConsoleDetached, Event, GroupOpened, RequestRefused
+from core.events import (
+    AlertRaised,
+    ConsoleDetached,
+    Event,
+    GroupEvent,
+    GroupOpened,
+    RequestRefused,
+)
 from core.reducer import Dirty
 from core.tasks import Tasks
+from proxy.admission import Admission, Placed
 from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, busy
 from proxy.group_commands import GroupCommands
@@ -58,7 +66,7 @@ class Groups(GroupCommands):
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False
-        self._joinable: dict[str, Run] = {}
+        self._admission = Admission(seat.settings.proxy, seat.bus)
         self._tasks = Tasks("groups")
         self._rescue = Tasks("groups-rescue")
         self._behind = Tasks("groups-background")
@@ -86,7 +94,7 @@ class Groups(GroupCommands):
 
     @property
     def waiting(self) -> int:
-        """Groups that hold nothing yet."""
+        """Requests that wait for their episodes."""
         return sum(run.phase in ("QUEUED", "CLAIMING") for run in self._runs.values())
 
     @property
@@ -119,15 +127,16 @@ class Groups(GroupCommands):
     # --- admission -----------------------------------------------------------------------------
 
     async def submit(self, request: ChatRequest) -> Ticket:
-        """Admit a request, or join the one in flight that it repeats.
+        """Admit a request, or join the one that it repeats; never waits.
 
         Raises:
-            Refusal: overload, drain, an engine that is off or not there, an unknown model. Nothing
-                was claimed.
+            Refusal: overload, drain, an engine that is off or not there, a session over its cap,
+                an unknown model. Nothing was claimed.
         """
         try:
-            return self._admit(request)
+            return self._admission.again(request) or self._admit(request)
         except Refusal as refusal:
+            self._admission.refused(request)
             self._refused(request, refusal)
             raise
 
@@ -156,9 +165,6 @@ class Groups(GroupCommands):
             )
 
     def _admit(self, request: ChatRequest) -> Ticket:
-        joined = self._joinable.get(request.key)
-        if joined is not None and joined.reply is None and joined.stop is None:
-            return joined.join(request.stream)
         names = self.models()
         check_model(self.seat.settings, request.model, names)
         if self.draining:
@@ -166,12 +172,14 @@ class Groups(GroupCommands):
         server = self._server(request.model)
         if is_down(server.watcher.current):
             raise busy(10)
-        if self.waiting >= self.seat.settings.proxy.queue_limit:
+        most = self.seat.settings.proxy.queue_limit
+        if len(self._runs) >= most and self.waiting >= most:
             raise busy(2)
-        run = self._open(request, server)
+        row = self.seat.rows.match(request.headers, request.query)
+        run = self._open(self._admission.place(request, row, server.name), row, server)
         ticket = run.join(request.stream)
         self._runs[run.group_id] = run
-        self._joinable[request.key] = run
+        self._admission.opened(run)
         run.task = self._tasks.spawn(self._live(run), run.group_id)
         return ticket
 
@@ -179,9 +187,9 @@ class Groups(GroupCommands):
         servers = self.seat.servers
         return servers.get(model) or next(iter(servers.values()))
 
-    def _open(self, request: ChatRequest, server: ServerSeat) -> Run:
+    def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
+        request = placed.request
         group_id = secrets.token_hex(6)
-        row = self.seat.rows.match(request.headers, request.query)
         if row is not None:
             self.seat.rows.release(row.row_id)  # outstanding no more: the next same text is another
         sense = self.senses[server.name]
@@ -199,6 +207,8 @@ class Groups(GroupCommands):
             on_alone=self._alone,
             kind="train" if request.train else "eval",
         )
+        if request.helper:
+            run.untrained = f"not trained on: helper call {request.helper}"
         run.metadata["task_id"] = run.task_id
         self.seat.bus.publish(
             GroupOpened(
@@ -216,18 +226,25 @@ class Groups(GroupCommands):
                 dataset_task_id=row.task_id if row else "",
                 reference=row.reference if row else None,
                 session=request.session,
+                turn=placed.turn,
+                helper=request.helper,
             )
         )
         run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1
         return run
 
     async def _live(self, run: Run) -> None:
+        alarm: asyncio.TimerHandle | None = None
+        if patience := self.seat.settings.proxy.queue_timeout:
+            loop = asyncio.get_running_loop()
+            alarm = loop.call_later(patience, self._still_queued, run)
         try:
             await self._lifecycle.walk(run)
         finally:
+            if alarm is not None:
+                alarm.cancel()
             self._runs.pop(run.group_id, None)
-            if self._joinable.get(run.request.key) is run:
-                del self._joinable[run.request.key]
+            self._admission.over(run)
             if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
                 await run.sense.agree()
 
@@ -244,6 +261,10 @@ class Groups(GroupCommands):
             self._stop(run, Stop("client left", "ABORTED", busy(1)))
         elif run.reply.index is None:
             self._stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+
+    def _still_queued(self, run: Run) -> None:
+        if run.phase in ("QUEUED", "CLAIMING"):
+            self._stop(run, Stop("no episodes in time", "ABORTED", busy(2)))
 
     def _stop(self, run: Run, stop: Stop) -> bool:
         """End a run before its time; False when it is too late for that."""
@@ -277,6 +298,8 @@ class Groups(GroupCommands):
         return [run for run in self._runs.values() if run.sense.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
+        if isinstance(event, GroupEvent) and (run := self._runs.get(event.group_id)) is not None:
+            self._admission.happened(run, event)
         if "proxy" not in dirty:
             return
         if isinstance(event, ConsoleDetached) and not event.consoles:
@@ -310,6 +333,7 @@ class Groups(GroupCommands):
     async def close(self) -> None:
         """Stop what still runs; everything held is given back, sealed rewards get a moment more."""
         self.draining = self._closing = True
+        self._admission.close()
         self._wake_all()
         gone = Stop("the proxy stopped", "ABORTED", Refusal(503, 5, "The server is stopping."))
         for run in tuple(self._runs.values()):

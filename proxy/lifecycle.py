@@ -5,28 +5,23 @@ ABORTED or FAILED with a cause. The user's answer is a fact of its own.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
-from core.advantage import advantages, is_dead, spread
-from core.events import (
-    AlertCleared,
-    AlertRaised,
-    GroupClosed,
-    GroupSealed,
-    RatingAwaited,
-    SentReward,
-)
+from core.events import AlertCleared, AlertRaised, GroupClosed, RatingAwaited
 from core.journal import JournalError
 from core.tasks import Tasks, finish
+from proxy.claiming import claim, take_turn
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
-from proxy.generate import GONE, claim, generate, may_go_again
+from proxy.generate import generate, may_go_again
+from proxy.outcome import errors_of, sealed, why_none
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all
 from proxy.submit import release, submit
-from swarm.errors import ChatErrorKind, ClaimTimedOut
+from swarm.errors import ClaimTimedOut
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +73,7 @@ class Lifecycle:
         except asyncio.CancelledError:
             stop = run.stop
             if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
+                run.leave_gate()
                 raise
             end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
             refusal = stop.refusal if stop else busy(5)
@@ -108,7 +104,8 @@ class Lifecycle:
     async def _finish(self, run: Run, end: Ended) -> None:
         if run.held:
             await release(run, run.held, end.cause)
-        run.lap("submit" if run.sealed else "")
+        run.leave_gate()
+        run.lap("submit" if run.sealed else run.lapping)
         if run.row is not None and (run.reply is None or run.reply.index is None):
             run.seat.rows.register(run.row)  # it was not answered: its next try finds it again
         run.phase = end.phase
@@ -128,6 +125,7 @@ class Lifecycle:
         await self._tell_source(run)
         await self._get_answers(run)
         if run.kind == "eval":
+            await self._end_untrained(run)
             raise Ended("DONE", run.untrained)
         await self._score(run)
         source = await self._decide(run)
@@ -154,6 +152,7 @@ class Lifecycle:
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **own}
         run.n = max(run.n, report.repeat or 0) if run.kind == "train" else 1
+        run.n = max(run.n, request.n)
 
     async def _get_answers(self, run: Run) -> None:
         for _ in range(ROUNDS):
@@ -164,15 +163,22 @@ class Lifecycle:
                 raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
             run.phase = "GENERATING"
             run.lap("claim")
+            run.live = self._is_live(run)
             await generate(run)
             run.lap("generate")
             if run.usable or not self._another_round(run):
                 break
         if not run.usable:
-            run.refuse(_why_none(run))
-            raise Ended("FAILED", f"no candidate gave an answer: {_errors(run)}")
+            run.refuse(why_none(run))
+            raise Ended("FAILED", f"no candidate gave an answer: {errors_of(run)}")
         if run.kind == "eval":
             run.resolve(run.usable[0], "only")
+
+    def _is_live(self, run: Run) -> bool:
+        """Whether the first candidate is the answer. An operator who holds answers goes before, and
+        several choices are the best ones."""
+        mode = run.seat.bus.state.rating_mode
+        return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
     def _another_round(self, run: Run) -> bool:
         in_time = asyncio.get_running_loop().time() < run.deadline - 1.0
@@ -180,12 +186,16 @@ class Lifecycle:
 
     async def _claim(self, run: Run) -> None:
         run.phase = "CLAIMING"
+        if not run.held:  # another round: it queues again
+            run.leave_gate()
         watcher = run.sense.server.watcher
         left = run.deadline - asyncio.get_running_loop().time()
         try:
             await watcher.wait_for(ROLLING, max(left, 0.0))
+            await take_turn(run)
         except TimeoutError:
-            cause = watcher.current.shown.value
+            seen = watcher.current
+            cause = "no turn" if seen.is_in(ROLLING) else seen.shown.value
             raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
         if run.kind == "train":
             run.n = max(run.n, await run.sense.repeats())
@@ -201,7 +211,7 @@ class Lifecycle:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal; the user is answered all the same.
         self._alert(run, "journal", "the journal cannot be written: nothing is trained on")
-        run.kind, run.n = "eval", 1
+        run.kind, run.n = "eval", run.request.n
         run.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
 
@@ -222,6 +232,21 @@ class Lifecycle:
             run.resolve(best, self._why(run))
         if abort:
             raise Ended("ABORTED", f"short: {len(run.usable)} of {run.n} candidates answered")
+
+    async def _end_untrained(self, run: Run) -> None:
+        """End the episodes of an eval group with the automatic reward, where there is one.
+
+        The trainer never sees it. A helper call is no answer to judge; it is aborted, as is what
+        the source abstains from.
+        """
+        if run.request.train or run.request.helper:
+            return
+        run.phase = "SCORING"
+        await score(run)
+        run.lap("score")
+        if run.sheet is not None:
+            run.phase = "SUBMITTING"
+            await submit(run, self._rewards(run, "auto"))
 
     def _why(self, run: Run) -> str:
         if len(run.usable) == 1:
@@ -247,11 +272,9 @@ class Lifecycle:
             if key != shown:
                 shown = key
                 self._await(run, decision)
-            try:
+            with run.sense.window(run.wake), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
-            except TimeoutError:
-                pass
 
     def _dropped(self, run: Run, decision: Drop) -> None:
         if (best := run.best()) is not None:
@@ -281,6 +304,7 @@ class Lifecycle:
             consoles=state.consoles,
             attended_until=self._attended_until(),
             rolling=seen.is_in(ROLLING) and not self._draining(),
+            crowded=run.sense.crowded,
             gone=has_lost_all(seen),
             closing=self._closing(),
             scored=run.sheet is not None,
@@ -301,10 +325,10 @@ class Lifecycle:
         assert winner is not None
         run.phase = "SUBMITTING"
         run.sealed = True
-        sealed = _sealed(run, rewards, winner.index, source)
+        event = sealed(run, rewards, winner.index, source)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            await run.seat.bus.publish_durable(sealed)
+            await run.seat.bus.publish_durable(event)
         except JournalError:
             self._alert(run, "journal", "the journal cannot be written: no reward is sent")
             run.sealed = False
@@ -330,48 +354,3 @@ class Lifecycle:
         known = run.seat.bus.state.alerts.get(key)
         if known is None or (known.cause != cause and key != "journal"):
             run.seat.bus.publish(AlertRaised(key=key, cause=cause, level="error"))
-
-
-def _sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
-    order = [one.index for one in mine]
-    values = [rewards[index] for index in order]
-    found = dict(zip(order, advantages(values, run.sense.damping), strict=True))
-    dead = ""
-    if is_dead(values):
-        dead = "equal rewards" if len(values) > 1 else "a single candidate"
-    return GroupSealed(
-        server=run.sense.server.name,
-        group_id=run.group_id,
-        rewards=tuple(
-            SentReward(
-                index=one.index,
-                episode_uuid=one.uuid,
-                reward=rewards[one.index],
-                advantage=found[one.index],
-            )
-            for one in mine
-        ),
-        best=best,
-        source=source,
-        dead=dead,
-        spread=spread(values),
-        version=run.sheet.version if run.sheet is not None else "",
-    )
-
-
-def _errors(run: Run) -> str:
-    return ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
-
-
-def _why_none(run: Run) -> Refusal:
-    errors = {one.error for one in run.candidates}
-    if errors == {ChatErrorKind.OVERFLOW.value}:
-        text = (
-            "This model's maximum context length is exceeded by your prompt. "
-            "Please reduce the length of the input prompt."
-        )
-        return Refusal(400, None, text, param="input_tokens")
-    if errors & GONE:
-        return busy(5)
-    return Refusal(502, None, f"None of the {run.n} candidates gave an answer.")

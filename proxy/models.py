@@ -42,8 +42,13 @@ def check_model(settings: Settings, asked: str, names: Sequence[str]) -> None:
         Refusal: vLLM's 404.
     """
     if settings.proxy.served_model_name and asked and asked not in names:
-        text = f"The model `{asked}` does not exist. Valid aliases: {', '.join(names)}."
-        raise Refusal(404, None, text, param="model")
+        raise no_model(asked, names)
+
+
+def no_model(asked: str, names: Sequence[str]) -> Refusal:
+    """vLLM's 404 for a model that is not served."""
+    text = f"The model `{asked}` does not exist. Valid aliases: {', '.join(names)}."
+    return Refusal(404, None, text, param="model")
 
 
 def model_card(name: str, created: float, max_model_len: int | None) -> dict[str, Any]:

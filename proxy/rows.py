@@ -66,6 +66,8 @@ class Rows:
             headers: Lower-case names.
             query: Text of the last user message.
         """
+        if not self._rows:
+            return None
         if named := headers.get(HEADER):
             return self._rows.get(named)
         same = self._by_text.get(_key(query))

@@ -4,9 +4,9 @@ Only facts and small moves on them; `lifecycle` walks a run through its phases.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from core.events import AnswerReturned
 from core.state import Rating
@@ -16,7 +16,18 @@ from proxy.rewards.base import ScoreSheet
 from proxy.rows import Row
 from proxy.seat import Seat
 from proxy.sense import Sense
+from proxy.ticket import Piece, Reply, Ticket
 from swarm.answers import ChatAnswer, Claimed
+
+_LAPS = {
+    "QUEUED": "queue",
+    "GENERATING": "generate",
+    "SCORING": "score",
+    "AWAITING_RATING": "rate",
+    "SUBMITTING": "submit",
+}
+
+__all__ = ["Candidate", "Gate", "Piece", "Reply", "Run", "Stop", "Ticket", "best_of", "ranked"]
 
 
 @dataclass(slots=True)
@@ -43,16 +54,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What the user gets: a candidate's completion, or a refusal."""
-
-    index: int | None
-    answer: ChatAnswer | None
-    why: str
-    refusal: Refusal | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Stop:
     """Why a run was told to end before its time."""
 
@@ -61,56 +62,24 @@ class Stop:
     refusal: Refusal
 
 
-class Ticket:
-    """One listener of a run: a user that waits for its answer."""
+class Gate(Protocol):
+    """Bounds the groups that hold episodes, and lets sessions take turns."""
 
-    def __init__(self, run: "Run", stream: bool, budget: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.run = run
-        self.stream = stream
-        self.began = loop.time()
-        self.deadline = self.began + budget
-        self.keepalives = 0
-        self._reply: asyncio.Future[Reply | None] = loop.create_future()
+    async def enter(self, session: str, deadline: float) -> None:
+        """Wait for a turn.
 
-    @property
-    def group_id(self) -> str:
-        return self.run.group_id
+        Args:
+            session: Whose turn it is; empty without a session.
+            deadline: On the loop's clock.
 
-    @property
-    def left(self) -> bool:
-        """The user is gone."""
-        return self._reply.done() and self._reply.result() is None
-
-    async def next(self, seconds: float) -> Reply | None:
-        """The reply, or None: `seconds` have passed without one, or the user has left.
-
-        At the ticket's budget the provisional best is the reply; without any candidate by then it
-        is a 503.
+        Raises:
+            TimeoutError: it did not come before the deadline.
         """
-        loop = asyncio.get_running_loop()
-        left = self.deadline - loop.time()
-        if left <= 0 and not self._reply.done():
-            self.run.spend_budget(self)
-        if not self._reply.done():
-            await asyncio.wait((self._reply,), timeout=min(seconds, max(left, 0.0)))
-        if self._reply.done():
-            return self._reply.result()
-        if loop.time() >= self.deadline:
-            return await self.next(seconds)
-        self.keepalives += 1
-        return None
+        ...
 
     def leave(self) -> None:
-        """The user is gone, or was told off; the last one to leave ends the run."""
-        if not self._reply.done():
-            self._reply.set_result(None)
-            self.run.left(self)
-
-    def give(self, reply: Reply) -> None:
-        """Hand the reply over."""
-        if not self._reply.done():
-            self._reply.set_result(reply)
+        """Nothing is held any more."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +103,16 @@ class Run:
     phase: str = "QUEUED"
     candidates: list[Candidate] = field(default_factory=list)
     tickets: set[Ticket] = field(default_factory=set)
+    gate: Gate | None = None
+    """Entered before claiming, left when nothing is held any more."""
+    entered: bool = False
     reply: Reply | None = None
+    live: bool = False
+    """The user gets the first candidate, whatever wins."""
+    lead: Candidate | None = None
+    """Whose pieces the user has begun to read: no other answer may follow them."""
+    pieces: list[dict[str, Any]] = field(default_factory=list)
+    """The lead's deltas so far."""
     sheet: ScoreSheet | None = None
     """Scores of the usable candidates; None before, and when the source abstained."""
     rating: Rating | None = None
@@ -160,11 +138,18 @@ class Run:
     # --- time ----------------------------------------------------------------------------------
 
     def lap(self, name: str) -> None:
-        """The time since the last lap belongs to `name`."""
+        """The time since the last lap belongs to `name`; the first call begins."""
         now = asyncio.get_running_loop().time()
         if name and self._lap:
             self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
         self._lap = now
+
+    @property
+    def lapping(self) -> str:
+        """What the time since the last lap was spent on; empty after the last phase."""
+        if self.phase == "CLAIMING":
+            return "claim" if "queue" in self.latency else "queue"
+        return _LAPS.get(self.phase, "")
 
     @property
     def deadline(self) -> float:
@@ -184,6 +169,18 @@ class Run:
         return min(active + limit, self.first_claim_at + 2 * limit) - margin
 
     # --- candidates ----------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> bool:
+        """Whether somebody would read the first candidate as it comes.
+
+        What pieces cannot carry (logprobs, token ids) is told with a whole answer only.
+        """
+        if not self.live or self.reply is not None or self.lead is not None:
+            return False
+        body = self.request.body
+        whole = body.get("logprobs") or body.get("return_token_ids")
+        return not whole and any(ticket.stream for ticket in self.tickets)
 
     @property
     def usable(self) -> list[Candidate]:
@@ -220,6 +217,12 @@ class Run:
         rewards = {score.index: score.reward for score in self.sheet.scores}
         return best_of(usable, rewards)
 
+    def leave_gate(self) -> None:
+        """Nothing is held any more: the next one's turn."""
+        if self.gate is not None and self.entered:
+            self.entered = False
+            self.gate.leave()
+
     # --- the answer ----------------------------------------------------------------------------
 
     def join(self, stream: bool) -> Ticket:
@@ -227,6 +230,8 @@ class Run:
         proxy = self.seat.settings.proxy
         ticket = Ticket(self, stream, proxy.stream_budget if stream else proxy.answer_budget)
         self.tickets.add(ticket)
+        if self.reply is not None:
+            ticket.give(self.reply)
         return ticket
 
     def left(self, ticket: Ticket) -> None:
@@ -237,23 +242,50 @@ class Run:
 
     def spend_budget(self, ticket: Ticket) -> None:
         """A listener's patience is over: give it what there is."""
-        if (best := self.best()) is not None:
+        if self.lead is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        ticket.give(Reply(None, None, "error", busy(2, text)))
+        late = Reply(None, (), "error", busy(2, text))
+        ticket.give(late)
         self.tickets.discard(ticket)
         if not self.tickets:
-            self.settle(Reply(None, None, "error", busy(2, text)), (ticket,))
+            self.settle(late, (ticket,))
             self.on_alone(self)
 
     def resolve(self, candidate: Candidate, why: str) -> None:
-        """The user gets this candidate's answer; the first word holds."""
-        self.settle(Reply(candidate.index, candidate.answer, why))
+        """The user gets this candidate's answer first; the first word holds.
+
+        Once pieces of an answer were told, only that answer can be given.
+        """
+        if self.reply is None and (self.lead is None or self.lead is candidate):
+            chosen = self._choices(candidate)
+            answers = tuple(one.answer for one in chosen if one.answer is not None)
+            others = tuple(one.index for one in chosen[1:])
+            self.settle(Reply(candidate.index, answers, why, others=others))
+
+    def _choices(self, first: Candidate) -> list[Candidate]:
+        """As many usable candidates as choices were asked for, by the order known now."""
+        wanted = self.request.n
+        if wanted == 1:
+            return [first]
+        rewards = dict(self.rated)
+        if not rewards and self.sheet is not None:
+            rewards = {score.index: score.reward for score in self.sheet.scores}
+        others = [one for one in self.usable if one is not first]
+        return [first, *ranked(others, rewards)][:wanted]
+
+    def tell(self, delta: dict[str, Any]) -> None:
+        """A part of the lead's answer came."""
+        if not self.pieces and self.tickets:
+            self.latency["first_piece"] = self._waited(self.tickets)
+        self.pieces.append(delta)
+        for ticket in self.tickets:
+            ticket.wake()
 
     def refuse(self, refusal: Refusal) -> None:
         """The user gets an error; nothing when it was answered before."""
-        self.settle(Reply(None, None, "error", refusal))
+        self.settle(Reply(None, (), "error", refusal))
 
     def settle(self, reply: Reply, told: tuple[Ticket, ...] = ()) -> None:
         """Fix the reply and tell everybody; only the first one counts."""
@@ -261,25 +293,37 @@ class Run:
             return
         self.reply = reply
         listeners = (*self.tickets, *told)
-        began = min((ticket.began for ticket in listeners), default=None)
-        if began is not None:
+        if listeners:
+            waited = self._waited(listeners)
+            keepalives = max(ticket.keepalives for ticket in listeners)
+            self.latency |= {"answered": waited, "keepalives": keepalives}
             self.seat.bus.publish(
                 AnswerReturned(
                     server=self.sense.server.name,
                     group_id=self.group_id,
                     index=reply.index,
                     why=reply.why,
-                    waited=asyncio.get_running_loop().time() - began,
-                    keepalives=max(ticket.keepalives for ticket in listeners),
+                    waited=waited,
+                    keepalives=keepalives,
+                    others=reply.others,
                 )
             )
         for ticket in tuple(self.tickets):
             ticket.give(reply)
 
+    def _waited(self, listeners: Iterable[Ticket]) -> float:
+        """Seconds since the first of them came."""
+        now = asyncio.get_running_loop().time()
+        return round(now - min(ticket.began for ticket in listeners), 6)
+
+
+def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:
+    """Highest reward first; a tie goes to the lowest index; those without a reward come last."""
+    worst = float("-inf")
+    return sorted(candidates, key=lambda one: (-rewards.get(one.index, worst), one.index))
+
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
-    """Highest reward; a tie goes to the lowest index; those without a reward come last."""
-    worst = float("-inf")
-    return max(
-        candidates, key=lambda one: (rewards.get(one.index, worst), -one.index), default=None
-    )
+    """The first of `ranked`."""
+    order = ranked(candidates, rewards)
+    return order[0] if order else None

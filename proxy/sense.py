@@ -1,7 +1,9 @@
 """What the life cycle has to know of one swarm server beyond its state."""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -18,6 +20,8 @@ DEFAULT_REPEATS = 4
 """Candidates when the server does not say how many a task needs."""
 ASK_FOR = 2.0
 """Seconds in which a server that begins to roll is asked how many candidates it needs."""
+CROWD_AFTER = 0.25
+"""Seconds a request waits for its turn before others make room for it."""
 INFO = "/ajetc/info"
 """Route of servers that tell more about themselves than AgentJet's."""
 
@@ -38,8 +42,11 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 def is_down(seen: Seen) -> bool:
-    """Nothing asked now will be answered: the engine is off, or the server not there."""
-    return not seen.reachable or seen.state is EngineState.OFFLINE
+    """Nothing asked now will be answered: the engine is off, or the server not there for good.
+
+    One that froze, or went away a moment ago, is expected back: requests queue for it.
+    """
+    return seen.down or seen.state is EngineState.OFFLINE
 
 
 def has_lost_all(seen: Seen) -> bool:
@@ -69,6 +76,47 @@ class Sense:
         self._told = False
         self._was: EngineState | None = None
         self._holders: dict[str, Holder] = {}
+        self._queueing = 0
+        self._windows: set[asyncio.Event] = set()
+        server.desk.on_starved = self._close_windows
+
+    # --- who waits for episodes ----------------------------------------------------------------
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a request waits for what others hold: for its turn, or for a free episode."""
+        return self._queueing > 0 or self.server.desk.starved
+
+    @contextlib.contextmanager
+    def queueing(self) -> Iterator[None]:
+        """A request waits for its turn while the context is open; most turns come at once."""
+        waits = False
+
+        def crowd() -> None:
+            nonlocal waits
+            waits = True
+            self._queueing += 1
+            self._close_windows()
+
+        alarm = asyncio.get_running_loop().call_later(CROWD_AFTER, crowd)
+        try:
+            yield
+        finally:
+            alarm.cancel()
+            self._queueing -= waits
+
+    @contextlib.contextmanager
+    def window(self, wake: asyncio.Event) -> Iterator[None]:
+        """A group is open to the operator; `wake` is set when the server gets crowded."""
+        self._windows.add(wake)
+        try:
+            yield
+        finally:
+            self._windows.discard(wake)
+
+    def _close_windows(self) -> None:
+        for wake in self._windows:
+            wake.set()
 
     # --- who holds which episode ---------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import uvicorn
@@ -21,12 +22,15 @@ from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, R
 from core.home import Home, Role, running
 from core.journal import Journal
 from core.logs import setup
-from core.settings import Settings
-from core.sockets import BindError, bind, is_loopback, loop_factory, public_url
+from core.settings import ProxySettings, Settings
+from core.sockets import BindError, bind, is_loopback, loop_factory, public_url, raise_file_limit
 from core.tasks import Tasks
+from core.tls import absolute, check_files
 from core.version import version
+from proxy.answering import Desk
 from proxy.control import Control
 from proxy.endpoint import create_app
+from proxy.frontdoor import FrontDoor
 from proxy.groups import Groups
 from proxy.orders import Orders
 from proxy.rewards.base import RewardSource, SourceHealth
@@ -45,6 +49,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 10.0
 """Seconds a SIGTERM leaves to requests in flight."""
+KEEP_ALIVE = 120
+"""Seconds an idle connection stays open: longer than clients keep theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ def run(options: ProxyOptions) -> int:
             where=f"proxy.host {settings.host}",
             todo="Give --api-key, or bind 127.0.0.1",
         )
+    check_files(absolute(settings.tls_cert), absolute(settings.tls_key))
+    raise_file_limit()
     with Role(options.home, "proxy") as role:
         sock = bind(settings.host, settings.port, options.allow_next_port)
         try:
@@ -82,43 +90,70 @@ def run(options: ProxyOptions) -> int:
 
 async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     host, port = sock.getsockname()[:2]
-    url = public_url(options.settings.proxy.host, port)
+    settings = options.settings.proxy
+    url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
     async with _parts(options, url) as (seat, groups):
         orders = Orders(seat, groups)
-        hosts = frozenset({options.settings.proxy.host, socket.gethostname()})
+        hosts = frozenset({settings.host, socket.gethostname()})
         control = Control(seat, orders, options.home.token(), hosts)
-        app = create_app(seat, groups, control.router())
-        server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                timeout_keep_alive=120,
-                timeout_graceful_shutdown=2,
-                server_header=False,
-                lifespan="off",
-            )
-        )
+        desk = Desk(seat, groups)
+        server = _Server(http_config(settings, create_app(seat, groups, control.router(), desk)))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
-        argv = msgspec.json.encode(sys.argv[1:]).decode()
-        role.publish(host=host, port=port, url=url, swarm=servers, extra={"argv": argv})
+        extra = {
+            "argv": msgspec.json.encode(sys.argv[1:]).decode(),
+            "cert": absolute(settings.tls_cert),
+        }
+        role.publish(host=host, port=port, url=url, swarm=servers, extra=extra)
         log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
         await _first(stop, serving)
         log.info("stopping")
+        server.answer_no_more()
+        hurry = loop.call_later(GRACE, desk.hurry)
         await groups.drain(GRACE)
+        hurry.cancel()
+        desk.hurry()
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
     return 0
 
 
+def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
+    try:
+        from proxy.httpwire import bounded
+    except ImportError:  # the parser is not made for every platform
+        protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"
+    else:
+        protocol = bounded(settings)
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        h11_max_incomplete_event_size=settings.max_header_kb << 10,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        lifespan="off",
+        ssl_certfile=absolute(settings.tls_cert) or None,
+        ssl_keyfile=absolute(settings.tls_key) or None,
+    )
+
+
 class _Server(uvicorn.Server):
     """Leaves the signals to the process."""
+
+    def answer_no_more(self) -> None:
+        """Close each busy connection after its answer."""
+        for connection in tuple(self.server_state.connections):
+            if callable(last := getattr(connection, "last_answer", None)):
+                last()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -52,6 +52,11 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
     for one in mine:
         one.lost = True  # when this is cut short, whoever tries again looks first
     server = run.sense.server
+    why = "the server had taken it back"
+    if not server.watcher.current.reachable:  # nobody waits for that
+        why = "the server is not there"
+        sure, doubtful = [], set()
+        run.sense.sweep_soon()
     if doubtful:
         found = await ours(server)
         if found is None:
@@ -62,7 +67,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
     for one in mine:
         uuid = one.uuid
         run.put_down(one)
-        told = reason if uuid in sure else f"{reason} (the server had taken it back)"
+        told = reason if uuid in sure else f"{reason} ({why})"
         run.seat.bus.publish(
             EpisodeAborted(
                 server=server.name,

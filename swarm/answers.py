@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 OVERFLOW: Final = "AgentJet: Exceeded max model context length."
 """How an answer begins that is no answer: the conversation did not fit."""
+VLLM_OVERFLOW: Final = "maximum context length"
+"""What the 400 of a vLLM says of it."""
 
 
 class RefusedKind(StrEnum):
@@ -245,6 +247,8 @@ def _chat_error(response: Response, where: str) -> ChatError:
         kind = ChatErrorKind.LOST_EPISODE
     elif response.status in (401, 403):
         kind = ChatErrorKind.UNAUTHORIZED
+    elif response.status == 400 and VLLM_OVERFLOW in text:
+        kind = ChatErrorKind.OVERFLOW
     else:
         kind = ChatErrorKind.UPSTREAM
     return ChatError(kind, text, where=where, status=response.status)

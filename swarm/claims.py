@@ -24,6 +24,8 @@ BACK_OFF = (0.05, 0.25)
 """Seconds between tries when no episode is free; drawn anew each time."""
 OTHER_BACK_OFF = (0.25, 1.0)
 """The same after a refusal nobody foresaw."""
+LOOK = 3.0
+"""Seconds a look at the server's records may hold up claims."""
 SECOND_LOOK = 5.0
 """Seconds after which lost claims are looked for again: a frozen server may run one late."""
 
@@ -98,6 +100,8 @@ class ClaimDesk:
         """Held by the group that tries and waits; the others queue, first come first served."""
         self._hands = asyncio.Lock()
         """Held while claims are on their way, never while waiting."""
+        self._sweeps = asyncio.Lock()
+        """Held by who looks for strays: an abort sent twice may hit who claimed it since."""
         self._tasks = Tasks(f"claims:{client.name}")
         self._returning: set[str] = set()
         """On their way back; a uuid that is claimed again meanwhile leaves the set."""
@@ -105,6 +109,14 @@ class ClaimDesk:
         """Given back by us, but the server did not confirm."""
         self._sweeping = False
         self._doubt = False
+        self._starved = False
+        self.on_starved: Callable[[], None] | None = None
+        """Called when a group begins to wait for an episode because none is free."""
+
+    @property
+    def starved(self) -> bool:
+        """True while a group waits because no episode is free."""
+        return self._starved
 
     @property
     def waiting(self) -> bool:
@@ -151,14 +163,18 @@ class ClaimDesk:
                 if on_intent is not None:
                     await on_intent()
                 async with self._turn:
-                    probe = False
-                    while True:
-                        await self.watcher.wait_for(_ROLLING)
-                        order.stop, order.had = None, 0
-                        if (refused := await self._attempt(order, probe)) is None:
-                            return order.take()
-                        best, probe = max(best, order.had), True
-                        await self._wait_after(refused)
+                    try:
+                        probe = False
+                        while True:
+                            await self.watcher.wait_for(_ROLLING)
+                            order.stop, order.had = None, 0
+                            if (refused := await self._attempt(order, probe)) is None:
+                                return order.take()
+                            best, probe = max(best, order.had), True
+                            self._starve(refused.kind is RefusedKind.NONE_AVAILABLE)
+                            await self._wait_after(refused)
+                    finally:
+                        self._starve(False)
         except TimeoutError:
             cause = order.stop.kind.value if order.stop else self.watcher.current.shown.value
             raise ClaimTimedOut(n, best, cause, self.client.name) from None
@@ -221,10 +237,11 @@ class ClaimDesk:
         Raises:
             SwarmError: the server did not tell what it holds.
         """
-        async with self._hands:  # no claim of ours is on its way meanwhile
-            before = set(self.known())
-            records = await self.client.buffer()
-            known = (before | set(self.known())) - self._owed
+        async with self._sweeps:
+            async with self._hands:  # no claim of ours is on its way meanwhile
+                before = set(self.known())
+                records = await self.client.buffer(timeout=LOOK)
+                known = (before | set(self.known())) - self._owed
             ours = [r.episode_uuid for r in records if r.claimed and self._is_ours(r.client_uuid)]
             self._owed.intersection_update(ours)
             strays = [uuid for uuid in ours if uuid not in known]
@@ -326,6 +343,12 @@ class ClaimDesk:
         await self.give_back(uuids, cause)
         if uuids and order.on_returned is not None:
             order.on_returned(uuids, cause)
+
+    def _starve(self, starved: bool) -> None:
+        begins = starved and not self._starved
+        self._starved = starved
+        if begins and self.on_starved is not None:
+            self.on_starved()
 
     async def _wait_after(self, refused: Refused) -> None:
         with self.watcher.eager():

@@ -6,7 +6,7 @@ Nothing here retries, waits for a state or keeps count of episodes: `swarm.watch
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,21 +19,17 @@ from swarm.answers import (
     EndOutcome,
     Refused,
     RefusedKind,
-    chat_answer,
     decoded,
     end_outcome,
     refusal,
     refused,
     verdict,
 )
+from swarm.chat import CHAT, ask, ask_stream
 from swarm.errors import (
-    ChatError,
-    ChatErrorKind,
     Refusal,
     SwarmError,
-    TimedOut,
     TransportError,
-    Unreachable,
 )
 from swarm.schemas import (
     CanContinue,
@@ -49,6 +45,7 @@ from swarm.schemas import (
     WorkflowOutput,
 )
 from swarm.seam import Response, Transport
+from swarm.streaming import OnDelta
 
 T = TypeVar("T")
 
@@ -58,8 +55,6 @@ QUICK = 10.0
 """Seconds for a route that tells something."""
 ENGINE = 600.0
 """Seconds for starting and stopping: the server may freeze meanwhile."""
-CHAT = 3600.0
-"""Seconds for a chat call: the newest server's own budget."""
 
 _JSON = {"Content-Type": "application/json"}
 _encode = msgspec.json.Encoder().encode
@@ -87,6 +82,8 @@ class AsyncSwarmClient:
         self.transport = transport
         self.client_uuid = client_uuid
         self.name = name or self.url
+        self.stopped_at = 0.0
+        """Unix seconds at which this client last stopped the engine; 0 when it never did."""
         self._features: frozenset[str] | None = None
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
@@ -218,13 +215,13 @@ class AsyncSwarmClient:
         except SwarmError:
             return None
 
-    async def buffer(self) -> list[EpisodeRecord]:
+    async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
         """All live episodes of all clients.
 
         Raises:
             SwarmError: no usable answer.
         """
-        answer = await self._send("/get_episode_buffer", {}, QUICK, repeatable=True)
+        answer = await self._send("/get_episode_buffer", {}, timeout, repeatable=True)
         return decoded(answer, EpisodeBuffer, self.url).buffer
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
@@ -241,40 +238,26 @@ class AsyncSwarmClient:
             return None
         return None if pool.is_default else pool
 
-    async def chat(
+    def chat(
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
-    ) -> ChatAnswer:
-        """One chat completion in an episode; calls in one episode are served one after another.
+    ) -> Awaitable[ChatAnswer]:
+        """See `swarm.chat.ask`."""
+        return ask(self.transport, claimed, body, headers, timeout)
 
-        Args:
-            claimed: The episode.
-            body: The request, encoded or as a mapping. It must not ask for a stream.
-            headers: More headers; authorization and content type are set here.
-            timeout: Seconds.
-
-        Raises:
-            ChatError: no usable completion; `kind` says what that means for the episode.
-        """
-        where = claimed.base_url + "/chat/completions"
-        sent = {**headers} if headers else {}
-        sent["Authorization"] = f"Bearer {claimed.api_key}"
-        sent["Content-Type"] = "application/json"
-        data = body if isinstance(body, bytes) else _encode(body)
-        try:
-            response = await self.transport.request(
-                "POST", where, body=data, headers=sent, timeout=timeout
-            )
-        except TimedOut as error:
-            raise ChatError(ChatErrorKind.TIMED_OUT, error.what, where=where) from error
-        except Unreachable as error:
-            raise ChatError(ChatErrorKind.UNREACHABLE, error.what, where=where) from error
-        except TransportError as error:
-            raise ChatError(ChatErrorKind.UPSTREAM, error.what, where=where) from error
-        return chat_answer(response, where)
+    def chat_stream(
+        self,
+        claimed: Claimed,
+        body: Mapping[str, Any],
+        on_delta: OnDelta,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> Awaitable[ChatAnswer]:
+        """See `swarm.chat.ask_stream`."""
+        return ask_stream(self.transport, claimed, body, on_delta, headers, timeout)
 
     async def sync_train_config(self, yaml: str) -> None:
         """Store the job the next start runs. Its text is not looked at before that.
@@ -298,6 +281,7 @@ class AsyncSwarmClient:
         Raises:
             SwarmError: refused or no answer.
         """
+        self.stopped_at = time.time()
         await self._do("/stop_engine", {}, ENGINE)
 
     async def agree_sync_weight(self) -> bool:

@@ -67,6 +67,9 @@ class ChatErrorKind(StrEnum):
     """The key was not accepted."""
     UPSTREAM = "upstream"
     """Any other answer that is not a completion."""
+    BROKEN = "broken"
+    """A stream that ended before its answer was whole, without a cause: as with `LOST_EPISODE`, the
+    episode may be gone."""
     TIMED_OUT = "timed_out"
     UNREACHABLE = "unreachable"
 

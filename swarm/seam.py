@@ -1,6 +1,7 @@
 """The seam between the protocol and HTTP; light to import, without aiohttp."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 
@@ -13,8 +14,32 @@ class Response(NamedTuple):
     body: bytes
 
 
+class Streamed(Protocol):
+    """An HTTP answer whose body is read as it comes."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names compare without regard to case."""
+        ...
+
+    async def read(self) -> bytes:
+        """What has come since, at least one byte; empty at the end of the body.
+
+        Raises:
+            Unreachable: The connection broke.
+            TimedOut: The body did not end within the exchange's `timeout`.
+            TooLarge: The body is larger than the bound.
+        """
+        ...
+
+
 class Transport(Protocol):
-    """Sends one request and returns its whole answer."""
+    """Sends one request and returns its answer, whole or as it comes."""
 
     async def request(
         self,
@@ -42,3 +67,25 @@ class Transport(Protocol):
             TimedOut: No complete answer within `timeout`.
             TooLarge: The answer is larger than the bound.
         """
+        ...
+
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> AbstractAsyncContextManager[Streamed]:
+        """The same, never repeated, with the body read by the caller.
+
+        Leaving the context before the body's end closes the connection: nobody wants the rest.
+
+        Args: as of `request`.
+
+        Raises:
+            Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
+            TimedOut: No answer within `timeout`.
+        """
+        ...

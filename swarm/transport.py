@@ -6,7 +6,8 @@ no models on the way: the client sends prebuilt bytes and gets bytes.
 
 import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import Self
@@ -16,11 +17,12 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
-from swarm.seam import Response, Transport
+from swarm.seam import Response, Streamed, Transport
 
 __all__ = [
     "AiohttpTransport",
     "Response",
+    "Streamed",
     "TimedOut",
     "TooLarge",
     "Transport",
@@ -66,12 +68,9 @@ class AiohttpTransport:
         repeatable: bool = False,
     ) -> Response:
         """See `Transport.request`."""
-        if self._closed:
-            raise Unreachable("this transport is closed", url, sent=False)
-        if self._session is None:
-            self._session = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE))
+        self._check_open(url)
         try:
-            return await self._exchange(self._session, method, url, body, headers, timeout)
+            return await self._exchange(self._own(), method, url, body, headers, timeout)
         except Unreachable as error:
             if not (repeatable and error.sent):
                 raise
@@ -89,33 +88,55 @@ class AiohttpTransport:
         headers: Mapping[str, str] | None,
         timeout: float,
     ) -> Response:
-        # aiohttp warns about (and copies) large plain bytes; a file object it sends in parts.
-        data = io.BytesIO(body) if body is not None and len(body) > _BIG_BODY else body
         try:
             async with session.request(
                 method,
                 _parsed(url),
-                data=data,
+                data=_data(body),
                 headers=headers,
                 timeout=self._timeout(timeout),
                 allow_redirects=False,
             ) as answer:
                 return Response(answer.status, answer.headers, await self._body(answer, url))
-        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            why = getattr(error, "os_error", None) or error
-            raise Unreachable(
-                f"no connection: {getattr(why, 'strerror', None) or why}", url, sent=False
-            ) from error
-        except aiohttp.InvalidURL as error:
-            raise Unreachable(
-                "not a usable address", url, "Give it as http://host:port", sent=False
-            ) from error
-        except TimeoutError as error:
-            raise TimedOut(f"no answer within {timeout:g} s", url) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(
-                f"the connection was lost: {str(error) or type(error).__name__}", url
-            ) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _translated(error, url, timeout) from error
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> AsyncIterator[Streamed]:
+        """See `Transport.stream`."""
+        self._check_open(url)
+        try:
+            answer = await self._own().request(
+                method,
+                _parsed(url),
+                data=_data(body),
+                headers=headers,
+                timeout=self._timeout(timeout),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _translated(error, url, timeout) from error
+        try:
+            yield _Body(answer, url, timeout, self.largest)
+        finally:
+            answer.close()  # once the body has ended its connection is back in the pool
+
+    def _check_open(self, url: str) -> None:
+        if self._closed:
+            raise Unreachable("this transport is closed", url, sent=False)
+
+    def _own(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE))
+        return self._session
 
     async def _body(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
         length = answer.content_length
@@ -161,6 +182,29 @@ class AiohttpTransport:
         await self.close()
 
 
+class _Body:
+    """`Streamed` over one answer."""
+
+    def __init__(
+        self, answer: aiohttp.ClientResponse, url: str, timeout: float, largest: int
+    ) -> None:
+        self.status = answer.status
+        self.headers = answer.headers
+        self._answer, self._url, self._timeout = answer, url, timeout
+        self._left = largest
+
+    async def read(self) -> bytes:
+        """See `Streamed.read`."""
+        try:
+            data = await self._answer.content.readany()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _translated(error, self._url, self._timeout) from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise TooLarge("the answer is larger than the bound", self._url)
+        return data
+
+
 class _Answer(aiohttp.ClientResponse):
     """Keeps a connection that answered 5xx out of the pool.
 
@@ -177,6 +221,24 @@ class _Answer(aiohttp.ClientResponse):
             else:
                 protocol.force_close()
         return self
+
+
+def _data(body: bytes | None) -> bytes | io.BytesIO | None:
+    """aiohttp warns about (and copies) large plain bytes; a file object it sends in parts."""
+    return io.BytesIO(body) if body is not None and len(body) > _BIG_BODY else body
+
+
+def _translated(error: Exception, url: str, timeout: float) -> TransportError:
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
+        why = getattr(error, "os_error", None) or error
+        text = f"no connection: {getattr(why, 'strerror', None) or why}"
+        return Unreachable(text, url, sent=False)
+    if isinstance(error, aiohttp.InvalidURL):
+        todo = "Give it as http://host:port"
+        return Unreachable("not a usable address", url, todo, sent=False)
+    if isinstance(error, TimeoutError):
+        return TimedOut(f"no answer within {timeout:g} s", url)
+    return Unreachable(f"the connection was lost: {str(error) or type(error).__name__}", url)
 
 
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:

@@ -7,6 +7,7 @@ waits. An unreachable server keeps what was last seen of it, marked as such.
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError, TimedOut
+from swarm.errors import SwarmError, TimedOut, Unreachable
 from swarm.schemas import EngineState, EngineStatus, PoolInfo
 
 T = TypeVar("T")
@@ -33,6 +34,10 @@ POLL_TIMEOUT = 3.0
 """Seconds a poll may take: a server that starts or stops an engine is frozen for seconds."""
 LOST_AFTER = 2
 """Failed polls in a row before a server is called unreachable."""
+GONE_FOR = 10.0
+"""Seconds after which a server that takes no connections is not expected back: time to restart."""
+FROZEN_FOR = 25.0
+"""Seconds after which one that takes them and says nothing is mute: a stop freezes it for 19 s."""
 
 _BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
 
@@ -54,6 +59,10 @@ class Seen:
     reachable: bool = False
     error: str = "not asked yet"
     """Why the last poll failed; empty when it did not."""
+    trouble: str = ""
+    """What is wrong with it, see `TROUBLES`; empty when nothing is."""
+    down: bool = True
+    """It cannot be reached and is not expected back soon, or never was there."""
 
     @property
     def shown(self) -> EngineState:
@@ -68,6 +77,16 @@ class Seen:
         """Seconds since the server last answered."""
         return max(0.0, now - self.seen_at)
 
+
+TROUBLES = {
+    "gone": "takes no connections",
+    "frozen": "takes connections and does not answer, as while it starts or stops an engine",
+    "mute": "takes connections and does not answer",
+    "strange": "does not answer as a swarm server does",
+    "knocked": "stopped by someone else, or its trainer ended",
+    "restarted": "restarted: what it held is gone",
+}
+"""Names of what can be wrong with a server -> what that means."""
 
 Predicate = Callable[[Seen], bool]
 
@@ -259,25 +278,53 @@ class Watcher:
         raw = status.engine_status or ""
         state = status.state
         step = status.global_step
+        trouble = self._what_happened(state)
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
             step = before.step  # one of the two posts of a boundary comes without the step
         return Seen(
             state=state,
             raw=raw,
-            detail=status.engine_status_detail or "",
+            detail=status.engine_status_detail or TROUBLES.get(trouble, ""),
             step=step,
             since=before.since if before.seen_at and raw == before.raw else now,
             seen_at=now,
             reachable=True,
             error="",
+            trouble=trouble,
+            down=False,
         )
+
+    def _what_happened(self, state: EngineState) -> str:
+        """Why an engine is off that was not, as far as that can be told."""
+        before = self.current
+        if state not in (EngineState.OFFLINE, EngineState.BOOTING):
+            return ""
+        if state is before.state:
+            return before.trouble if before.trouble in ("knocked", "restarted") else ""
+        ran = before.seen_at and before.state is not EngineState.BOOTING
+        if not ran or state is EngineState.BOOTING:
+            return ""
+        if not before.reachable:
+            return "restarted"
+        return "" if self.client.stopped_at > before.since else "knocked"
 
     def _missed(self, error: SwarmError) -> Seen:
         self._failures += 1
-        frozen = isinstance(error, TimedOut)
-        text = f"no answer for {self.poll_timeout:g} s" if frozen else error.what
         reachable = self.current.reachable and self._failures < LOST_AFTER
-        return replace(self.current, error=text, reachable=reachable)
+        silent = self.clock() - self.current.seen_at if self.current.seen_at else math.inf
+        text, limit = error.what, GONE_FOR
+        if isinstance(error, TimedOut):
+            text, limit = f"no answer for {self.poll_timeout:g} s", FROZEN_FOR
+            trouble = "frozen" if silent <= limit else "mute"
+        else:
+            trouble = "gone" if isinstance(error, Unreachable) else "strange"
+        return replace(
+            self.current,
+            error=f"{trouble}: {text}",
+            trouble="" if reachable else trouble,
+            reachable=reachable,
+            down=not reachable and silent > limit,
+        )
 
     def _tell(self, seen: Seen) -> None:
         before, self.current = self.current, seen

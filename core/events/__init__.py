@@ -25,6 +25,8 @@ from core.events.group import (
     Part,
     RatingAwaited,
     RatingUndone,
+    RequestJoined,
+    RequestReplayed,
     ScoringAbstained,
     SentReward,
 )
@@ -68,6 +70,8 @@ AnyEvent = (
     | PoolChanged
     | UpdateDone
     | GroupOpened
+    | RequestJoined
+    | RequestReplayed
     | ClaimIntended
     | EpisodeClaimed
     | ClaimsReturned
@@ -154,7 +158,9 @@ __all__ = [
     "RatingAwaited",
     "RatingModeChanged",
     "RatingUndone",
+    "RequestJoined",
     "RequestRefused",
+    "RequestReplayed",
     "RewardsChanged",
     "ScoringAbstained",
     "SentReward",

@@ -57,6 +57,19 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     dataset_task_id: str = ""
     reference: str | None = None
     session: str = ""
+    """As the client names it, or `c-` and hex digits when it was known by its content."""
+    turn: int = 0
+    """Which request of its session it is, from 1; 0 for helper calls and without a session."""
+    helper: str = ""
+    """The rule that took it for a helper call (a title, a summary); empty for none."""
+
+
+class RequestJoined(GroupEvent, frozen=True, kw_only=True):
+    """The same request came again while the group had no answer: it waits with the first."""
+
+
+class RequestReplayed(GroupEvent, frozen=True, kw_only=True):
+    """The same request came again and got the group's answer once more."""
 
 
 class ClaimIntended(GroupEvent, frozen=True, kw_only=True):
@@ -168,10 +181,12 @@ class AnswerReturned(GroupEvent, frozen=True, kw_only=True):
 
     index: int | None
     why: str
-    """winner, provisional, only, replayed or error."""
+    """winner, provisional, only, live, replayed or error."""
     waited: float
     """Seconds since the request arrived."""
     keepalives: int = 0
+    others: tuple[int, ...] = ()
+    """Candidates of the further choices, where more than one was asked for."""
 
 
 class GroupSealed(GroupEvent, frozen=True, kw_only=True):
@@ -212,7 +227,9 @@ class GroupClosed(GroupEvent, frozen=True, kw_only=True):
     phase: str
     cause: str = ""
     latency: dict[str, float] = msgspec.field(default_factory=dict)
-    """Seconds: queue, claim, generate, score, rate, submit."""
+    """Seconds, one after the other: queue (for the engine and a turn), claim, generate, score,
+    rate, submit. Beside them: slowest (the slowest candidate's own call), first_piece and answered
+    (from the request to what the user got), and keepalives, a number."""
 
 
 class GroupMarked(GroupEvent, frozen=True, kw_only=True):

@@ -30,11 +30,13 @@ class Writer(Protocol):
 
     def piece(self, delta: Mapping[str, Any]) -> bytes:
         """One delta of choice 0 in the form of a chat stream: any of `reasoning`, `content`,
-        `tool_calls` (index, id, type, function.name; then index, function.arguments)."""
+        `tool_calls` (index, id, type, function.name; then index, function.arguments). A delta
+        that tells this dialect's client nothing is a keepalive."""
         ...
 
     def finish(self, winner: Winner) -> bytes:
-        """The end after all pieces: what is still open is closed, finish reason, usage."""
+        """The end after all pieces: what is still open is closed, finish reason, usage; with no
+        piece before it the whole answer."""
         ...
 
     def answer(self, winners: Sequence[Winner]) -> bytes:

@@ -13,6 +13,10 @@ Scripting:
                    response dict (has `choices`), or an exception (raised or returned): a `Denied`
                    becomes its status, any other a 500. Default: a text that differs per episode.
     delay          seconds each chat call takes on top.
+    streaming      how a stream is told, see `scripted_stream`: three (default), keepalive, tokens,
+                   whole; `keepalive` is the seconds between its comments.
+    on_token       async fn(episode_uuid, chunk_index), awaited before each chunk of a stream; a
+                   `Cut` raised there breaks the connection.
     fail_next(route, how, times=1)   the next requests to `route` ("/claim_episode", ...) fail: an
                    int is a status with a plain-text body, "drop" closes the connection before the
                    request is looked at, "drop_after" acts on it and then drops (the answer is
@@ -48,8 +52,9 @@ from aiohttp import web
 
 from tests.support.scripted_chat import by_episode, completion, episode_of
 from tests.support.scripted_pool import Crash, Denied, Episode, ScriptedPool
+from tests.support.scripted_stream import Cut, OnToken, begin, kept_alive, tell
 
-__all__ = ["Crash", "Denied", "Episode", "ScriptedSwarm"]
+__all__ = ["Crash", "Cut", "Denied", "Episode", "ScriptedSwarm"]
 
 Answer = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 Route = Callable[[dict[str, Any]], Any]
@@ -76,6 +81,9 @@ class ScriptedSwarm(ScriptedPool):
         self.automatic, self.sync_seconds, self.method = automatic, sync_seconds, method
         self.answer = answer or by_episode
         self.delay = 0.0
+        self.streaming = "three"
+        self.keepalive = 0.02
+        self.on_token: OnToken | None = None
         self.old_auth = True
         self.pool_default = False
         self.start_error = ""
@@ -300,6 +308,22 @@ class ScriptedSwarm(ScriptedPool):
         episode.active = time.time()
         self.chats.append((name, body, dict(request.headers)))
         self.changed.set()
+        work = self._in_turn(episode, body, index)
+        if not body.get("stream") or self.streaming == "whole":
+            return web.json_response(await work)
+        if self.streaming != "keepalive":
+            answer = await work
+            response = await begin(request)
+        else:
+            response = await begin(request)
+            try:
+                answer = await kept_alive(response, work, self.keepalive)
+            except (Denied, Crash):  # the real one meets an undefined name here
+                return _dropped(request)
+        return await tell(request, response, answer, self.streaming, name, self.on_token)
+
+    async def _in_turn(self, episode: Episode, body: dict[str, Any], index: int) -> dict[str, Any]:
+        name = episode.uuid
         async with episode.turn:  # calls in one episode are strictly serial
             work = asyncio.get_running_loop().create_task(self._answered(name, body, index))
             try:
@@ -312,7 +336,7 @@ class ScriptedSwarm(ScriptedPool):
         self._live(name, claimed=True)
         answer = completion(told)
         self.latest_call = {"input": body, "output": answer}
-        return web.json_response(answer)
+        return answer
 
     def _live(self, name: str, claimed: bool = False) -> Episode:
         if not self.rolling:

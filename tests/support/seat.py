@@ -39,7 +39,7 @@ from proxy.seat import Seat, ServerSeat
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import Unreachable
-from swarm.seam import Response
+from swarm.seam import Response, Streamed
 from swarm.transport import AiohttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -106,6 +106,13 @@ class Line:
             raise Unreachable("killed", url, sent=False)
         return await self.transport.request(method, url, **more)
 
+    @contextlib.asynccontextmanager
+    async def stream(self, method: str, url: str, **more: Any) -> AsyncIterator[Streamed]:
+        if self.cut:
+            raise Unreachable("killed", url, sent=False)
+        async with self.transport.stream(method, url, **more) as answer:
+            yield answer
+
 
 @dataclass
 class World:
@@ -135,10 +142,11 @@ class World:
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
     async def reply(self, ticket: Ticket, seconds: float = 5.0) -> Reply:
-        """What the user gets."""
+        """What the user gets, after all pieces, to the last byte."""
         async with asyncio.timeout(seconds):
-            while (found := await ticket.next(1.0)) is None:
+            while not isinstance(found := await ticket.next(1.0), Reply):
                 assert not ticket.left
+        ticket.delivered()
         return found
 
     async def closed(self, seconds: float = 5.0) -> None:

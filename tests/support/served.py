@@ -17,17 +17,18 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    """Serve `app` on a free loopback port; gives its URL."""
+async def served(app: Any, config: uvicorn.Config | None = None) -> AsyncIterator[str]:
+    """Serve `app` on a free loopback port, or what `config` says; gives its URL."""
     with bind("127.0.0.1", 0) as sock:
-        config = uvicorn.Config(
+        config = config or uvicorn.Config(
             app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, loop="asyncio"
         )
         server = _Server(config)
         async with Tasks("served") as tasks:
             serving = tasks.spawn(server.serve(sockets=[sock]), "http")
             try:
-                yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+                scheme = "https" if config.ssl_certfile else "http"
+                yield f"{scheme}://127.0.0.1:{sock.getsockname()[1]}"
             finally:
                 server.should_exit = True
                 await serving

@@ -17,6 +17,7 @@ def at(now: float = 100.5, **changed: Any) -> Decision:
         "consoles": 1,
         "attended_until": 0.0,
         "rolling": True,
+        "crowded": False,
         "gone": False,
         "closing": False,
         "scored": True,
@@ -37,7 +38,14 @@ def test_mode_off_keeps_a_window_open_only_while_a_console_looks_on() -> None:
     assert at(consoles=0) == Seal("auto")
     assert at(rolling=False) == Seal("auto")
     assert at(closing=True) == Seal("auto")
+    assert at(crowded=True) == Seal("auto")
     assert at(window=0.0) == Seal("auto")
+
+
+def test_who_waits_for_episodes_ends_no_rating() -> None:
+    assert at(101.0, rated_at=100.6, crowded=True) == Wait(103.0, 103.0, "accept", "window")
+    assert at(mode="hold", crowded=True) == Wait(CLOCK, CLOCK, "accept", "hold")
+    assert at(scored=False, crowded=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
 
 
 @pytest.mark.parametrize("mode", ["answer_first", "hold"])

@@ -19,6 +19,7 @@ from core.events import (
 )
 from proxy.rewards.base import RequestReport
 from proxy.rows import Row
+from proxy.ticket import Reply
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import sent, settings, world
 
@@ -43,7 +44,7 @@ async def test_a_request_becomes_a_group_that_is_trained_on(tmp_path: Path) -> N
         }
         metadata = w.swarm.ends[0]["workflow_output"]["metadata"]
         assert metadata == {"task_id": task, "dataset_task_id": ""}
-        assert set(group.latency) == {"queue", "claim", "generate", "score", "rate", "submit"}
+        assert {"queue", "claim", "generate", "score", "rate", "submit"} <= set(group.latency)
         assert sum(one.advantage or 0.0 for one in group.candidates) == pytest.approx(0.0)
         assert not w.swarm.claimed()
         _, body, headers = w.swarm.chats[0]
@@ -141,7 +142,7 @@ async def test_untrained_requests_get_one_eval_episode(tmp_path: Path) -> None:
         await w.closed()
         assert (reply.index, reply.why) == (0, "only")
         assert len(w.swarm.claims) == 1
-        assert not w.swarm.ends
+        assert w.group(ticket).episode_type == "eval"
         assert w.swarm.chats[0][1]["temperature"] == 0.3
         assert (w.group(ticket).phase, w.group(ticket).cause) == ("DONE", "not trained on")
         assert not w.swarm.claimed()
@@ -230,7 +231,7 @@ async def test_closing_gives_everything_back(tmp_path: Path) -> None:
             await w.open("GENERATING")
         assert not swarm.claimed()
         reply = await ticket.next(0.1)
-        assert reply is not None
+        assert isinstance(reply, Reply)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
         assert w.group(ticket).cause == "the proxy stopped"

@@ -7,6 +7,8 @@ from typing import Any
 from swarm.answers import Claimed
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
+from swarm.errors import SwarmError, TimedOut, Unreachable
+from swarm.schemas import EngineStatus, PoolInfo
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -63,3 +65,43 @@ async def drop(client: AsyncSwarmClient, book: Book, episodes: list[Claimed]) ->
 
 def uuids(episodes: Sequence[Claimed]) -> set[str]:
     return {episode.episode_uuid for episode in episodes}
+
+
+GONE = Unreachable("no connection", "http://x", sent=False)
+FROZEN = TimedOut("no answer within 3 s", "http://x")
+
+
+class Told(AsyncSwarmClient):
+    """A client whose answers are given by hand."""
+
+    def __init__(self) -> None:
+        self.name = "told"
+        self.stopped_at = 0.0
+        self.said: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
+        self.pools: list[PoolInfo | SwarmError | None] = []
+        self.pool_polls = 0
+
+    async def status(self, *, timeout: float = 1) -> EngineStatus:
+        if isinstance(self.said, SwarmError):
+            raise self.said
+        return self.said
+
+    async def pool(self, *, timeout: float = 1) -> PoolInfo | None:
+        self.pool_polls += 1
+        said = self.pools.pop(0)
+        if isinstance(said, SwarmError):
+            raise said
+        return said
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def status(state: str, step: int | None = 1, detail: str | None = None) -> EngineStatus:
+    return EngineStatus("ENGINE." + state, detail, step)

@@ -1,6 +1,7 @@
 """All or none: contention, refusals, boundaries, cancellation, lost answers."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -299,3 +300,35 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
     assert await desk.settle(5)
     assert server.claimed() == []
     assert "could not be noted" in caplog.text
+
+
+async def test_claims_come_within_a_quarter_second_of_rolling(
+    server: ScriptedSwarm, desk: ClaimDesk, book: Book
+) -> None:
+    server.automatic = False
+    for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
+        server.set_state(state)
+        seen = len(server.claims)
+        work = asyncio.get_running_loop().create_task(group(desk, book, 2))
+        await asyncio.sleep(0.6)
+        assert len(server.claims) == seen
+        began = time.monotonic()
+        server.set_state("ROLLING", 2)
+        episodes = await work
+        assert time.monotonic() - began < 0.25
+        await drop(desk.client, book, episodes)
+
+
+async def test_who_waits_for_a_free_episode_is_told_of(
+    server: ScriptedSwarm, desk: ClaimDesk, book: Book
+) -> None:
+    told: list[bool] = []
+    desk.on_starved = lambda: told.append(desk.starved)
+    first = await group(desk, book, 14)
+    work = asyncio.get_running_loop().create_task(group(desk, book, 4))
+    await server.until(lambda: told)
+    assert desk.starved
+    await drop(desk.client, book, first)
+    await work
+    assert told == [True]
+    assert not desk.starved

@@ -168,3 +168,46 @@ async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
     await transport.close()
     with pytest.raises(Unreachable, match="closed"):
         await transport.request("GET", server.url + "/health", timeout=5)
+
+
+async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
+    transport: AiohttpTransport,
+) -> None:
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        assert not await reader.read()
+        closed.set()
+
+    async with raw_server(serve) as url, asyncio.timeout(5):
+        async with transport.stream("GET", url, timeout=5) as answer:
+            assert answer.status == 200
+            assert await answer.read() == b"ok"
+        await closed.wait()
+
+
+async def test_a_stream_that_breaks_or_never_comes(transport: AiohttpTransport) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await writer.drain()
+
+    async with raw_server(serve) as url, transport.stream("GET", url, timeout=5) as answer:
+        assert await answer.read() == b"ok"
+        with pytest.raises(Unreachable):
+            await answer.read()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with raw_server(mute) as url:
+        with pytest.raises(TimedOut):
+            async with transport.stream("GET", url, timeout=0.05):
+                raise AssertionError("there is no answer")
+    await transport.close()
+    with pytest.raises(Unreachable) as caught:
+        async with transport.stream("GET", url, timeout=5):
+            raise AssertionError("it is closed")
+    assert not caught.value.sent

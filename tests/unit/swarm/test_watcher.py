@@ -8,44 +8,11 @@ import pytest
 from core.tasks import Tasks
 from swarm import watcher as module
 from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError, TimedOut, Unreachable
+from swarm.errors import SwarmError
 from swarm.schemas import EngineState, EngineStatus, PoolInfo
 from swarm.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
-
-GONE = Unreachable("no connection", "http://x", sent=False)
-FROZEN = TimedOut("no answer within 3 s", "http://x")
-
-
-class Told(AsyncSwarmClient):
-    """A client whose answers are given by hand."""
-
-    def __init__(self) -> None:
-        self.name = "told"
-        self.said: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
-        self.pools: list[PoolInfo | SwarmError | None] = []
-        self.pool_polls = 0
-
-    async def status(self, *, timeout: float = 1) -> EngineStatus:
-        if isinstance(self.said, SwarmError):
-            raise self.said
-        return self.said
-
-    async def pool(self, *, timeout: float = 1) -> PoolInfo | None:
-        self.pool_polls += 1
-        said = self.pools.pop(0)
-        if isinstance(said, SwarmError):
-            raise said
-        return said
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
+from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
 
 
 @pytest.fixture
@@ -56,10 +23,6 @@ def told() -> Told:
 @pytest.fixture
 def watch(told: Told) -> Watcher:
     return Watcher(told, Clock())
-
-
-def status(state: str, step: int | None = 1, detail: str | None = None) -> EngineStatus:
-    return EngineStatus("ENGINE." + state, detail, step)
 
 
 # -- what is seen -------------------------------------------------------------------------------
@@ -129,7 +92,7 @@ async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
     seen = await watch.poll()
     assert (seen.shown, seen.error) == (
         EngineState.CANNOT_CONNECT,
-        "the answer was not understood",
+        "strange: the answer was not understood",
     )
 
 
@@ -258,7 +221,7 @@ async def test_an_unreachable_server_is_in_no_state(told: Told, watch: Watcher) 
         await watch.poll()
     with pytest.raises(TimeoutError):
         await watch.wait_for({EngineState.ROLLING}, 0.01)
-    assert (await watch.wait_for(lambda seen: not seen.reachable, 0)).error == "no connection"
+    assert (await watch.wait_for(lambda seen: not seen.reachable, 0)).error == "gone: no connection"
     assert watch._waiters == {}
 
 
@@ -364,7 +327,7 @@ async def test_a_server_that_comes_back(server: ScriptedSwarm, client: AsyncSwar
         await watch.wait_for(lambda seen: seen.reachable, 5)
         server.freeze()
         lost = await watch.wait_for(lambda seen: not seen.reachable, 5)
-        assert (lost.state, lost.error) == (EngineState.ROLLING, "no answer for 0.05 s")
+        assert (lost.state, lost.error) == (EngineState.ROLLING, "frozen: no answer for 0.05 s")
         server.unfreeze()
         assert (await watch.wait_for(lambda seen: seen.reachable, 5)).error == ""
 

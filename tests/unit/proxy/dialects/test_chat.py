@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat import read_request
+from proxy.conversation import winner
+from proxy.dialects.chat import CHAT, read_request
 from proxy.errors import Refusal
+from tests.unit.proxy.dialects.chat_forms import QUICK, TOOLS, made
 
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -63,9 +65,8 @@ def test_errors_in_the_words_of_vllm() -> None:
         (b"", "body"),
         (b"[]", "body"),
         (b'"text"', "body"),
-        (b"\xff\xfe", "body"),
-        (b'{"a": "\xed\xa0\x80"}', "body"),
-        (b"[" * 100_000, "body"),
+        (b"\xff\xfe", "body.0"),
+        (b'{"a": "\xed\xa0\x80"}', "body.messages"),
         ({"messages": "hi"}, "body.messages"),
         ({"messages": ["hi"]}, "body.messages.0"),
         ({"messages": [{"content": "hi"}]}, "body.messages.0.role"),
@@ -75,7 +76,24 @@ def test_errors_in_the_words_of_vllm() -> None:
         ({"messages": HELLO, "max_tokens": "many"}, "body.max_tokens"),
         ({"messages": HELLO, "max_tokens": 1.5}, "body.max_tokens"),
         ({"messages": HELLO, "stream": "perhaps"}, "body.stream"),
+        ({"messages": [{"role": "user", "content": [5]}]}, "body.messages.0.content.0"),
+        ({"messages": [{"role": "x", "tool_calls": 1}]}, "body.messages.0.tool_calls"),
+        ({"messages": [{"role": "x", "tool_calls": [1]}]}, "body.messages.0.tool_calls.0"),
+        ({"messages": HELLO, "temperature": "nan"}, "body.temperature"),
+        ({"messages": HELLO, "max_tokens": 1e300}, "body.max_tokens"),
+        ({"messages": HELLO, "stop": {}}, "body.stop"),
+        ({"messages": HELLO, "stop": ["a", 1]}, "body.stop.1"),
+        ({"messages": HELLO, "response_format": "json"}, "body.response_format"),
+        ({"messages": HELLO, "logit_bias": []}, "body.logit_bias"),
         ({"messages": HELLO, "tools": {}}, "body.tools"),
+        ({"messages": HELLO, "tools": ["f"]}, "body.tools.0"),
+        ({"messages": HELLO, "tools": [{}]}, "body.tools.0.function"),
+        ({"messages": HELLO, "tools": [{"function": 1}]}, "body.tools.0.function"),
+        ({"messages": HELLO, "tools": [{"function": {}}]}, "body.tools.0.function.name"),
+        (
+            {"messages": HELLO, "tools": [{"function": {"name": 1}}]},
+            "body.tools.0.function.name",
+        ),
         ({"messages": HELLO, "stream": True, "stream_options": 1}, "body.stream_options"),
     ],
 )
@@ -85,23 +103,90 @@ def test_what_the_framework_refuses(body: Any, param: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "param"),
+    ("fields", "param", "message"),
     [
-        ({"messages": []}, "messages"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens"),
-        ({"n": 0}, "n"),
-        ({"temperature": -1}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"top_logprobs": 2}, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"messages": []}, "messages", "messages must contain at least one message."),
+        ({"max_tokens": 0}, "max_tokens", "max_tokens must be at least 1, got 0."),
+        (
+            {"max_completion_tokens": 0},
+            "max_completion_tokens",
+            "max_completion_tokens must be at least 1, got 0.",
+        ),
+        ({"n": 0}, "n", "n must be at least 1, got 0."),
+        ({"n": 1000}, "n", "n must be at most 128, got 1000."),
+        ({"temperature": -1}, "temperature", "temperature must be non-negative, got -1.0."),
+        ({"top_p": 0}, "top_p", "top_p must be in (0, 1], got 0.0."),
+        (
+            {"presence_penalty": 3},
+            "presence_penalty",
+            "presence_penalty must be in [-2, 2], got 3.0.",
+        ),
+        (
+            {"top_logprobs": 2},
+            "top_logprobs",
+            "when using `top_logprobs`, `logprobs` must be set to true.",
+        ),
+        (
+            {"logprobs": True, "top_logprobs": 21},
+            "top_logprobs",
+            "Requested sample logprobs of 21, which is greater than max allowed: 20",
+        ),
+        (
+            {"logprobs": True, "top_logprobs": -2},
+            "top_logprobs",
+            "`top_logprobs` must be a positive value or -1.",
+        ),
+        (
+            {"stream_options": {"include_usage": True}},
+            "stream_options",
+            "Stream options can only be defined when `stream=True`.",
+        ),
+        (
+            {"tool_choice": "auto"},
+            "tool_choice",
+            "When using `tool_choice`, `tools` must be set.",
+        ),
+        (
+            {"tool_choice": "any", "tools": TOOLS},
+            "tool_choice",
+            'Invalid value for `tool_choice`: any! Only named tools, "none", "auto" or '
+            '"required" are supported.',
+        ),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "h"}}, "tools": TOOLS},
+            "tool_choice",
+            "The tool specified in `tool_choice` does not match any of the specified `tools`",
+        ),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format",
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
+        ),
     ],
 )
-def test_what_vllm_itself_refuses(fields: dict[str, Any], param: str) -> None:
+def test_what_vllm_itself_refuses(fields: dict[str, Any], param: str, message: str) -> None:
+    """Its own errors name field and value after their words, as in its captured answers."""
     said = refused({"messages": HELLO, **fields})
     assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", param)
+    value = fields[param]
+    if param in ("temperature", "top_p", "presence_penalty"):
+        value = float(value)
+    told = (
+        f", value={value}" if isinstance(value, int | float) and "when using" not in message else ""
+    )
+    assert said["message"] == f"{message} (parameter={param}{told})"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"a": "\xff"}', b"[" * 100_000, b'{"messages": [], "x": %s}' % (b"1" * 5000)],
+    ids=["no text", "too deep", "too long a number"],
+)
+def test_what_cannot_be_read_at_all(data: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(data)
+    assert caught.value.status == 400
+    assert CHAT.refusal(caught.value) == b'{"detail":"There was an error parsing the body"}'
 
 
 def test_the_content_type_must_be_json() -> None:
@@ -134,6 +219,7 @@ def test_training_drops_what_would_make_equal_answers() -> None:
         "metadata": {"made": "up"},
     }
     assert (request.stream, request.include_usage, request.train) == (True, True, True)
+    assert (request.dialect, request.n, request.helper) == ("chat", 3, "")
     untrained = read(body, x_ajet_train="No")
     assert not untrained.train
     assert untrained.body["temperature"] == 0.0
@@ -157,6 +243,22 @@ def test_odd_but_valid_bodies_pass() -> None:
     assert huge.encoded()
     pair = read(b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00 \\ud83d"}]}')
     assert pair.query == "\U0001f600 \ufffd"
+
+
+def test_the_history_passes_as_it_came() -> None:
+    """Both names of the reasoning, ids, arguments and blocks of any kind."""
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{ }"}}
+    messages = [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, "b"]},
+        {"role": "assistant", "content": None, "reasoning": "a", "tool_calls": [call]},
+        {"role": "tool", "content": [{"type": "text", "text": "1"}], "tool_call_id": "x"},
+        {"role": "assistant", "content": "", "reasoning_content": "b"},
+    ]
+    fields = {"continue_final_message": True, "add_generation_prompt": False, "stop": ["How"]}
+    fields["structured_outputs"] = {"choice": ["a"]}
+    request = read({"messages": messages, "tools": TOOLS, **fields})
+    assert request.body == {"messages": messages, "tools": TOOLS, **fields}
+    assert json.loads(request.encoded()) == request.body
 
 
 def test_the_query_is_the_last_users_text() -> None:
@@ -192,40 +294,83 @@ def test_ids_and_sessions() -> None:
     assert read({**body, "session_id": "s2"}).session == "s2"
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(
-            [
-                "model",
-                "messages",
-                "temperature",
-                "n",
-                "stream",
-                "tools",
-                "tool_choice",
-                "top_p",
-                "max_tokens",
-                "stream_options",
-                "logprobs",
-                "top_logprobs",
-                "session_id",
-                "seed",
-            ]
-        ),
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["role", "content", "text"]), inner, max_size=3)
-            ),
-            max_leaves=8,
-        ),
-    )
+FIELDS = [
+    "model",
+    "messages",
+    "temperature",
+    "n",
+    "stream",
+    "tools",
+    "tool_choice",
+    "top_p",
+    "max_tokens",
+    "stream_options",
+    "logprobs",
+    "top_logprobs",
+    "session_id",
+    "seed",
+    "stop",
+    "response_format",
+    "return_token_ids",
+    "parallel_tool_calls",
+]
+KEYS = ["role", "content", "text", "function", "name", "type", "id", "tool_calls", "include_usage"]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)
+    ),
+    max_leaves=8,
 )
-def test_no_body_breaks_the_reader(body: dict[str, Any]) -> None:
-    status = 200
+messages = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "tool", "x"])},
+        optional={"content": anything, "tool_calls": anything, "reasoning": anything},
+    ),
+    max_size=3,
+)
+
+
+@QUICK
+@given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | messages)
+def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> None:
+    if some is not None:
+        body["messages"] = some
+    status, refused = 200, b"1"
     try:
-        assert read(body).encoded()
+        request = read(body)
+        assert request.encoded()
+        writer = CHAT.writer(request, "m", 5)
+        call = {"id": None, "function": {"name": "f", "arguments": "{}"}}
+        answer = made({"content": "a", "tool_calls": [call]}, "tool_calls")
+        assert json.loads(writer.whole([answer]))
+        assert writer.opening() + writer.answer([answer])
     except Refusal as refusal:
         status = refusal.status
+        refused = CHAT.refusal(refusal)
     assert status in (200, 400)
+    assert json.loads(refused)
+
+
+@QUICK
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_no_bytes_break_the_reader(data: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(data)
+    assert caught.value.status == 400
+    assert json.loads(CHAT.refusal(caught.value))
+
+
+@QUICK
+@given(anything, anything, anything, anything)
+def test_no_completion_breaks_the_writer(
+    content: Any, calls: Any, logprobs: Any, usage: Any
+) -> None:
+    """An upstream may say anything in a message."""
+    message = {"content": content, "tool_calls": calls, "reasoning": content}
+    choice = {"message": message, "logprobs": logprobs, "finish_reason": usage}
+    answer = winner({"id": calls, "choices": [choice], "usage": usage})
+    request = read({"messages": HELLO, "logprobs": True, "stream": True})
+    writer = CHAT.writer(request, "m", 5)
+    assert json.loads(writer.whole([answer]))
+    assert writer.answer([answer])

@@ -1,0 +1,210 @@
+"""Processes of the proxy bench and how one figure is taken."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import psutil
+
+from bench.cost_stub import REPEAT
+from tests.support.stack import Stack, until
+
+SETTLE = 0.6
+"""Seconds between the last answer and the reading: ends and the journal go on behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one round cost and what its users felt."""
+
+    users: int
+    requests: int
+    seconds: float
+    cpu: float
+    """Milliseconds of CPU of all processes of the proxy, for one request."""
+    p50: float
+    p99: float
+    errors: int
+    left: int
+    episodes: dict[str, int]
+    """What the stub counted: claims, chats, ends, aborts, lost, open."""
+
+    @property
+    def rate(self) -> float:
+        """Requests in a second."""
+        return self.requests / self.seconds
+
+    @property
+    def unaccounted(self) -> int:
+        """Episodes of answered requests that were not claimed, asked and ended once each."""
+        wanted, seen = self.requests * REPEAT, self.episodes
+        wrong = sum(abs(seen[name] - wanted) for name in ("claims", "chats", "ends"))
+        return wrong + seen["lost"] + seen["open"]
+
+
+@contextlib.contextmanager
+def child(module: str, *args: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """A process of the bench that tells its port."""
+    command = [sys.executable, "-m", module, *args]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A proxy to measure."""
+
+    name: str
+    pid: int
+    port: int
+
+    def cpu(self) -> float:
+        """Seconds of CPU that its processes have used."""
+        total = 0.0
+        root = psutil.Process(self.pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def resident(self) -> float:
+        """MB of memory its processes hold."""
+        root = psutil.Process(self.pid)
+        found = (root, *root.children(recursive=True))
+        return sum(process.memory_info().rss for process in found) / 1e6
+
+
+class Stub:
+    """The instant stub, from outside."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._url = f"http://127.0.0.1:{port}/stub"
+
+    def delay(self, milliseconds: float) -> None:
+        """Let completions take so long."""
+        httpx.post(f"{self._url}/delay/{milliseconds:g}").raise_for_status()
+
+    def counts(self) -> dict[str, int]:
+        """Since it was started."""
+        found: dict[str, int] = httpx.get(self._url).json()
+        return found
+
+
+class Load:
+    """The users of one proxy, from outside."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def round(self, **order: float) -> dict[str, Any]:
+        """One order of `bench.cost_load`."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(order).decode() + "\n")
+        process.stdin.flush()
+        found: dict[str, Any] = msgspec.json.decode(process.stdout.readline())
+        return found
+
+
+@contextlib.contextmanager
+def load(port: int, users: int, *more: str) -> Iterator[Load]:
+    """So many users of a port."""
+    command = [sys.executable, "-m", "bench.cost_load", str(port), "--users", str(users), *more]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )  # fmt: skip
+    try:
+        yield Load(process)
+    finally:
+        process.terminate()
+        process.wait(10)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def settled(stub: Stub) -> dict[str, int]:
+    """What the stub has counted once nothing is claimed any more, or at the latest after 10 s."""
+    end = time.monotonic() + 10
+    while (found := stub.counts())["open"] and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float) -> Figures:
+    """One figure, from quiet to quiet, so that all that a request causes is in it.
+
+    Args:
+        subject: Whose CPU.
+        stub: What it talks to.
+        users: How many.
+        more: Flags of `bench.cost_load`.
+        order: `seconds` or `requests`.
+    """
+    with load(subject.port, users, *more) as crowd:
+        crowd.round(requests=max(2 * users, 16) if order.get("requests") else 4 * users + 100)
+        before = settled(stub)
+        time.sleep(SETTLE)
+        cpu = subject.cpu()
+        seen = crowd.round(**order)
+        time.sleep(SETTLE)
+        cpu = subject.cpu() - cpu
+        after = settled(stub)
+    requests = max(seen["requests"], 1)
+    return Figures(
+        users=users,
+        requests=requests,
+        seconds=seen["seconds"],
+        cpu=cpu * 1000 / requests,
+        p50=seen["p50"],
+        p99=seen["p99"],
+        errors=seen["errors"],
+        left=seen["left"],
+        episodes={name: after[name] - before[name] for name in after},
+    )
+
+
+@contextlib.contextmanager
+def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
+    """`ajet-console proxy` as it is: journal, events, built-in rewards, no console attached."""
+    url = f"http://127.0.0.1:{stub.port}"
+    with Stack(folder / "home") as stack:
+        info = stack.proxy("--swarm-url", url)
+        until("the proxy serves", lambda: httpx.get(f"{info.url}/health").status_code == 200)
+        yield Subject("ours", info.pid, info.port)
+        stack.stop("proxy")
+
+
+@contextlib.contextmanager
+def stand_in(name: str, stub: Stub) -> Iterator[Subject]:
+    """`bench.cost_floor` or `bench.cost_naive`."""
+    with child(f"bench.cost_{name}", str(stub.port)) as (process, port):
+        address = ("127.0.0.1", port)
+        until("it listens", lambda: _listens(address))
+        yield Subject(name, process.pid, port)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    import socket
+
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True

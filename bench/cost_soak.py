@@ -1,0 +1,45 @@
+"""Whether the proxy's memory stays flat over many requests, a fifth of which are left unanswered."""
+
+import time
+
+from bench.cost_run import Stub, Subject, load, settled
+from bench.verdict import Verdicts
+
+USERS = 64
+LEAVING = 0.2
+STEPS = 20
+DELAY = 20.0
+"""Milliseconds of a completion: those that leave do it in the midst of one."""
+FLAT = 10.0
+"""MB the memory may grow from the mean of the second quarter to the mean of the last one."""
+
+
+def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
+    """Ask so often and look at memory in between."""
+    stub.delay(DELAY)
+    resident: list[float] = []
+    asked = left = errors = 0
+    with load(ours.port, USERS, "--leaving", str(LEAVING)) as crowd:
+        for step in range(STEPS):
+            seen = crowd.round(requests=requests / STEPS, seconds=600)
+            asked += seen["requests"] + seen["left"]
+            left += seen["left"]
+            errors += seen["errors"]
+            resident.append(ours.resident())
+            print(
+                f"{asked:8} requests, {left} left, {errors} errors, {resident[-1]:.1f} MB, "
+                f"{seen['requests'] / seen['seconds']:.0f}/s",
+                flush=True,
+            )
+    time.sleep(1.0)
+    found = settled(stub)
+    quarter = STEPS // 4
+    early = sum(resident[quarter : 2 * quarter]) / quarter
+    late = sum(resident[-quarter:]) / quarter
+    verdicts.at_least("soak_requests", asked, requests * 0.98, "requests")
+    verdicts.at_least("soak_left", left / asked, LEAVING * 0.5, "of all")
+    verdicts.at_most("soak_errors", errors, 0, "requests")
+    verdicts.at_most("soak_growth", late - early, FLAT, "MB")
+    verdicts.at_most("soak_claims_left", found["open"], 0, "episodes")
+    verdicts.at_most("soak_ends_lost", found["lost"], 0, "ends")
+    stub.delay(0)

@@ -1,0 +1,97 @@
+"""HTTP/1.1 by hand for the parts of the proxy bench that must cost next to nothing."""
+
+import asyncio
+from typing import cast
+
+import uvloop
+
+LENGTH = b"content-length:"
+CHUNKED_END = b"0\r\n\r\n"
+
+
+class Messages(asyncio.Protocol):
+    """Splits what arrives into whole messages: with a content length, chunked, or without a body.
+
+    Of a chunked message the body is handed on as it was sent; nothing may follow it before the
+    next request.
+    """
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of `asyncio.Protocol`."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Part of `asyncio.Protocol`."""
+        self.transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Part of `asyncio.Protocol`."""
+        rest = self._rest + data if self._rest else data
+        while (end := rest.find(b"\r\n\r\n") + 4) > 3:
+            head = rest[:end]
+            last = _end_of(head, rest, end)
+            if last < 0:
+                break
+            body, rest = rest[end:last], rest[last:]
+            self.message(head, body)
+        self._rest = rest
+
+    def write(self, data: bytes) -> None:
+        """Send, unless the other side has gone."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def message(self, head: bytes, body: bytes) -> None:
+        """One whole message came."""
+
+
+def _end_of(head: bytes, data: bytes, at: int) -> int:
+    """Where the message ends that begins `data`; -1 when it is not all there."""
+    low = head.lower()
+    found = low.find(LENGTH)
+    if found >= 0:
+        at += int(low[found + len(LENGTH) : low.find(b"\r\n", found)])
+        return at if len(data) >= at else -1
+    if low.find(b"transfer-encoding: chunked") >= 0:
+        return len(data) if data.endswith(CHUNKED_END) else -1
+    return at
+
+
+def answer(body: bytes, status: bytes = b"200 OK") -> bytes:
+    """A whole answer with the headers that uvicorn would send."""
+    return (
+        b"HTTP/1.1 %b\r\ndate: Mon, 01 Jun 2026 12:00:00 GMT\r\nserver: uvicorn\r\n"
+        b"content-length: %d\r\ncontent-type: application/json\r\n\r\n%b"
+    ) % (status, len(body), body)
+
+
+def request(method: str, path: str, host: str, body: bytes, *more: str) -> bytes:
+    """A whole request."""
+    lines = (
+        f"{method} {path} HTTP/1.1",
+        f"host: {host}",
+        "accept: application/json",
+        "user-agent: bench",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        *more,
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def serve(protocol: type[Messages], port: int) -> None:
+    """Listen until ended from outside; the port is told on stdout."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, "127.0.0.1", port, backlog=2048)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def run(protocol: type[Messages], port: int = 0) -> None:
+    """`serve` in a process of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(protocol, port))

@@ -1,0 +1,117 @@
+"""What a request costs: a naive proxy, a bare-socket floor and ours, against an instant stub.
+
+    python -m bench.proxy_cost                  the gates, under 4 minutes
+    python -m bench.proxy_cost --users 256      the same with a row more for so many users
+    python -m bench.proxy_cost --soak           memory over 100,000 requests, a fifth of them left
+
+N = 4: each request is 4 claims, 4 completions and 4 ends. All is in one run on this machine, each
+part in a process of its own. Ratios gate; milliseconds are printed.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bench.cost_run import Figures, Stub, Subject, child, measure, our_proxy, stand_in
+from bench.cost_soak import soak
+from bench.verdict import Verdicts
+
+OVER_FLOOR = 8.0
+UNDER_NAIVE = 45.0
+SLOWEST = 600.0
+"""Milliseconds at p99, with completions of half a second."""
+SECONDS = 4.0
+ROUNDS = 3
+"""Floor and ours take turns so often at 64 users; the median counts."""
+SLOW = 500.0
+"""Milliseconds a completion takes in the second half."""
+
+_HEAD = f"{'subject':10}{'users':>7}{'CPU ms/request':>17}{'requests/s':>13}{'p50 ms':>10}{'p99 ms':>10}"
+
+
+def show(name: str, found: Figures) -> None:
+    """One line of the table."""
+    print(
+        f"{name:10}{found.users:7}{found.cpu:17.3f}{found.rate:13.1f}"
+        f"{found.p50:10.1f}{found.p99:10.1f}",
+        flush=True,
+    )
+
+
+def middle(rounds: list[Figures]) -> Figures:
+    """The round with the median cost."""
+    cost = statistics.median_low(one.cpu for one in rounds)
+    return next(one for one in rounds if one.cpu == cost)
+
+
+def instant(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: int) -> None:
+    """CPU of a request when the server answers at once."""
+    naive, floor, ours = subjects
+    print(f"\nThe server answers at once\n{_HEAD}")
+    for count in (1, 16, 64):
+        show("naive", slow := measure(naive, stub, count, requests=max(24, 2 * count)))
+    for count in dict.fromkeys((1, 16, users)):
+        for subject in (floor, ours):
+            if count != 64:
+                show(subject.name, measure(subject, stub, count, seconds=SECONDS))
+    rounds: dict[str, list[Figures]] = {"floor": [], "ours": []}
+    for _ in range(ROUNDS):
+        for subject in (floor, ours):
+            found = measure(subject, stub, 64, seconds=SECONDS)
+            show(subject.name, found)
+            rounds[subject.name].append(found)
+    least, mine = middle(rounds["floor"]), middle(rounds["ours"])
+    verdicts.at_most("proxy_cost_over_floor", mine.cpu / least.cpu, OVER_FLOOR, "x")
+    verdicts.at_least("proxy_cost_under_naive", slow.cpu / mine.cpu, UNDER_NAIVE, "x")
+    verdicts.at_most("proxy_errors", sum(one.errors for one in rounds["ours"]), 0, "requests")
+    lost = sum(one.unaccounted for one in rounds["ours"])
+    verdicts.at_most("proxy_episodes_unaccounted", lost, 0, "episodes")
+
+
+def slow(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: int) -> None:
+    """What users feel when a completion takes its time."""
+    naive, floor, ours = subjects
+    print(f"\nA completion takes {SLOW:g} ms\n{_HEAD}")
+    stub.delay(SLOW)
+    show("naive", measure(naive, stub, 64, requests=128))
+    for count in dict.fromkeys((64, users)):
+        show("floor", measure(floor, stub, count, seconds=SECONDS))
+        show("ours", found := measure(ours, stub, count, seconds=2 * SECONDS))
+        if count == 64:
+            verdicts.at_most("proxy_p99_slow_server", found.p99, SLOWEST, "ms")
+    stub.delay(0)
+
+
+def streamed(stub: Stub, ours: Subject) -> None:
+    """The same request with `stream: true`; printed only."""
+    print(f"\nStreamed, the server answers at once\n{_HEAD}")
+    show("ours", measure(ours, stub, 64, "--stream", seconds=SECONDS))
+
+
+def main() -> None:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description="What a request costs.")
+    parser.add_argument("--users", type=int, default=64, help="one more row with so many users")
+    parser.add_argument("--soak", action="store_true", help="memory over many requests instead")
+    parser.add_argument("--requests", type=int, default=100_000, help="of the soak")
+    given = parser.parse_args()
+    verdicts = Verdicts()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, child("bench.cost_stub") as (_, port):
+        stub = Stub(port)
+        with our_proxy(stub, Path(folder)) as ours:
+            if given.soak:
+                soak(verdicts, ours, stub, given.requests)
+            else:
+                with stand_in("naive", stub) as naive, stand_in("floor", stub) as floor:
+                    instant(verdicts, stub, (naive, floor, ours), given.users)
+                    slow(verdicts, stub, (naive, floor, ours), given.users)
+                streamed(stub, ours)
+    print(f"\n{time.monotonic() - began:.0f} s in all")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""What a request is before it becomes a group: sent again, a helper call, one of a session's many.
+
+Nothing here claims anything or waits for anything.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from core.bus import Bus
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    AnswerReturned,
+    GenerationStarted,
+    GroupEvent,
+    RequestJoined,
+    RequestReplayed,
+)
+from core.settings import ProxySettings
+from core.text import one_line
+from proxy.conversation import ChatRequest
+from proxy.errors import Refusal
+from proxy.fair import FairGate, Turn
+from proxy.helpers import helper_of
+from proxy.matching import Conversations
+from proxy.replay import Replay
+from proxy.rows import Row
+from proxy.run import Run, Ticket
+from proxy.sessions import (
+    MINUTE,
+    Runaway,
+    Sessions,
+    sender_of,
+    session_of,
+    trace_of,
+)
+
+TRAIN_HEADER = "x-ajet-train"
+OWN = frozenset({"temperature", "seed"})
+"""What a run decides for itself in training: with a seed all candidates would be the same."""
+ALERTS = 20
+"""Sessions the operator is told of at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A request that may become a group."""
+
+    request: ChatRequest
+    """With its session, and as a helper call if it is one."""
+    turn: int
+    """Which request of its session it is, from 1; 0 for helper calls and without a session."""
+
+
+class Admission:
+    """The memory of what came before; one for all servers. Lives on the seat's loop.
+
+    Args:
+        settings: Caps, windows and the rules' switch.
+        bus: Is told of what the operator should see.
+    """
+
+    def __init__(self, settings: ProxySettings, bus: Bus) -> None:
+        clock = time.monotonic
+        self._settings = settings
+        self._bus = bus
+        self._clock = clock
+        self._joinable: dict[str, Run] = {}
+        """Runs by their request's key."""
+        self._kept: set[str] = set()
+        """Runs whose answer was given to `replay`."""
+        self.replay = Replay(settings.replay_window, clock)
+        self.conversations = Conversations()
+        self.sessions = Sessions(settings.session_cap, settings.session_calls, clock)
+        self._gates: dict[str, FairGate] = {}
+        self._over: dict[str, float] = {}
+        """Sessions over their cap that the operator was told of: when they were refused last."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # --- the same request again -----------------------------------------------------------------
+
+    def again(self, request: ChatRequest) -> Ticket | None:
+        """A ticket of the group that this request asked for before; None when it is a new one."""
+        run = self._joinable.get(request.key)
+        if run is not None and run.reply is None and run.stop is None:
+            ticket = run.join(request.stream)
+            self._bus.publish(RequestJoined(server=run.sense.server.name, group_id=run.group_id))
+            return ticket
+        if run is not None:
+            self._keep(run)
+        found = self.replay.find(request.key, request.headers)
+        if found is None:
+            return None
+        group = self._bus.state.groups.get(found.group_id)
+        server = group.server if group is not None else ""
+        self._bus.publish(RequestReplayed(server=server, group_id=found.group_id))
+        return self.replay.ticket(found, request.stream)
+
+    def refused(self, request: ChatRequest) -> None:
+        """The request was answered with an error: its retry is no retry of what came before."""
+        self.replay.forget(request.key)
+
+    def happened(self, run: Run, event: GroupEvent) -> None:
+        """What matters here: the run has its episodes, or its answer."""
+        if isinstance(event, GenerationStarted):
+            if isinstance(run.gate, Turn):
+                run.gate.claimed()  # the next one may claim
+        elif isinstance(event, AnswerReturned):
+            self._keep(run)
+            if run.reply is not None and run.reply.answer is not None:
+                self.conversations.answered(run.request.session, run.reply.answer.message)
+
+    def _keep(self, run: Run) -> None:
+        reply = run.reply
+        if reply is not None and reply.answers and run.group_id not in self._kept:
+            self._kept.add(run.group_id)
+            self.replay.remember(run.request.key, run.group_id, reply, tuple(run.tickets))
+
+    # --- a new one ------------------------------------------------------------------------------
+
+    def place(self, request: ChatRequest, row: Row | None, server: str) -> Placed:
+        """Find a request's session, and whether it is a helper call.
+
+        Args:
+            request: A new one.
+            row: The row of a dataset it belongs to: never a helper call.
+            server: Where it would go.
+
+        Raises:
+            Refusal: its session is over a cap.
+        """
+        headers, body = request.headers, request.body
+        session = session_of(headers, body) or request.session
+        helper = ""
+        if request.train and row is None and self._settings.helpers and not _wants(headers):
+            agent = bool(session) and self.sessions.has_tools(session)
+            helper = helper_of(body, request.query, stream=request.stream, agent=agent)
+        if not session:
+            session = self._by_content(request, helper)
+        turn = 0
+        if session:
+            try:
+                tools = bool(body.get("tools"))
+                turn = self.sessions.open(session, helper=bool(helper), tools=tools)
+            except Runaway as over:
+                self._told(session, request, over, server)
+                text = f"Too many requests in this session: {over.limit}. Please try again later."
+                raise Refusal(429, over.retry_after, text, kind="Too Many Requests") from None
+        if helper:
+            request = msgspec.structs.replace(request, session=session, helper=helper, train=False)
+        elif session != request.session:
+            request = msgspec.structs.replace(request, session=session)
+        if request.train and not OWN.isdisjoint(body):
+            own = {name: value for name, value in body.items() if name not in OWN}
+            request = msgspec.structs.replace(request, body=own)
+        return Placed(request, turn)
+
+    def _by_content(self, request: ChatRequest, helper: str) -> str:
+        sender, trace = sender_of(request.headers), trace_of(request.headers)
+        if helper:  # no turn of the conversation, though it may repeat all of it
+            return self.conversations.find(request.messages, sender, trace)
+        return self.conversations.match(request.messages, sender, trace).session
+
+    def opened(self, run: Run) -> None:
+        """The request became this run."""
+        self._joinable[run.request.key] = run
+        settings, name = self._settings, run.sense.server.name
+        gate = self._gates.get(name)
+        if gate is None:
+            gate = self._gates[name] = FairGate(settings.max_groups)
+        request = run.request
+        run.gate = gate.turn(f"{request.session} {request.helper}" if request.helper else "")
+
+    def over(self, run: Run) -> None:
+        """The run is over."""
+        self._keep(run)
+        self._kept.discard(run.group_id)
+        if self._joinable.get(run.request.key) is run:
+            del self._joinable[run.request.key]
+        if isinstance(run.gate, Turn):
+            run.gate.leave()
+        self.sessions.close(run.request.session)
+
+    # --- sessions over their cap ----------------------------------------------------------------
+
+    def _told(self, session: str, request: ChatRequest, over: Runaway, server: str) -> None:
+        known = session in self._over
+        if not known and len(self._over) >= ALERTS:
+            return
+        self._over[session] = self._clock()
+        if known:
+            return
+        self._bus.publish(
+            AlertRaised(
+                server=server,
+                key=f"session:{session}",
+                cause=f"session {one_line(session, 60)} is answered 429, it is over {over.limit}: "
+                f"{one_line(request.query, 60)}",
+                todo="Stop that agent, or raise proxy.session_calls and proxy.session_cap",
+            )
+        )
+        self._look_again(session)
+
+    def _look_again(self, session: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[session] = loop.call_later(MINUTE, self._calm, session)
+
+    def _calm(self, session: str) -> None:
+        if self._clock() - self._over[session] < MINUTE:
+            self._look_again(session)
+            return
+        del self._over[session], self._timers[session]
+        self._bus.publish(AlertCleared(key=f"session:{session}"))
+
+    def close(self) -> None:
+        """No more timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+
+def _wants(headers: Mapping[str, str]) -> bool:
+    return headers.get(TRAIN_HEADER, "").strip().lower() in ("yes", "true", "1", "on")

@@ -1,0 +1,238 @@
+"""Answers a request of any dialect: reads it, waits for its group, writes what comes of it.
+
+Streams open at once and are kept alive by events of the dialect's own kind. Whoever leaves is
+noticed in every phase, and frees what was held for it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from core.text import one_line
+from proxy.asgi import (
+    App,
+    ClientLeft,
+    Extra,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    read_body,
+    send_json,
+    send_part,
+    send_refusal,
+    start_stream,
+    until_left,
+)
+from proxy.conversation import ChatRequest, Winner, winner
+from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.reading import request_id
+from proxy.errors import Refusal, busy
+from proxy.groups import Groups
+from proxy.metrics import Meter
+from proxy.run import Reply, Ticket
+from proxy.seat import Seat
+from proxy.tokens import TokenGauge
+
+log = logging.getLogger(__name__)
+
+FOREVER = 1e6
+"""Seconds; the ticket's own budget comes first."""
+
+
+class Desk:
+    """Where requests are answered; one for all dialects.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: Where requests go.
+
+    Attributes:
+        meter: Counts them.
+        gauge: Learns from them how long a prompt is in tokens.
+    """
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self.groups = groups
+        self.meter = Meter()
+        self.gauge = TokenGauge()
+        seat.bus.listen(self.meter.listen)
+        self.settings = seat.settings.proxy
+        self.largest = self.settings.max_body_mb << 20
+        self._tasks = seat.tasks
+        self._waiting: set[Ticket] = set()
+
+    def endpoint(self, dialect: Dialect) -> App:
+        """The bare application that answers this dialect's requests."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            self.meter.open += 1
+            try:
+                await self._answer(_Exchange(dialect, scope, send), receive)
+            finally:
+                self.meter.open -= 1
+
+        return answer
+
+    def hurry(self) -> None:
+        """Give everybody who waits an end now: the provisional best, else an error."""
+        for ticket in self._waiting:
+            ticket.deadline = 0.0
+            ticket.wake()
+
+    async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
+        ticket: Ticket | None = None
+        watch: asyncio.Task[None] | None = None
+        try:
+            data = await read_body(exchange.headers, receive, self.largest)
+            request = exchange.read(data)
+            ticket = await self.groups.submit(request)
+            self._waiting.add(ticket)
+            watch = self._tasks.spawn(exchange.watch(receive, ticket), "listener")
+            if request.stream:
+                await self._stream(exchange, request, ticket)
+            else:
+                await self._whole(exchange, request, ticket)
+        except ClientLeft:
+            pass
+        except Refusal as refusal:
+            await self._refuse(exchange, refusal)
+        except Exception:  # nothing of ours may show in an answer, whatever went wrong
+            log.exception("request %s failed", exchange.name or "without an id")
+            text = "The request could not be completed."
+            await self._refuse(exchange, Refusal(500, None, text))
+        finally:
+            if watch is not None:
+                watch.cancel()
+            if ticket is not None:
+                self._waiting.discard(ticket)
+                self.meter.keepalives += ticket.keepalives
+                ticket.leave()
+
+    async def _whole(self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket) -> None:
+        reply = await ticket.next(FOREVER)
+        if not isinstance(reply, Reply):
+            return
+        winners = _winners(reply)
+        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        body = writer.whole(winners)
+        exchange.started = True
+        await send_json(exchange.send, 200, body, exchange.more)
+        self._told(exchange, request, winners, ticket)
+
+    async def _stream(self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket) -> None:
+        if request.dialect == "messages":  # which tells the prompt's length first
+            told = self.gauge.estimate(request)
+            request = msgspec.structs.replace(request, extra=told)
+        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        first = writer.opening()
+        exchange.started, exchange.writer = True, writer
+        await start_stream(exchange.send, exchange.more, first)
+        while True:
+            news = await ticket.next(self.settings.keepalive)
+            if ticket.left:
+                return
+            if isinstance(news, Reply):
+                break
+            data = writer.keepalive() if news is None else writer.piece(news.delta)
+            if data:
+                await send_part(exchange.send, data)
+        winners = _winners(news)
+        last = writer.finish(winners[0]) if ticket.live else writer.answer(winners)
+        await send_part(exchange.send, last, more=False)
+        self._told(exchange, request, winners, ticket)
+
+    async def _refuse(self, exchange: "_Exchange", refusal: Refusal) -> None:
+        """The error in the dialect's own form, before the answer or as the end of its stream."""
+        log.log(
+            logging.INFO if refusal.status < 500 else logging.WARNING,
+            "request %s from %s: %s %d: %s",
+            exchange.name or "without an id",
+            exchange.client or "nowhere",
+            exchange.path,
+            refusal.status,
+            one_line(refusal.message),
+        )
+        self.meter.refused[refusal.status] += 1
+        if not exchange.started:
+            body = exchange.dialect.refusal(refusal)
+            await send_refusal(exchange.send, refusal, body, exchange.more)
+        elif exchange.writer is not None:
+            await send_part(exchange.send, exchange.writer.error(refusal), more=False)
+
+    def _model(self, request: ChatRequest) -> str:
+        return request.model or self.groups.models()[0]
+
+    def _told(
+        self,
+        exchange: "_Exchange",
+        request: ChatRequest,
+        winners: Sequence[Winner],
+        ticket: Ticket,
+    ) -> None:
+        if not exchange.gone:
+            ticket.delivered()
+        seconds = asyncio.get_running_loop().time() - ticket.began
+        self.meter.answered(winners, seconds)
+        if request.dialect == "messages":  # the others do not ask for the length of a prompt
+            self.gauge.learn(request, winners[0].usage["prompt_tokens"])
+
+
+class _Exchange:
+    """One request and how far its answer is."""
+
+    __slots__ = (
+        "client",
+        "dialect",
+        "gone",
+        "headers",
+        "more",
+        "name",
+        "path",
+        "send",
+        "started",
+        "writer",
+    )
+
+    def __init__(self, dialect: Dialect, scope: Scope, send: Send) -> None:
+        self.dialect = dialect
+        self.send = send
+        self.headers = headers_of(scope)
+        if session := scope.get("session"):
+            self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
+        client = scope.get("client")
+        self.client: str = client[0] if client else ""
+        self.path: str = scope["path"]
+        self.name = ""
+        """The client's own id of the request; ours once it was read."""
+        self.more: Extra = ()
+        if self.headers.get("x-request-id"):
+            self.name = self.headers["x-request-id"] = request_id(self.headers)
+            self.more = ((b"x-request-id", self.name.encode()),)
+        self.started = False
+        self.writer: Writer | None = None
+        """Of a stream that has begun."""
+        self.gone = False
+        """The client has left, or has all of its answer."""
+
+    def read(self, data: bytes) -> ChatRequest:
+        """The request; raises `Refusal`."""
+        request = self.dialect.read(data, self.headers, self.client)
+        self.name = request.request_id
+        return request
+
+    async def watch(self, receive: Receive, ticket: Ticket) -> None:
+        """Notice when the client leaves."""
+        await until_left(receive)
+        self.gone = True
+        ticket.leave()
+
+
+def _winners(reply: Reply) -> list[Winner]:
+    """What the reply has to tell; raises its refusal."""
+    if not reply.answers:
+        raise reply.refusal or busy(2)
+    return [winner(answer.parsed) for answer in reply.answers]

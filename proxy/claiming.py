@@ -1,0 +1,122 @@
+"""Claims the episodes of a run: its turn, all of them or none, and fresh ones for failed ones."""
+
+import asyncio
+from collections.abc import Sequence
+
+from core.events import ClaimIntended, ClaimsReturned, EpisodeClaimed
+from proxy.run import Candidate, Run
+
+REFILL_WAIT = 10.0
+"""Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
+
+
+async def take_turn(run: Run) -> None:
+    """Wait for the run's turn among the sessions; once in, it stays in until nothing is held.
+
+    Raises:
+        TimeoutError: it did not come before the run's deadline.
+    """
+    if run.gate is None or run.entered:
+        return
+    with run.sense.queueing():
+        await run.gate.enter(run.request.session, run.deadline)
+    run.entered = True
+
+
+async def claim(run: Run, *, durable: bool = True) -> None:
+    """Claim all `run.n` episodes, or none.
+
+    Args:
+        run: Its candidates are made anew.
+        durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
+            trained on, and the next start finds what is left of it at the server.
+
+    Raises:
+        ClaimTimedOut: not before the run's deadline; nothing is held.
+        JournalError: the intent could not be committed; nothing was claimed.
+    """
+    run.reset(run.n)
+    server = run.sense.server
+
+    async def intend() -> None:
+        event = ClaimIntended(
+            server=server.name,
+            group_id=run.group_id,
+            n=run.n,
+            discard_timeout=run.discard_timeout,
+        )
+        if durable:
+            await run.seat.bus.publish_durable(event)
+        else:
+            run.seat.bus.publish(event)
+
+    claimed = await server.desk.claim_group(
+        run.n,
+        episode_type=run.kind,
+        discard_timeout=run.discard_timeout,
+        deadline=run.deadline,
+        on_intent=intend,
+        on_claimed=lambda uuid: _took(run, uuid),
+        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+    )
+    by_uuid = {one.episode_uuid: one for one in claimed}
+    for candidate in run.candidates:
+        candidate.claimed = by_uuid[candidate.uuid]
+        candidate.active_at = candidate.claimed.at
+    run.first_claim_at = min(one.at for one in claimed)
+
+
+async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
+    """Claim a fresh episode for one place of a group that holds others.
+
+    Args:
+        run: The group.
+        candidate: The place; it holds nothing.
+        deadline: On the loop's clock.
+
+    Returns:
+        False when none was free in time, or the engine does not roll.
+    """
+    claimed = await run.sense.server.desk.refill(
+        episode_type=run.kind,
+        discard_timeout=run.discard_timeout,
+        deadline=min(deadline, asyncio.get_running_loop().time() + REFILL_WAIT),
+        on_claimed=lambda uuid: _took(run, uuid, candidate),
+        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+    )
+    if claimed is None:
+        return False
+    candidate.claimed = claimed
+    candidate.active_at = claimed.at
+    return True
+
+
+def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
+    if place is None:
+        place = next(one for one in run.candidates if not one.uuid)
+    run.take(place, uuid)
+    run.seat.bus.publish(
+        EpisodeClaimed(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            index=place.index,
+            episode_uuid=uuid,
+            step=run.sense.server.watcher.current.step,
+            attempt=place.attempt,
+        )
+    )
+
+
+def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
+    for candidate in run.candidates:
+        if candidate.uuid in uuids:
+            run.put_down(candidate)
+            candidate.attempt = 0
+    run.seat.bus.publish(
+        ClaimsReturned(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            episode_uuids=tuple(uuids),
+            cause=cause,
+        )
+    )

@@ -1,0 +1,212 @@
+"""What vLLM refuses in the fields of a completion, chat or legacy, in its words. No I/O."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.dialects.reading import flag, integer, number
+from proxy.errors import Refusal, bad_request, invalid
+
+MOST_CHOICES = 128
+"""Choices one request may ask for."""
+MOST_LOGPROBS = 20
+
+NUMBERS = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "min_p",
+    "repetition_penalty",
+)
+INTEGERS = ("max_tokens", "max_completion_tokens", "n", "seed", "top_k", "min_tokens")
+_DICTIONARY = "Input should be a valid dictionary"
+_LIST = "Input should be a valid list"
+_STRING = "Input should be a valid string"
+_MISSING = "Field required"
+
+
+def bad_value(text: str, param: str, value: Any = None) -> Refusal:
+    """A value vLLM itself refuses; it names the field and the value after its words."""
+    given = "" if value is None else f", value={value}"
+    return bad_request(f"{text} (parameter={param}{given})", param)
+
+
+def check_numbers(
+    body: dict[str, Any],
+    numbers: tuple[str, ...] = NUMBERS,
+    integers: tuple[str, ...] = INTEGERS,
+    flags: tuple[str, ...] = ("stream",),
+) -> None:
+    """Put numbers in place of texts that hold numbers, refuse what holds none.
+
+    Raises:
+        Refusal: names the field.
+    """
+    for name in numbers:
+        if (value := body.get(name)) is not None:
+            body[name] = number(name, value)
+    for name in integers:
+        if (value := body.get(name)) is not None:
+            body[name] = integer(name, value)
+    for name in flags:
+        if (value := body.get(name)) is not None:
+            body[name] = flag(name, value)
+
+
+def check_common(body: Mapping[str, Any]) -> None:
+    """Refuse values and kinds that no completion may have; after `check_numbers`.
+
+    Raises:
+        Refusal: names the field.
+    """
+    if (model := body.get("model")) is not None and not isinstance(model, str):
+        raise invalid("string_type", "body.model", _STRING, model)
+    for name in ("stream_options", "response_format", "logit_bias"):
+        if (value := body.get(name)) is not None and not isinstance(value, dict):
+            raise invalid("dict_type", f"body.{name}", _DICTIONARY, value)
+    _check_stop(body.get("stop"))
+    if body.get("stream_options") and not body.get("stream"):
+        text = "Stream options can only be defined when `stream=True`."
+        raise bad_value(text, "stream_options")
+    wanted = body.get("response_format") or {}
+    if wanted.get("type") == "json_schema" and wanted.get("json_schema") is None:
+        text = (
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided."
+        )
+        raise bad_value(text, "response_format")
+    _check_ranges(body)
+
+
+def _check_stop(stop: Any) -> None:
+    if stop is None or isinstance(stop, str):
+        return
+    if not isinstance(stop, list):
+        raise invalid("list_type", "body.stop", _LIST, stop)
+    for index, one in enumerate(stop):
+        if not isinstance(one, str):
+            raise invalid("string_type", f"body.stop.{index}", _STRING, one)
+
+
+def _check_ranges(body: Mapping[str, Any]) -> None:
+    for name in ("max_tokens", "max_completion_tokens", "n"):
+        if (value := body.get(name)) is not None and value < 1:
+            raise bad_value(f"{name} must be at least 1, got {value}.", name, value)
+    if (value := body.get("n")) is not None and value > MOST_CHOICES:
+        raise bad_value(f"n must be at most {MOST_CHOICES}, got {value}.", "n", value)
+    if (value := body.get("temperature")) is not None and value < 0:
+        text = f"temperature must be non-negative, got {float(value)}."
+        raise bad_value(text, "temperature", float(value))
+    if (value := body.get("top_p")) is not None and not 0 < value <= 1:
+        text = f"top_p must be in (0, 1], got {float(value)}."
+        raise bad_value(text, "top_p", float(value))
+    for name in ("presence_penalty", "frequency_penalty"):
+        if (value := body.get(name)) is not None and not -2 <= value <= 2:
+            text = f"{name} must be in [-2, 2], got {float(value)}."
+            raise bad_value(text, name, float(value))
+
+
+def check_logprobs(count: int | None, param: str) -> None:
+    """Refuse a number of logprobs that is out of range.
+
+    Raises:
+        Refusal: it is.
+    """
+    if count is None or count == -1:
+        return
+    if count < 0:
+        raise bad_value(f"`{param}` must be a positive value or -1.", param, count)
+    if count > MOST_LOGPROBS:
+        text = (
+            f"Requested sample logprobs of {count}, which is greater than max allowed: "
+            f"{MOST_LOGPROBS}"
+        )
+        raise bad_value(text, param, count)
+
+
+# --- chat ---------------------------------------------------------------------------------------
+
+
+def check_messages(body: Mapping[str, Any]) -> None:
+    """Refuse what is no list of messages; any role passes, and text or blocks as content.
+
+    Raises:
+        Refusal: names the place.
+    """
+    if "messages" not in body:
+        raise invalid("missing", "body.messages", _MISSING, body)
+    messages = body["messages"]
+    if not isinstance(messages, list):
+        raise invalid("list_type", "body.messages", _LIST, messages)
+    for index, message in enumerate(messages):
+        _check_message(f"body.messages.{index}", message)
+
+
+def _check_message(where: str, message: Any) -> None:
+    if not isinstance(message, dict):
+        raise invalid("dict_type", where, _DICTIONARY, message)
+    role = message.get("role")
+    if role is None:
+        raise invalid("missing", f"{where}.role", _MISSING, message)
+    if not isinstance(role, str):
+        raise invalid("string_type", f"{where}.role", _STRING, role)
+    content = message.get("content")
+    if isinstance(content, list):
+        for index, block in enumerate(content):
+            if not isinstance(block, dict | str):
+                raise invalid("dict_type", f"{where}.content.{index}", _DICTIONARY, block)
+    elif content is not None and not isinstance(content, str):
+        raise invalid("string_type", f"{where}.content", _STRING, content)
+    calls = message.get("tool_calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list):
+        raise invalid("list_type", f"{where}.tool_calls", _LIST, calls)
+    for index, call in enumerate(calls):
+        if not isinstance(call, dict):
+            raise invalid("dict_type", f"{where}.tool_calls.{index}", _DICTIONARY, call)
+
+
+def check_tools(body: Mapping[str, Any]) -> None:
+    """Refuse tools that are no functions, and a choice among tools that are not there.
+
+    Raises:
+        Refusal: names the field.
+    """
+    tools = body.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise invalid("list_type", "body.tools", _LIST, tools)
+    names = [_tool_name(index, tool) for index, tool in enumerate(tools or ())]
+    choice = body.get("tool_choice")
+    if choice in (None, "none"):
+        return
+    if tools is None:
+        raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        wanted = function.get("name") if isinstance(function, dict) else None
+        if choice.get("type") == "function" and wanted not in names:
+            text = "The tool specified in `tool_choice` does not match any of the specified `tools`"
+            raise bad_value(text, "tool_choice")
+    elif choice not in ("auto", "required"):
+        text = (
+            f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or '
+            '"required" are supported.'
+        )
+        raise bad_value(text, "tool_choice")
+
+
+def _tool_name(index: int, tool: Any) -> str:
+    where = f"body.tools.{index}"
+    if not isinstance(tool, dict):
+        raise invalid("dict_type", where, _DICTIONARY, tool)
+    function = tool.get("function")
+    if function is None:
+        raise invalid("missing", f"{where}.function", _MISSING, tool)
+    if not isinstance(function, dict):
+        raise invalid("dict_type", f"{where}.function", _DICTIONARY, function)
+    name = function.get("name")
+    if name is None:
+        raise invalid("missing", f"{where}.function.name", _MISSING, function)
+    if not isinstance(name, str):
+        raise invalid("string_type", f"{where}.function.name", _STRING, name)
+    return name

@@ -1,0 +1,147 @@
+"""Legacy completions on a chat upstream: the prompt is asked as one message of a user. No I/O.
+
+A swarm server has no route for bare prompts, so its chat template stands around the prompt, the
+answer is the message's text without its reasoning, and log probabilities are those of the answer
+alone. One prompt as text for each request.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.conversation import ChatRequest
+from proxy.dialects.base import Dialect
+from proxy.dialects.chat import NOT_IN_TRAINING, NOT_UPSTREAM
+from proxy.dialects.checks import (
+    INTEGERS,
+    bad_value,
+    check_common,
+    check_logprobs,
+    check_numbers,
+)
+from proxy.dialects.completions_wire import CompletionsWriter, Legacy
+from proxy.dialects.reading import (
+    decode,
+    join_key,
+    refusal_body,
+    request_id,
+    session_of,
+    trains,
+)
+from proxy.errors import invalid
+
+MAX_TOKENS = 16
+"""vLLM's own default of this route."""
+
+_LEGACY = frozenset(
+    {
+        "prompt",
+        "prompt_embeds",
+        "echo",
+        "suffix",
+        "logprobs",
+        "best_of",
+        # known to chat completions only, ignored here as vLLM does
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "top_logprobs",
+        "max_completion_tokens",
+    }
+)
+_NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty."
+_NO_TOKENS = (
+    "Prompts of token ids are not supported: the upstream takes chat messages only. Send the "
+    "prompt as text."
+)
+_ONE_PROMPT = (
+    "One prompt for each request is supported, got {}: every prompt is answered from a group of "
+    "its own. Send them as separate requests."
+)
+
+
+def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
+    """Parse and check one request.
+
+    Args:
+        data: The raw body.
+        headers: Lower-case names.
+        client: Where it comes from; with key and session it tells senders apart.
+
+    Raises:
+        Refusal: vLLM would refuse it too, or the prompt cannot be asked as a message.
+    """
+    body = decode(data, headers.get("content-type", ""))
+    prompt = prompt_of(body)
+    check(body)
+    train = trains(headers)
+    dropped = _LEGACY | (NOT_IN_TRAINING if train else NOT_UPSTREAM)
+    options = body.get("stream_options") or {}
+    session = session_of(headers, body)
+    messages = [{"role": "user", "content": prompt}]
+    asked = {key: value for key, value in body.items() if key not in dropped}
+    asked["messages"] = messages
+    if asked.get("max_tokens") is None:
+        asked["max_tokens"] = MAX_TOKENS
+    if (count := body.get("logprobs")) is not None:
+        asked |= {"logprobs": True, "top_logprobs": count}
+    return ChatRequest(
+        dialect="completions",
+        request_id=request_id(headers),
+        body=asked,
+        messages=messages,
+        query=prompt,
+        model=body.get("model") or "",
+        stream=bool(body.get("stream")),
+        include_usage=bool(options.get("include_usage")),
+        continuous_usage=bool(options.get("continuous_usage_stats")),
+        n=body.get("n") or 1,
+        train=train,
+        session=session,
+        key=join_key(data, headers, client, session, train, "completions"),
+        headers=headers,
+        extra=Legacy(prompt if body.get("echo") else "", body.get("logprobs")),
+    )
+
+
+def prompt_of(body: Mapping[str, Any]) -> str:
+    """The one prompt of a request, as text.
+
+    Raises:
+        Refusal: there is none, or another kind.
+    """
+    if body.get("prompt_embeds") is not None:
+        raise bad_value("prompt_embeds are not supported.", "prompt_embeds")
+    prompt = body.get("prompt")
+    if prompt is None or prompt in ("", []):
+        raise bad_value(_NO_PROMPT, "prompt")
+    if isinstance(prompt, list):
+        if any(isinstance(one, int | list) for one in prompt):
+            raise bad_value(_NO_TOKENS, "prompt")
+        if len(prompt) > 1:
+            raise bad_value(_ONE_PROMPT.format(len(prompt)), "prompt")
+        prompt = prompt[0]
+        if prompt == "":
+            raise bad_value(_NO_PROMPT, "prompt")
+    if not isinstance(prompt, str):
+        raise invalid("string_type", "body.prompt", "Input should be a valid string", prompt)
+    return prompt
+
+
+def check(body: dict[str, Any]) -> None:
+    """Refuse what vLLM refuses, and what cannot be answered from a chat.
+
+    Raises:
+        Refusal: names the field.
+    """
+    check_numbers(body, integers=(*INTEGERS, "logprobs"), flags=("stream", "echo"))
+    if body.get("suffix") is not None:
+        raise bad_value("suffix is not currently supported", "suffix")
+    if body.get("echo") and body.get("max_tokens") == 0:
+        text = "echo without generation is not supported: max_tokens must be at least 1, got 0."
+        raise bad_value(text, "max_tokens", 0)
+    check_common(body)
+    check_logprobs(body.get("logprobs"), "logprobs")
+
+
+COMPLETIONS = Dialect("completions", read_request, CompletionsWriter, refusal_body)

@@ -1,0 +1,186 @@
+"""The routes that tell facts and start no group: models, health, version, metrics, tokens.
+
+What only the upstream can know is asked of it where it has the route.
+"""
+
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from core.version import version
+from proxy.asgi import (
+    App,
+    ClientLeft,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    read_body,
+    send_bytes,
+    send_json,
+    send_refusal,
+)
+from proxy.dialects.messages import count_body, read_count, refusal_body
+from proxy.errors import Refusal, busy
+from proxy.frontdoor import NOT_FOUND
+from proxy.groups import Groups
+from proxy.metrics import Meter
+from proxy.models import check_model, model_card, model_list, no_model
+from proxy.prometheus import CONTENT_TYPE
+from proxy.seat import Seat, ServerSeat
+from proxy.tokens import TokenGauge
+from swarm.errors import SwarmError
+
+log = logging.getLogger(__name__)
+
+UPSTREAM_LIMIT = 10.0
+"""Seconds the upstream's tokenizer may take."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Facts:
+    """Answers for one proxy.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: Knows what is served and how it is.
+        meter: What `/metrics` tells.
+        gauge: What `count_tokens` tells.
+    """
+
+    def __init__(self, seat: Seat, groups: Groups, meter: Meter, gauge: TokenGauge) -> None:
+        self._seat = seat
+        self._groups = groups
+        self._meter = meter
+        self._gauge = gauge
+        self._started = time.time()
+        self._largest = seat.settings.proxy.max_body_mb << 20
+
+    # --- what is served ------------------------------------------------------------------------
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """200 while a request would be queued and answered, without a word."""
+        await send_bytes(send, 200 if self._groups.serving else 503, b"", b"")
+
+    async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Of this program."""
+        await send_json(send, 200, _encode({"version": version()}))
+
+    async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """All names that are served."""
+        cards = [self._card(name) for name in self._groups.models()]
+        await send_json(send, 200, model_list(cards))
+
+    async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One of them."""
+        name, names = scope["path"].removeprefix("/v1/models/"), self._groups.models()
+        if name not in names:
+            refusal = no_model(name, names)
+            await send_refusal(send, refusal, refusal.body())
+            return
+        await send_json(send, 200, _encode(self._card(name)))
+
+    def _card(self, name: str) -> dict[str, Any]:
+        return model_card(name, self._started, self._groups.context_of(name))
+
+    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """For a Prometheus server."""
+        groups, seat = self._groups, self._seat
+        engines = {name: server.watcher.current for name, server in seat.servers.items()}
+        text = self._meter.text(seat.bus.state, groups.models()[0], groups.waiting, engines)
+        await send_bytes(send, 200, CONTENT_TYPE, text)
+
+    # --- responses: nothing is stored ----------------------------------------------------------
+
+    async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stored response, of which there are none: 404, as vLLM with its store off."""
+        name = scope["path"].split("/")[3]
+        refusal = Refusal(
+            404,
+            None,
+            f"Response with id '{name}' not found.",
+            kind="invalid_request_error",
+            param="response_id",
+        )
+        await send_refusal(send, refusal, refusal.body())
+
+    # --- tokens --------------------------------------------------------------------------------
+
+    async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tokens of a Messages prompt: those the upstream counts, else an estimate."""
+        headers = headers_of(scope)
+        try:
+            data = await read_body(headers, receive, self._largest)
+            request = read_count(data, headers, "")
+            check_model(self._seat.settings, request.model, self._groups.models())
+            tokens = None
+            if not self._gauge.knows(request):
+                told = {"messages": request.messages, "tools": request.body.get("tools")}
+                tokens = await self._counted(self._server(request.model), told)
+            body = count_body(self._gauge.estimate(request) if tokens is None else tokens)
+        except ClientLeft:
+            return
+        except Refusal as refusal:
+            await send_refusal(send, refusal, refusal_body(refusal))
+            return
+        await send_json(send, 200, body)
+
+    async def _counted(self, server: ServerSeat, told: dict[str, Any]) -> int | None:
+        """What the upstream's own tokenizer says; None when it has none or gives no answer."""
+        try:
+            status, body = await self._ask(server, "/tokenize", _encode(told))
+            count = msgspec.json.decode(body)["count"] if status == 200 else None
+        except (SwarmError, Refusal, msgspec.MsgspecError, KeyError, TypeError):
+            return None
+        return count if isinstance(count, int) else None
+
+    def passing(self, path: str) -> App:
+        """`/tokenize` and its kin: the upstream's own answer, 404 where it has no such route."""
+
+        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = headers_of(scope)
+            try:
+                data = await read_body(headers, receive, self._largest)
+                server = next(iter(self._seat.servers.values()))
+                status, body = await self._ask(server, path, data)
+            except ClientLeft:
+                return
+            except Refusal as refusal:
+                await send_refusal(send, refusal, refusal.body())
+                return
+            except SwarmError as error:
+                log.info("%s: %s gave no answer: %s", path, server.name, error.what)
+                await send_refusal(send, busy(10), busy(10).body())
+                return
+            await send_json(send, status, body)
+
+        return ask
+
+    async def _ask(self, server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
+        """Status and body of the upstream's answer; a 404 when it has no such route.
+
+        Raises:
+            SwarmError: it gave none.
+            Refusal: it gave an error of its own.
+        """
+        client = server.client
+        if path not in await client.features():
+            return 404, NOT_FOUND
+        answer = await client.transport.request(
+            "POST",
+            client.url + path,
+            body=data,
+            headers={"content-type": "application/json"},
+            timeout=UPSTREAM_LIMIT,
+            repeatable=True,
+        )
+        if answer.status >= 500:
+            raise busy(5)
+        return answer.status, answer.body
+
+    def _server(self, model: str) -> ServerSeat:
+        servers = self._seat.servers
+        return servers.get(model) or next(iter(servers.values()))

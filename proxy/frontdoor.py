@@ -1,0 +1,165 @@
+"""What stands in front of all routes: sessions in the path, the key, foreign pages, who is asked.
+
+Bare ASGI: a request is looked up in a table and handed on; nothing is wrapped, so nothing hides
+that a client has left.
+"""
+
+import hmac
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
+
+from starlette.middleware.cors import CORSMiddleware
+
+from core.settings import ProxySettings
+from core.text import one_line, plain
+from proxy.asgi import App, Extra, Receive, Scope, Send, drop_body, headers_of, send_json
+
+log = logging.getLogger(__name__)
+
+UNAUTHORIZED = b'{"error":"Unauthorized"}'
+NOT_FOUND = b'{"detail":"Not Found"}'
+NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
+
+LONGEST_SESSION = 200
+
+Methods = Mapping[str, App]
+"""Method -> what answers it."""
+
+
+class FrontDoor:
+    """The whole application.
+
+    Args:
+        table: Paths -> methods -> what answers; a path in `{}` is a pattern, see `_pattern`.
+        inner: Gets what begins with one of `owned`.
+        settings: Key, largest body, allowed pages.
+        owned: Beginnings of paths that are `inner`'s, with checks of its own.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, Methods],
+        inner: App,
+        settings: ProxySettings,
+        owned: tuple[str, ...] = ("/control/",),
+    ) -> None:
+        self._exact = {path: methods for path, methods in table.items() if "{" not in path}
+        self._patterns = [
+            (_pattern(path), methods) for path, methods in table.items() if "{" in path
+        ]
+        self._inner = inner
+        self._owned = owned
+        self._key = settings.api_key.encode()
+        self._largest = settings.max_body_mb << 20
+        origins = tuple(origins_of(settings.cors_origins))
+        self._shared = bool(origins)
+        self._cors = CORSMiddleware(
+            self._enter,
+            allow_origins=origins,
+            allow_methods=("*",),
+            allow_headers=("*",),
+            expose_headers=("x-request-id", "retry-after"),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["path"].startswith(self._owned):
+            await self._inner(scope, receive, send)
+        elif (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
+            await self._cors(scope, receive, send)
+        else:
+            await self._enter(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if self._key and path.startswith(("/v1", "/sessions")) and not self._passes(scope):
+            log.info("%s asked for %s without the key", _client(scope), one_line(path))
+            await self._refuse(scope, receive, send, 401, UNAUTHORIZED)
+            return
+        if path.startswith("/sessions/"):
+            path = _enter_session(scope)
+        methods = self._find(path)
+        if methods is None:
+            await self._refuse(scope, receive, send, 404, NOT_FOUND)
+        elif (app := methods.get(scope["method"])) is None:
+            allow = ((b"allow", ", ".join(sorted(methods)).encode()),)
+            await self._refuse(scope, receive, send, 405, NOT_ALLOWED, allow)
+        else:
+            await app(scope, receive, send)
+
+    def _find(self, path: str) -> Methods | None:
+        found = self._exact.get(path) or self._exact.get(path.rstrip("/"))
+        if found is not None:
+            return found
+        for pattern, methods in self._patterns:
+            if pattern.fullmatch(path):
+                return methods
+        return None
+
+    def _passes(self, scope: Scope) -> bool:
+        """Whether one of the request's headers has the key; all are compared in constant time."""
+        if scope["method"] == "OPTIONS":
+            return True
+        passed = False
+        for name, value in scope["headers"]:
+            given = value
+            if name == b"authorization":
+                scheme, _, given = value.partition(b" ")
+                if scheme.lower() != b"bearer":
+                    continue
+            elif name != b"x-api-key":
+                continue
+            passed |= hmac.compare_digest(given.strip(), self._key)
+        return passed
+
+    async def _refuse(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        status: int,
+        body: bytes,
+        more: Extra = (),
+    ) -> None:
+        if not await drop_body(headers_of(scope), receive, self._largest):
+            more = (*more, (b"connection", b"close"))
+        await send_json(send, status, body, more)
+
+
+def origins_of(told: str | Iterable[str]) -> list[str]:
+    """The origins of a setting: a list, or one text with commas."""
+    names = told.split(",") if isinstance(told, str) else told
+    return [name.strip().rstrip("/") for name in names if name.strip()]
+
+
+def _enter_session(scope: Scope) -> str:
+    """Take `/sessions/ID` off a request's path; the id goes to `scope["session"]`.
+
+    Returns:
+        The rest of the path; an empty one when there is no id, or nothing of `/v1` behind it.
+    """
+    parts = scope["raw_path"].decode("latin-1").split("/", 3)
+    session = plain(unquote(parts[2]))[:LONGEST_SESSION]
+    path = "/" + unquote(parts[3]) if len(parts) == 4 else ""
+    if not session or not path.startswith("/v1/"):
+        return ""
+    scope["session"], scope["path"] = session, path
+    return path
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """`{}` stands for one part of a path, `{*}` for all that follows."""
+    parts = re.split(r"(\{\*?\})", path)
+    kinds = {"{}": "([^/]+)", "{*}": "(.+)"}
+    return re.compile("".join(kinds.get(part) or re.escape(part) for part in parts))
+
+
+def _has(scope: Scope, header: bytes) -> bool:
+    return any(name == header for name, _ in scope["headers"])
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "somebody"

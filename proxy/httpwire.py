@@ -1,0 +1,248 @@
+"""HTTP/1.1 with bounds: on the size of a head, on how slowly a request may come, on connections.
+
+A client that sends its request a byte at a time, or opens connections and says nothing, or does
+not read what it is sent, is answered or dropped; it holds nothing for long.
+"""
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from core.settings import ProxySettings
+from proxy.asgi import Receive, Scope, Send, drop_body, headers_of, send_refusal
+from proxy.errors import Refusal, busy
+
+log = logging.getLogger(__name__)
+
+STALL = 120.0
+"""Seconds a client may leave unread what it was sent."""
+LINGER = 1.0
+"""Seconds a refused connection stays open: closed at once, it would be reset before the client
+has read why."""
+
+
+class _TooLarge(Exception):
+    """The head of a request is over the limit."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; `bounded` makes the class for given settings."""
+
+    largest_head = 64 << 10
+    head_limit = 20.0
+    body_limit = 30.0
+    most_connections = 4096
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._in_head = False
+        """A request has begun and its head is not complete."""
+        self._in_body = False
+        self._head = self._raw = 0
+        """Bytes of the head that were understood, and that came, so far."""
+        self._again = False
+        """The parser is fed what it has told before."""
+        self._done = False
+        """Refused: what still comes is thrown away."""
+
+    # --- the connection ------------------------------------------------------------------------
+
+    def connection_made(
+        self,
+        transport: asyncio.Transport,  # type: ignore[override]  # as in the base
+    ) -> None:
+        super().connection_made(transport)
+        self._set_alarm(self.head_limit)
+        if len(self.connections) > 2 * self.most_connections:
+            transport.abort()
+        elif len(self.connections) > self.most_connections:
+            self.app = _full
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_alarm(None)
+        if self._stall is not None:
+            self._stall.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._done:
+            return
+        self._raw += len(data) if self._in_head else 0
+        if self._raw > self.largest_head:
+            self._too_large()
+            return
+        self._unset_keepalive_if_required()
+        self._feed(data)
+        if self._over():
+            return
+        if self._in_body:
+            self._set_alarm(self.body_limit)
+        elif self._in_head or not self._busy():
+            # Also after blank lines between requests: they do not keep a connection open.
+            if self._alarm is None:
+                self._set_alarm(self.head_limit)
+        else:
+            self._set_alarm(None)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(400, "Invalid HTTP request received.")
+
+    def _decline(self, rest: bytes) -> None:
+        """The client offers another protocol, as Java's does: its request is served all the same.
+
+        The parser takes what follows the head for that protocol, so a fresh one gets the rest,
+        after as much of the head as tells how long the body is.
+        """
+        kept = (b"content-length", b"transfer-encoding")
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] in kept]
+        head = b"%s / HTTP/1.1\r\n%s\r\n" % (self.scope["method"].encode(), b"".join(lines))
+        self.parser = httptools.HttpRequestParser(self)
+        self._again = True
+        self._feed(head)
+        self._again = False
+        if rest and not self._over():
+            self._feed(rest)
+
+    def last_answer(self) -> None:
+        """The connection is closed after the answer that is under way, if one is."""
+        if self._busy():
+            self.cycle.keep_alive = False
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall is None:
+            self._stall = self.loop.call_later(STALL, self._stalled)
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        super().resume_writing()
+
+    # --- the parser ----------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if not self._again:
+            super().on_message_begin()
+            self._in_head, self._in_body = True, False
+            self._head = self._raw = 0
+
+    def on_url(self, url: bytes) -> None:
+        if not self._again:
+            self._count(len(url))
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._again:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._again:
+            self._in_head, self._in_body = False, True
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():  # else it is not the end, see `_decline`
+            self._in_body = False
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if not (self._in_head or self._in_body):
+            self._set_alarm(None)
+        super().on_response_complete()
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > self.largest_head:
+            self._too_large()
+            raise _TooLarge
+
+    # --- refusals ------------------------------------------------------------------------------
+
+    def _too_large(self) -> None:
+        text = f"The request's headers are larger than {self.largest_head >> 10} KiB."
+        self._refuse(431, text)
+
+    def _too_slow(self) -> None:
+        self._alarm = None
+        busy_still = self._busy()
+        if self._over():
+            self.transport.close()
+        elif self.flow.read_paused or self.pipeline or (self._in_head and busy_still):
+            self._set_alarm(self.head_limit)  # we do not read, or they wait for an answer
+        elif self._in_head or (self._in_body and busy_still):
+            self._refuse(408, "The request did not arrive in time.")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer without the application and close, in a way that lets the client read it."""
+        if self._done:
+            return
+        self._done = True
+        self._set_alarm(LINGER)
+        if self._busy():
+            cycle = self.cycle
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started or not self._in_body:
+                self.transport.close()  # a second answer would be taken for the first one's end
+                return
+        kind = HTTPStatus(status).phrase
+        body = Refusal(status, None, text, kind=kind).body()
+        head = (
+            f"HTTP/1.1 {status} {kind}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _stalled(self) -> None:
+        log.info("a client did not read its answer for %.0f s: dropped", STALL)
+        self.transport.abort()
+
+    def _over(self) -> bool:
+        """Whether nothing more is read from the client."""
+        return self._done or self.transport.is_closing()
+
+    def _busy(self) -> bool:
+        """Whether a request waits for the end of its answer."""
+        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)  # None before the first
+        return cycle is not None and not cycle.response_complete
+
+    def _set_alarm(self, seconds: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None if seconds is None else self.loop.call_later(seconds, self._too_slow)
+
+
+async def _full(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers on a connection that is one too many."""
+    log.warning("a connection was refused: too many are open")
+    await drop_body(headers_of(scope), receive, 1 << 20)
+    refusal = busy(5)
+    await send_refusal(send, refusal, refusal.body(), ((b"connection", b"close"),))
+
+
+def bounded(settings: ProxySettings) -> type[asyncio.Protocol]:
+    """The protocol with these settings' limits."""
+    limits = {
+        "largest_head": settings.max_header_kb << 10,
+        "head_limit": settings.header_timeout,
+        "body_limit": settings.body_timeout,
+        "most_connections": settings.max_connections,
+    }
+    return type("Bounded", (BoundedProtocol,), limits)

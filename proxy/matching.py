@@ -1,0 +1,252 @@
+"""Finds the conversation a request goes on, when its client does not say: by its content.
+
+Clients change what they send back: reasoning is dropped or renamed, ids of tool calls are
+rewritten, arguments written anew, lists of blocks become strings, the system prompt changes its
+form, a last message moves. So messages are compared in a normal form without all that, and a
+request belongs to the conversation whose last prompt, or prompt and answer, it goes on from with an
+assistant's turn. A prompt without an assistant's turn begins a conversation.
+"""
+
+import contextlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from core.text import content_text
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder().decode
+
+
+# --- normal form --------------------------------------------------------------------------------
+
+_EDGE = 4096
+"""Characters looked at from both ends of a long text."""
+_KEPT = 2048
+"""Of these, characters other than white space that are kept."""
+
+
+def normal(message: Mapping[str, Any]) -> bytes:
+    """What of a message stays the same when a client sends it again.
+
+    The role, the text without white space (long ones by both ends), and names and arguments of
+    tool calls. Reasoning, ids, names of speakers and cache marks are no part of it.
+    """
+    parts = [str(message.get("role")), _text(content_text(message.get("content")))]
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        parts += [_call(call) for call in calls if isinstance(call, dict)]
+    return "\0".join(parts).encode(errors="replace")
+
+
+def _text(text: str) -> str:
+    if len(text) <= 2 * _EDGE:
+        return "".join(text.split())
+    head, tail = "".join(text[:_EDGE].split()), "".join(text[-_EDGE:].split())
+    return head[:_KEPT] + tail[-_KEPT:]
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        # What was cut off by max_tokens is compared as text.
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            arguments = _decode(arguments) if arguments.strip() else {}
+    try:
+        told = _text(_encode(arguments or {}).decode())
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        told = ""
+    return f"{function.get('name')}({told})"
+
+
+def _is_system(message: Mapping[str, Any]) -> bool:
+    return message.get("role") in ("system", "developer")
+
+
+# --- conversations ------------------------------------------------------------------------------
+
+TALKS = 2048
+KEYS = 12
+"""Ways in which a conversation can be found again."""
+TELLING = 40
+"""Bytes an answer has at least that tells a conversation by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request stands."""
+
+    session: str
+    turn: int
+    """From 1: which request of the session it is."""
+
+
+@dataclass(slots=True, eq=False)
+class _Talk:
+    session: str
+    turn: int = 0
+    tail: bytes = b""
+    """The chain of its newest prompt."""
+    opening: bytes = b""
+    keys: dict[bytes, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A prompt without its system messages, each message by its digest."""
+
+    messages: list[Mapping[str, Any]]
+    parts: list[bytes]
+    chain: list[bytes]
+    """For each message the digest of all up to and with it."""
+    tail: bytes
+    """The last of the chain."""
+    opening: bytes
+    """Of the system prompt's beginning and the first user text."""
+
+
+class Conversations:
+    """The newest conversations of clients that do not mark theirs.
+
+    Args:
+        cap: Conversations that are remembered; the ones unused for longest go.
+    """
+
+    def __init__(self, cap: int = TALKS) -> None:
+        self._cap = cap
+        self._talks: OrderedDict[str, _Talk] = OrderedDict()
+        self._by_key: dict[bytes, _Talk] = {}
+
+    def __len__(self) -> int:
+        return len(self._talks)
+
+    def match(
+        self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = ""
+    ) -> Place:
+        """The conversation a prompt goes on, or a new one; the prompt becomes its newest.
+
+        Args:
+            messages: In the form of chat completions.
+            sender: Conversations of two senders are never the same.
+            trace: A weak mark: counts for prompts with results of tools, among which it names the
+                same system prompt's conversation.
+        """
+        prompt = _read(messages, sender)
+        talk = self._find(prompt, trace) or self._new()
+        self._talks.move_to_end(talk.session)
+        talk.turn += 1
+        talk.tail, talk.opening = prompt.tail, prompt.opening
+        for key in _ways(prompt, trace):
+            self._add(talk, key)
+        return Place(talk.session, talk.turn)
+
+    def find(self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = "") -> str:
+        """The session a prompt looks to be part of, empty for none; nothing is remembered."""
+        talk = self._find(_read(messages, sender), trace)
+        return talk.session if talk else ""
+
+    def answered(self, session: str, message: Mapping[str, Any]) -> None:
+        """What the newest prompt of a session was answered with; no matter for others."""
+        talk = self._talks.get(session)
+        if talk is not None:
+            part = normal({**message, "role": "assistant"})
+            self._add(talk, _after(talk.tail, part))
+            if len(part) >= TELLING:
+                self._add(talk, _digest(b"a", talk.opening, part))
+
+    def _find(self, prompt: _Prompt, trace: str) -> _Talk | None:
+        messages, known = prompt.messages, self._by_key
+        if not any(message.get("role") == "assistant" for message in messages):
+            return None
+        for index in range(len(messages) - 1, -1, -1):
+            talk = known.get(prompt.chain[index])
+            if talk is None:
+                continue
+            if messages[index].get("role") == "assistant" or (
+                index + 1 < len(messages) and messages[index + 1].get("role") == "assistant"
+            ):
+                return talk
+        answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+        for index in answers[:-9:-1]:
+            if talk := known.get(_digest(b"a", prompt.opening, prompt.parts[index])):
+                return talk
+        if trace and any(message.get("role") == "tool" for message in messages):
+            return known.get(_traced(prompt, trace))
+        return None
+
+    def _new(self) -> _Talk:
+        talk = _Talk(f"c-{secrets.token_hex(5)}")
+        self._talks[talk.session] = talk
+        if len(self._talks) > self._cap:
+            _, oldest = self._talks.popitem(last=False)
+            for key in oldest.keys:
+                self._drop(oldest, key)
+        return talk
+
+    def _add(self, talk: _Talk, key: bytes) -> None:
+        talk.keys.pop(key, None)
+        talk.keys[key] = None
+        self._by_key[key] = talk
+        if len(talk.keys) > KEYS:
+            oldest = next(iter(talk.keys))
+            del talk.keys[oldest]
+            self._drop(talk, oldest)
+
+    def _drop(self, talk: _Talk, key: bytes) -> None:
+        if self._by_key.get(key) is talk:
+            del self._by_key[key]
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = blake2b(digest_size=12)
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return digest.digest()
+
+
+def _after(chain: bytes, part: bytes) -> bytes:
+    return blake2b(chain + part, digest_size=12).digest()
+
+
+def _read(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
+    system = next((one for one in messages if _is_system(one)), None)
+    beginning = content_text(system.get("content"))[:400] if system is not None else ""
+    said = [one for one in messages if not _is_system(one)]
+    parts = [normal(one) for one in said]
+    link = seed = blake2b(sender.encode(errors="replace"), digest_size=12).digest()
+    chain = []
+    for part in parts:
+        link = _after(link, part)
+        chain.append(link)
+    first = next((p for p, one in zip(parts, said, strict=True) if one.get("role") == "user"), b"")
+    opening = _digest(seed, _text(beginning).encode(errors="replace"), first)
+    return _Prompt(said, parts, chain, link, opening)
+
+
+def _traced(prompt: _Prompt, trace: str) -> bytes:
+    return _digest(b"t", prompt.opening, trace.encode())
+
+
+def _ways(prompt: _Prompt, trace: str) -> Iterator[bytes]:
+    """How the prompt's conversation is found again.
+
+    A last user message that moves is no part of the next prompt; the one before it is then where
+    the conversation goes on. After an assistant's turn that would not tell conversations apart
+    that begin with the same examples.
+    """
+    if not prompt.chain:
+        return
+    roles = [message.get("role") for message in prompt.messages]
+    if len(roles) > 1 and roles[-1] == "user" and roles[-2] != "assistant":
+        yield prompt.chain[-2]
+    yield prompt.chain[-1]
+    if trace:
+        yield _traced(prompt, trace)

@@ -1,0 +1,135 @@
+"""The proxy's process told to stop in the midst of work, and served over TLS."""
+
+import asyncio
+import json
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core.home import running
+from core.tls import believing
+from proxy.serve import GRACE
+from tests.support.front import BODIES, LAST, sse
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stack import Stack
+from tests.support.tls import certificate
+from tests.support.wire import Answer, wire
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+CHAT = "/v1/chat/completions"
+
+
+async def by_user(name: str, body: dict[str, Any], index: int) -> str:
+    """Slow users wait for longer than the grace time, quick ones for less."""
+    await asyncio.sleep({"slow": 60.0, "quick": 2.0}.get(body.get("user", ""), 0.0))
+    return f"answer {index}"
+
+
+async def ask(url: str, path: str, body: dict[str, Any]) -> Answer:
+    async with wire(url) as one:
+        await one.ask("POST", path, body)
+        answer = await one.answer(GRACE + 10.0)
+        assert await one.closed() == b""  # and the connection is closed in order
+        return answer
+
+
+def failed(path: str, told: str) -> bool:
+    """Whether a stream ends with an error in its dialect's own form."""
+    last = sse(told)[-1]
+    if path == "/v1/messages":
+        return "event: error\n" in told and last["type"] == "error"
+    if path == "/v1/responses":
+        return bool(last["type"] == "response.failed")
+    return "error" in last and told.endswith("data: [DONE]\n\n")
+
+
+async def test_a_stop_in_the_midst_of_answers(tmp_path: Path) -> None:
+    async with ScriptedSwarm(batch=100, slots=200, answer=by_user) as swarm:
+        with Stack(tmp_path) as stack:
+            info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url)
+            child = stack.children["proxy"]
+            async with asyncio.TaskGroup() as tasks:
+
+                def each(user: str, stream: bool) -> dict[str, asyncio.Task[Answer]]:
+                    more = {"user": user, "stream": stream}
+                    return {
+                        path: tasks.create_task(ask(info.url, path, {**body, **more}))
+                        for path, body in BODIES.items()
+                    }
+
+                slow, quick = each("slow", True), each("quick", True)
+                whole, soon = each("slow", False), each("quick", False)
+                await swarm.until(lambda: len(swarm.chats) == 64, 20)
+                began = asyncio.get_running_loop().time()
+                child.send_signal(signal.SIGTERM)
+                async with httpx.AsyncClient(base_url=info.url) as client:
+                    while (await client.get("/health")).status_code == 200:
+                        await asyncio.sleep(0.02)
+                    late = await client.post(CHAT, json={**BODIES[CHAT], "user": "late"})
+                    assert late.status_code == 503
+                    assert late.headers["retry-after"]
+            assert asyncio.get_running_loop().time() - began < GRACE + 2
+            for path in BODIES:
+                assert LAST[path] in quick[path].result().body
+                assert soon[path].result().status == 200
+                assert failed(path, slow[path].result().body.decode())
+                assert whole[path].result().status == 503
+                assert whole[path].result().headers["retry-after"]
+            assert await asyncio.to_thread(child.wait, 10) == 0
+            assert not swarm.claimed()
+            assert "Traceback" not in stack.log("proxy")
+
+
+async def test_served_over_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    home = tmp_path / "home"
+    async with ScriptedSwarm() as swarm:
+        with Stack(home) as stack:
+            told = ("--swarm-url", swarm.url, "--tls-cert", cert, "--tls-key", key)
+            info = await asyncio.to_thread(stack.proxy, *told)
+            assert info.url.startswith("https://127.0.0.1:")
+            trusted = believing(info.url, cert)
+            async with httpx.AsyncClient(base_url=info.url, verify=trusted) as client:
+                for stream in (False, True):
+                    body = {**BODIES[CHAT], "stream": stream}
+                    answer = await client.post(CHAT, json=body)
+                    assert answer.status_code == 200
+                    assert "answer 0 of" in answer.text
+            async with httpx.AsyncClient(base_url=info.url) as client:
+                with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                    await client.get("/health")
+            async with wire(info.url) as plain:
+                await plain.ask("GET", "/health")
+                assert b"200 OK" not in await plain.closed()
+            shown = await asyncio.to_thread(stack.run, "status", "--json")
+            assert json.loads(shown.stdout)["proxy"]["pid"] == info.pid, shown.stdout
+            mode = await asyncio.to_thread(stack.run, "mode", "hold")
+            assert mode.returncode == 0, mode.stderr
+            assert (await asyncio.to_thread(stack.run, "mode", "off")).returncode == 0
+            rows = tmp_path / "rows.jsonl"
+            rows.write_text('{"query": "one"}\n{"query": "two"}\n')
+            asked = await asyncio.to_thread(stack.run, "mock", str(rows))
+            assert asked.returncode == 0, asked.stderr
+            assert await asyncio.to_thread(stack.stop, "proxy") == 0
+
+
+async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with Stack(tmp_path / "home") as stack:
+        for told, why in (
+            (("--tls-cert", cert), "both --tls-cert and --tls-key"),
+            (("--tls-cert", key, "--tls-key", cert), "cannot be used"),
+            (("--tls-cert", cert, "--tls-key", str(tmp_path / "none.pem")), "cannot be used"),
+        ):
+            ended = await asyncio.to_thread(stack.run, "proxy", "--port", "0", *told)
+            assert ended.returncode == 2
+            assert why in ended.stderr
+            assert "Traceback" not in ended.stderr
+        assert running(stack.home, "proxy") is None
+    assert isinstance(believing("https://gpu-box:8000", cert), ssl.SSLContext)
+    assert believing("http://gpu-box:8000", cert) is True

@@ -1,0 +1,79 @@
+"""The fake vLLM on a real socket, with the protocol it is served by."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from core.settings import Settings
+from proxy.answering import Desk
+from proxy.endpoint import create_app
+from proxy.serve import http_config
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import World, settings, world
+from tests.support.served import served
+
+ASKED = [{"role": "user", "content": "Say hello."}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "tiny", "messages": ASKED},
+    "/v1/completions": {"model": "tiny", "prompt": "Say hello."},
+    "/v1/responses": {"model": "tiny", "input": "Say hello."},
+    "/v1/messages": {"model": "tiny", "max_tokens": 64, "messages": ASKED},
+}
+"""A plain request for each route that answers one."""
+FIRST = {
+    "/v1/chat/completions": b'"delta":{"role":"assistant","content":""}',
+    "/v1/completions": b'"object":"text_completion"',
+    "/v1/responses": b"event: response.created",
+    "/v1/messages": b"event: message_start",
+}
+"""What is in the first bytes of a stream."""
+LAST = {
+    "/v1/chat/completions": b"data: [DONE]\n\n",
+    "/v1/completions": b"data: [DONE]\n\n",
+    "/v1/responses": b"event: response.completed",
+    "/v1/messages": b"event: message_stop",
+}
+"""What is in its last event."""
+
+
+@dataclass
+class Front:
+    """A proxy and a client of it."""
+
+    world: World
+    desk: Desk
+    url: str
+    client: httpx.AsyncClient
+
+    async def metrics(self) -> dict[str, float]:
+        """What `/metrics` tells: name with labels -> value."""
+        lines = (await self.client.get("/metrics")).text.splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+
+@contextlib.asynccontextmanager
+async def fronted(
+    home: Path, swarm: ScriptedSwarm | None = None, configured: Settings | None = None
+) -> AsyncIterator[Front]:
+    """A whole front on `swarm`, one of its own when not given."""
+    configured = configured or settings()
+    async with world(home, swarm, configured) as w:
+        desk = Desk(w.seat, w.groups)
+        app = create_app(w.seat, w.groups, desk=desk)
+        async with (
+            served(app, http_config(configured.proxy, app)) as url,
+            httpx.AsyncClient(base_url=url, timeout=10.0) as client,
+        ):
+            yield Front(w, desk, url, client)
+
+
+def sse(text: str) -> list[Any]:
+    """The data of all events but the end marker."""
+    data = (line[6:] for line in text.splitlines() if line.startswith("data: "))
+    return [json.loads(line) for line in data if line != "[DONE]"]

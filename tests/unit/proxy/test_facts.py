@@ -1,0 +1,153 @@
+"""Routes that tell facts: models, health, version, tokens; and the document of them all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.frontdoor import NOT_FOUND
+from swarm.client import AsyncSwarmClient
+from tests.support.front import BODIES, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
+from tests.support.served import served
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+
+
+class Upstream:
+    """A server with a tokenizer."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked: list[tuple[str, Any]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(headers_of(scope), receive, 1 << 20)
+        path = scope["path"]
+        if path == "/openapi.json":
+            await send_json(send, 200, b'{"paths":{"/tokenize":{},"/detokenize":{}}}')
+            return
+        self.asked.append((path, json.loads(body)))
+        await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
+
+
+# --- what is served -----------------------------------------------------------------------------
+
+
+async def test_the_named_model_comes_first(tmp_path: Path) -> None:
+    named = settings(proxy={"served_model_name": "tiny"})
+    async with fronted(tmp_path, configured=named) as f:
+        (card,) = (await f.client.get("/v1/models")).json()["data"]
+        assert card["id"] == "tiny"
+        assert (await f.client.get("/v1/models/tiny")).json()["id"] == "tiny"
+        for name in ("nope", "org/nope", "org%2Fnope"):
+            lost = await f.client.get(f"/v1/models/{name}")
+            assert lost.status_code == 404
+            assert lost.json()["error"]["type"] == "NotFoundError"
+
+
+async def test_health_follows_the_engine(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
+        for state, status in (("WEIGHT_SYNCING", 200), ("OFFLINE", 503), ("ROLLING", 200)):
+            swarm.set_state(state, 1)
+            await f.world.until(lambda s=status: f.world.groups.serving == (s == 200))
+            for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
+                answer = await f.client.request(method, path)
+                assert (answer.status_code, answer.content) == (status, b"")
+                assert answer.headers["content-length"] == "0"
+
+
+async def test_nothing_is_stored(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for method, path in (("GET", ""), ("POST", "/cancel")):
+            answer = await f.client.request(method, f"/v1/responses/resp_1{path}")
+            assert answer.status_code == 404
+            assert answer.json()["error"] == {
+                "message": "Response with id 'resp_1' not found.",
+                "type": "invalid_request_error",
+                "param": "response_id",
+                "code": 404,
+            }
+
+
+async def test_the_document_names_every_route(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        told = (await f.client.get("/openapi.json")).json()
+        assert told["openapi"].startswith("3.")
+        for path, methods in told["paths"].items():
+            for method in methods:
+                real = path.replace("{model}", f.world.groups.models()[0])
+                answer = await f.client.request(method, real, json={})
+                assert answer.status_code not in (405, 500), path
+                assert answer.content != NOT_FOUND or path in ("/tokenize", "/detokenize"), path
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        body = BODIES[MESSAGES]
+        asked = {key: value for key, value in body.items() if key != "max_tokens"}
+        guess = (await f.client.post(COUNT, json=asked)).json()
+        assert guess["input_tokens"] > 0
+        usage = (await f.client.post(f"{MESSAGES}?beta=true", json=body)).json()["usage"]
+        told = (await f.client.post(f"{COUNT}?beta=true", json=asked)).json()
+        assert told == {
+            "input_tokens": usage["input_tokens"],
+            "context_management": {"original_input_tokens": usage["input_tokens"]},
+        }
+        stream = await f.client.post(MESSAGES, json={**body, "stream": True, "top_p": 0.5})
+        first = json.loads(stream.text.split("data: ", 2)[1].split("\n")[0])
+        assert first["message"]["usage"]["input_tokens"] == usage["input_tokens"]
+        await f.world.closed()
+
+
+async def test_a_count_that_cannot_be_read(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for body in ({}, {"messages": "no"}, {"messages": []}):
+            answer = await f.client.post(COUNT, json=body)
+            assert answer.status_code == 400
+            assert answer.json()["type"] == "error"
+        answer = await f.client.post(COUNT, content=b"{}")
+        assert answer.status_code == 400
+
+
+async def test_where_the_upstream_has_no_tokenizer(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for path in ("/tokenize", "/detokenize"):
+            answer = await f.client.post(path, json={"prompt": "hello"})
+            assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+async def test_where_it_has_one(tmp_path: Path) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        answer = await f.client.post("/tokenize", json={"prompt": "hello"})
+        assert answer.status_code == 200
+        assert answer.json()["count"] == 3
+        assert upstream.asked == [("/tokenize", {"prompt": "hello"})]
+        told = (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()
+        assert told["input_tokens"] == 3
+        assert upstream.asked[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
+        upstream.status = 400
+        assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
+        upstream.status = 500
+        failed = await f.client.post("/detokenize", json={"tokens": [1]})
+        assert failed.status_code == 503
+        assert failed.headers["retry-after"]
+        assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("path", ["/tokenize", COUNT])
+async def test_an_upstream_that_is_gone(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.server.client = AsyncSwarmClient("http://127.0.0.1:9", f.world.line, "me")
+        answer = await f.client.post(path, json=BODIES[MESSAGES])
+        assert answer.status_code == (503 if path == "/tokenize" else 200)
+        assert "127.0.0.1" not in answer.text

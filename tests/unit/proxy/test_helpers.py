@@ -1,0 +1,241 @@
+"""Helper calls in their clients' own shapes, and what only looks like one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.helpers import RULES, helper_of
+
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
+CODING = "You are Qwen Code, an interactive CLI agent developed by Alibaba Group."
+TAGS = (
+    "### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history, along "
+    "with 1-3 more specific subtopic tags.\n\n### Guidelines:\n- Start with high-level domains\n\n"
+    '### Output:\nJSON format: { "tags": ["tag1"] }\n\n### Chat History:\n<chat_history>\nUSER: hi'
+)
+TITLE = (
+    "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n"
+    "### Guidelines:\n- Be accurate\n### Output:\nJSON format\n### Chat History:\n<chat_history>"
+)
+FOLLOW = (
+    "### Task:\nSuggest 3-5 relevant follow-up questions or prompts that the user might naturally "
+    "ask next in this conversation as a **user**, based on the chat history.\n### Output:\nJSON"
+)
+RAG = (
+    "### Task:\nRespond to the user query using the provided context, incorporating inline "
+    "citations.\n\n### Guidelines:\n- If you don't know the answer, say so.\n<context></context>"
+)
+COMPACT = (
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n- Do NOT use Read, Bash.\n\n"
+    "Your task is to create a detailed summary of the conversation so far, paying close attention"
+)
+
+
+def ask(
+    user: Any,
+    system: Any = None,
+    *,
+    tools: bool = False,
+    stream: bool = True,
+    agent: bool = False,
+) -> str:
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages.append({"role": "user", "content": user})
+    body = {"model": "m", "messages": messages, **({"tools": TOOLS} if tools else {})}
+    return helper_of(body, user, stream=stream, agent=agent)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "call"),
+    [
+        (
+            "opencode-title",
+            {
+                "user": "Generate a title for this conversation:\n",
+                "system": "You are a title generator. You output ONLY a thread title. No more.",
+            },
+        ),
+        (
+            "opencode-summary",
+            {
+                "user": "Provide a detailed prompt for continuing our conversation above.",
+                "system": "You are a helpful AI assistant tasked with summarizing conversations.",
+            },
+        ),
+        ("opencode-recap", {"user": "Summarize what was done in this conversation. Write like"}),
+        ("openwebui-follow-ups", {"user": FOLLOW, "stream": False}),
+        ("openwebui-title", {"user": TITLE, "stream": False}),
+        ("openwebui-tags", {"user": TAGS, "stream": False}),
+        (
+            "openwebui-search",
+            {
+                "user": "### Task:\nAnalyze the chat history to determine the necessity of "
+                "generating search queries, in the given language.",
+                "stream": False,
+            },
+        ),
+        (
+            "openwebui-image",
+            {
+                "user": "### Task:\nGenerate a detailed prompt for am image generation task",
+                "stream": False,
+            },
+        ),
+        (
+            "memory",
+            {
+                "user": "hi",
+                "system": "You are now acting as the managed memory extraction subagent for an AI "
+                "coding assistant.\n\nThe recent conversation history is",
+                "tools": True,
+            },
+        ),
+        (
+            "memory-turn",
+            {
+                "user": "You are now acting as the memory extraction subagent. Analyze the most "
+                "recent ~4 messages above",
+                "system": "You are Claude Code",
+                "tools": True,
+            },
+        ),
+        (
+            "claude-topic",
+            {
+                "user": "fix the bug",
+                "system": "Analyze if this message indicates a new conversation topic. If it does,",
+            },
+        ),
+        (
+            "claude-title-turn",
+            {"user": "Please write a 5-10 word title for the following conversation:\n\nUser: x"},
+        ),
+        ("claude-suggestion", {"user": "[SUGGESTION MODE: Suggest what", "tools": True}),
+        ("claude-page", {"user": "\nWeb page content:\n---\nHello"}),
+        ("claude-probe", {"user": "quota"}),
+        ("compaction", {"user": COMPACT, "system": "You are Claude Code", "tools": True}),
+        (
+            "compaction",
+            {"user": "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff"},
+        ),
+        (
+            "compression",
+            {
+                "user": "First, reason in your scratchpad.",
+                "system": "You are the component that summarizes internal chat history into a",
+            },
+        ),
+        (
+            "next-speaker",
+            {"user": "Analyze *only* the content and structure of your immediately preceding"},
+        ),
+        (
+            "commit-message",
+            {
+                "user": "diff --git a b",
+                "system": "You are an expert software engineer that generates concise, one-line "
+                "Git commit messages based on the provided diffs.",
+            },
+        ),
+        (
+            "commit-message",
+            {
+                "user": "diff",
+                "system": "You are a helpful assistant that generates informative git commit "
+                "messages based on git diffs output.",
+            },
+        ),
+        (
+            "aider-summary",
+            {
+                "user": "# USER\nhi",
+                "system": "*Briefly* summarize this partial conversation about programming.",
+            },
+        ),
+        (
+            "openclaw-slug",
+            {"user": "Based on this conversation, generate a short 1-2 word filename slug (lower"},
+        ),
+        (
+            "librechat-title",
+            {"user": "Provide a concise, 5-word-or-less title for the conversation, using"},
+        ),
+        (
+            "beside-an-agent",
+            {"user": "Please write a short title for our chat.", "agent": True},
+        ),
+        (
+            "beside-an-agent-system",
+            {
+                "user": "hello",
+                "system": "Summarize the thread. Reply with a summary",
+                "agent": True,
+            },
+        ),
+    ],
+)
+def test_helper_calls(wanted: str, call: dict[str, Any]) -> None:
+    assert ask(**call) == wanted
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"user": "What is the capital of France?"},
+        {"user": "Summarize this conversation:\nA: hi\nB: hello"},  # a dataset of dialogues
+        {"user": "Write a title for this article: ..."},
+        {"user": "Generate a title for this conversation:"},
+        {"user": "hi", "system": "You are a headline writer."},
+        {"user": RAG, "stream": False},  # the user's own question about a document
+        {"user": RAG},
+        {"user": TITLE, "stream": True},
+        {"user": TITLE, "stream": False, "tools": True},
+        {"user": "fix the bug", "system": CODING, "tools": True},
+        {"user": "Write a summary of the logs.", "system": CODING, "tools": True, "agent": True},
+        {"user": "fix the bug", "agent": True},
+        {"user": "Tell me how you are a title generator", "system": "You are an assistant."},
+        {"user": "What is my quota of holidays?"},
+        {"user": ""},
+    ],
+)
+def test_other_calls(call: dict[str, Any]) -> None:
+    assert ask(**call) == ""
+
+
+def test_the_system_prompt_may_be_a_list_of_blocks_or_a_developers() -> None:
+    text = "You are a title generator. You output ONLY a thread title."
+    assert ask("x", [{"type": "text", "text": text}]) == "opencode-title"
+    body = {"messages": [{"role": "developer", "content": text}, {"role": "user", "content": "x"}]}
+    assert helper_of(body, "x") == "opencode-title"
+
+
+def test_a_late_system_message_is_not_looked_at() -> None:
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "system", "content": "You are a title generator."},
+    ]
+    assert helper_of({"messages": messages}, "hi") == ""
+
+
+def test_each_rule_says_whose_it_is_and_why() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.client
+        assert rule.why
+        assert rule.system or rule.user
+
+
+@given(st.text(max_size=400), st.text(max_size=200), st.booleans())
+def test_any_text_is_judged(user: str, system: str, agent: bool) -> None:
+    assert helper_of({"messages": [{"role": "system", "content": system}]}, user, agent=agent) in {
+        "",
+        *(rule.name for rule in RULES),
+    }
+
+
+def test_long_texts_cost_little() -> None:
+    for piece in ("generate ", "generate a\n", "- \n", " \n", "you are "):
+        text = piece * 20_000
+        assert ask(text, text, agent=True) == ""

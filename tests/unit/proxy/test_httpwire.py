@@ -1,0 +1,221 @@
+"""Connections from clients that are slow, wordy, broken or too many."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import uvicorn
+
+from core.settings import ProxySettings
+from proxy import httpwire
+from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.httpwire import bounded
+from tests.support.served import served
+from tests.support.wire import Wire, wire
+
+GET = "GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    body = await read_body(headers_of(scope), receive, 1 << 24)
+    await send_json(send, 200, b"%d" % len(body))
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any = echo, **limits: Any) -> AsyncIterator[str]:
+    settings = msgspec.convert(
+        {"header_timeout": 0.3, "body_timeout": 0.3, **limits}, ProxySettings
+    )
+    config = uvicorn.Config(
+        app,
+        http=bounded(settings),
+        ws="none",
+        log_config=None,
+        lifespan="off",
+        timeout_keep_alive=1,
+        timeout_graceful_shutdown=1,
+    )
+    async with served(app, config) as url:
+        yield url
+
+
+async def refused(one: Wire, status: int) -> str:
+    answer = await one.answer()
+    assert answer.status == status
+    assert answer.headers["connection"] == "close"
+    assert answer.json()["error"]["code"] == status
+    assert await one.closed() == b""
+    message: str = answer.json()["error"]["message"]
+    return message
+
+
+async def test_requests_in_turn_on_one_connection() -> None:
+    async with serving() as url, wire(url) as one:
+        for _ in range(3):
+            await one.send(GET)
+            assert (await one.answer()).status == 200
+        await one.ask("POST", "/", b"x" * 300_000)
+        assert (await one.answer()).body == b"300000"
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send(GET * 3)
+        assert [(await one.answer()).status for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("said", ["", "GET / HT", "GET / HTTP/1.1\r\nhost: x\r\nx-a: b"])
+async def test_a_head_that_does_not_come_to_its_end(said: str) -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send(said)
+        if said:
+            assert "in time" in await refused(one, 408)
+        else:
+            assert await one.closed(2.0) == b""
+
+
+async def test_a_head_a_byte_at_a_time_gets_no_more_time() -> None:
+    async with serving() as url, wire(url) as one:
+        sent = 0
+
+        async def drip() -> None:
+            nonlocal sent
+            for byte in b"GET / HTTP/1.1\r\n" + b"x-slow: y\r\n" * 100:
+                await one.send(bytes([byte]))
+                sent += 1
+                await asyncio.sleep(0.02)
+
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.TaskGroup() as tasks:
+                dripping = tasks.create_task(drip())
+                await refused(one, 408)
+                dripping.cancel()
+        assert sent < 100
+
+
+async def test_a_body_that_stops_coming() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+        await refused(one, 408)
+
+
+async def test_a_slow_body_that_keeps_coming_is_taken() -> None:
+    async with serving(body_timeout=0.4) as url, wire(url) as one:
+        await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n")
+        for _ in range(6):
+            await asyncio.sleep(0.15)
+            await one.send("a")
+        assert (await one.answer()).body == b"6"
+
+
+async def test_blank_lines_do_not_keep_a_connection() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send(GET)
+        assert (await one.answer()).status == 200
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                await one.send("\r\n")
+                await asyncio.sleep(0.02)
+                if one.reader.at_eof():
+                    break
+        assert one.reader.at_eof()
+
+
+async def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send(GET)
+        assert (await one.answer()).status == 200
+        await asyncio.sleep(0.5)  # longer than a head may take, shorter than idling may last
+        await one.send(GET)
+        assert (await one.answer()).status == 200
+        assert await one.closed(3.0) == b""
+
+
+async def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.8)
+        await send_json(send, 200, b"1")
+
+    async with serving(slow) as url, wire(url) as one:
+        await one.send(GET + "GET / HT")  # the next one has begun already
+        assert (await one.answer()).status == 200
+        await one.send("TP/1.1\r\nhost: x\r\n\r\n")
+        assert (await one.answer()).status == 200
+
+
+@pytest.mark.parametrize("count", [1, 200])
+async def test_a_head_that_is_too_large(count: int) -> None:
+    async with serving(max_header_kb=4) as url, wire(url) as one:
+        line = "x-large: " + "a" * (12_000 // count) + "\r\n"
+        await one.send("GET / HTTP/1.1\r\nhost: x\r\n" + line * count + "\r\n")
+        assert "4 KiB" in await refused(one, 431)
+
+
+async def test_a_large_head_without_an_end() -> None:
+    async with serving(max_header_kb=4, header_timeout=5.0) as url, wire(url) as one:
+        await one.send("GET / HTTP/1.1\r\nx-large: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                await one.send("a" * 1_000)
+                await asyncio.sleep(0.005)
+        await refused(one, 431)
+
+
+async def test_bytes_that_are_no_http() -> None:
+    async with serving() as url:
+        for said in (b"\x16\x03\x01\x02\x00\x01", b"HELO you\r\n\r\n", b"GET  / / /\r\n\r\n"):
+            async with wire(url) as one:
+                await one.send(said)
+                await refused(one, 400)
+
+
+async def test_one_connection_too_many() -> None:
+    async with serving(max_connections=2, header_timeout=5.0) as url:
+        async with wire(url) as first, wire(url) as second, wire(url) as third:
+            for one, status in ((first, 200), (second, 200), (third, 503)):
+                await one.send(GET)
+                answer = await one.answer()
+                assert answer.status == status
+            assert answer.headers["retry-after"]
+            assert await third.closed() == b""
+        async with wire(url) as again:
+            await again.send(GET)
+            assert (await again.answer()).status == 200
+
+
+async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpwire, "STALL", 0.3)
+    left = asyncio.Event()
+
+    async def flood(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while scope["left"] if "left" in scope else not left.is_set():
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+            await asyncio.sleep(0)
+            if await _gone(receive):
+                left.set()
+
+    async with serving(flood) as url, wire(url) as one:
+        await one.send(GET)
+        async with asyncio.timeout(5):
+            await left.wait()
+
+
+async def _gone(receive: Receive) -> bool:
+    try:
+        async with asyncio.timeout(0.001):
+            return (await receive())["type"] == "http.disconnect"
+    except TimeoutError:
+        return False
+
+
+async def test_an_offer_to_speak_http2_is_passed_over() -> None:
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2_settings": "AAM"}
+    async with serving() as url, wire(url) as one:
+        for _ in range(2):
+            await one.ask("POST", "/", b"12345", **offer)
+            answer = await one.answer()
+            assert (answer.status, answer.body) == (200, b"5")

@@ -1,0 +1,265 @@
+"""Conversations found by their content, as real clients send them back."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.matching import KEYS, Conversations, normal
+
+Message = dict[str, Any]
+SYSTEM = {"role": "system", "content": "You are a coding agent.\n\nBe brief."}
+ASKED = {"role": "user", "content": "List the files,\nplease."}
+CALL = {
+    "id": "chatcmpl-tool-688af0c1",
+    "type": "function",
+    "function": {"name": "bash", "arguments": '{"command": "ls -la", "dir": "/tmp"}'},
+}
+ANSWER = {
+    "role": "assistant",
+    "content": None,
+    "reasoning": "The user wants files.",
+    "tool_calls": [CALL],
+}
+RESULT = {"role": "tool", "tool_call_id": CALL["id"], "content": "a.txt\nb.txt"}
+
+
+def user(text: Any) -> Message:
+    return {"role": "user", "content": text}
+
+
+def said(text: Any) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def opencode() -> tuple[list[Message], list[Message]]:
+    again = {**CALL, "function": {"name": "bash", "arguments": '{"command":"ls -la","dir":"/tmp"}'}}
+    back = {"role": "assistant", "content": "", "tool_calls": [again]}
+    back["reasoning_content"] = "The user wants files."
+    return [SYSTEM, ASKED], [SYSTEM, ASKED, back, RESULT]
+
+
+def claude() -> tuple[list[Message], list[Message]]:
+    blocks = [{"type": "text", "text": "You are a coding agent."}, {"type": "text", "text": "Be"}]
+    first = [{"role": "system", "content": blocks}, user([{"type": "text", "text": "List."}])]
+    later: list[Message] = [
+        {"role": "system", "content": "You are a coding agent, as one string. Be brief."},
+        user("List."),
+        {"role": "system", "content": "told in between"},
+        ANSWER,
+        RESULT,
+    ]
+    return first, later
+
+
+def openclaw() -> tuple[list[Message], list[Message]]:
+    back = {"role": "assistant", "tool_calls": [{**CALL, "id": "chatcmpltool688af0c1"}]}
+    result = {**RESULT, "tool_call_id": "chatcmpltool688af0c1"}
+    first = [SYSTEM, ASKED, user([{"type": "text", "text": "It is 10:00. Tools: 11"}])]
+    later: list[Message] = [
+        SYSTEM,
+        ASKED,
+        back,
+        result,
+        user([{"type": "text", "text": "It is 10:01. Tools: 11"}]),
+    ]
+    return first, later
+
+
+def qwen() -> tuple[list[Message], list[Message]]:
+    result = {**RESULT, "content": [{"type": "text", "text": "a.txt\nb.txt"}]}
+    back = {**ANSWER, "reasoning_content": "The user wants files.", "content": ""}
+    return [SYSTEM, ASKED], [SYSTEM, ASKED, back, result]
+
+
+def agentscope() -> tuple[list[Message], list[Message]]:
+    reminder = {**user([{"type": "text", "text": "<system-reminder>10:00"}]), "name": "system"}
+    first = [SYSTEM, {**ASKED, "name": "user"}, reminder]
+    return first, [*first, {**ANSWER, "name": "Friday"}, {**RESULT, "name": "bash"}]
+
+
+@pytest.mark.parametrize("client", [opencode, claude, openclaw, qwen, agentscope])
+def test_a_turn_is_matched_to_the_one_before(client: Any) -> None:
+    first, later = client()
+    known = Conversations()
+    other = known.match([SYSTEM, user("Something else.")])
+    one = known.match(first)
+    known.answered(one.session, ANSWER)
+    two = known.match(later)
+    assert (one.turn, two.turn) == (1, 2)
+    assert two.session == one.session != other.session
+    assert one.session.startswith("c-")
+
+
+@pytest.mark.parametrize("client", [opencode, claude, openclaw, qwen, agentscope])
+def test_also_when_its_answer_came_back_changed(client: Any) -> None:
+    first, later = client()
+    known = Conversations()
+    one = known.match(first)
+    known.answered(one.session, said("something the client did not keep"))
+    assert known.match(later).session == one.session
+
+
+def test_a_last_message_that_moves_over_many_turns() -> None:
+    known = Conversations()
+    history: list[Message] = [SYSTEM, ASKED]
+    found = []
+    for number in range(30):
+        found.append(known.match([*history, user(f"now: {number}")]))
+        answer = said(f"step {number}")
+        known.answered(found[-1].session, answer)
+        history += [answer, {"role": "tool", "content": f"result {number}"}]
+    assert len({place.session for place in found}) == 1
+    assert [place.turn for place in found] == list(range(1, 31))
+
+
+def test_equal_beginnings_are_told_apart_by_their_answers() -> None:
+    known = Conversations()
+    first = known.match([SYSTEM, ASKED])
+    known.answered(first.session, said("I see a.txt."))
+    second = known.match([SYSTEM, ASKED])
+    known.answered(second.session, said("I see b.txt."))
+    assert first.session != second.session  # a beginning begins
+    more = user("And now?")
+    assert known.match([SYSTEM, ASKED, said("I see a.txt."), more]).session == first.session
+    assert known.match([SYSTEM, ASKED, said("I see b.txt."), more]).session == second.session
+
+
+def test_rows_with_the_same_examples_are_no_conversation() -> None:
+    shots = [SYSTEM, user("great film"), said("positive"), user("bad film"), said("negative")]
+    known = Conversations()
+    places = []
+    for number in range(20):
+        places.append(known.match([*shots, user(f"film {number}")], trace="f" * 32))
+        known.answered(places[-1].session, said("positive"))
+    assert len({place.session for place in places}) == 20
+    assert {place.turn for place in places} == {1}
+
+
+def test_rows_with_examples_and_two_last_messages_are_no_conversation() -> None:
+    shots = [user("great film"), said("positive"), user("From a newspaper:")]
+    known = Conversations()
+    places = [known.match([*shots, user(f"film {number}")]) for number in range(5)]
+    assert len({place.session for place in places}) == 5
+
+
+def test_a_history_that_was_cut_is_found_by_a_long_answer() -> None:
+    known = Conversations()
+    long = said("A long answer that tells this conversation from every other one.")
+    one = known.match([SYSTEM, ASKED])
+    known.answered(one.session, said("short"))
+    two = known.match([SYSTEM, ASKED, said("short"), user("more")])
+    known.answered(two.session, long)
+    cut = [SYSTEM, ASKED, user("[a summary stands here]"), long, user("Go on.")]
+    assert known.match(cut).session == one.session
+    strange = [SYSTEM, user("Other task."), user("[a summary stands here]"), long, user("Go on.")]
+    assert known.match(strange).session != one.session
+
+
+def test_a_trace_helps_an_agent_whose_history_was_rewritten() -> None:
+    known = Conversations()
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    one = known.match([SYSTEM, ASKED], trace=trace)
+    rewritten = [SYSTEM, ASKED, user("compacted"), said("x"), {"role": "tool", "content": "y"}]
+    assert known.match(rewritten, trace="0" * 32).session != one.session
+    known = Conversations()
+    one = known.match([SYSTEM, ASKED], trace=trace)
+    assert known.match(rewritten, trace=trace).session == one.session
+
+
+def test_senders_are_apart() -> None:
+    known = Conversations()
+    one = known.match([ASKED], "alice")
+    assert known.match([ASKED, ANSWER, RESULT], "bob").session != one.session
+    assert known.match([ASKED, ANSWER, RESULT], "alice").session == one.session
+
+
+def test_looking_leaves_no_trace() -> None:
+    known = Conversations()
+    one = known.match([ASKED])
+    notes: list[Message] = [
+        {"role": "system", "content": "memory"},
+        ASKED,
+        ANSWER,
+        RESULT,
+        user("extract"),
+    ]
+    assert known.find(notes) == one.session
+    assert known.find([user("unknown")]) == ""
+    assert known.match([ASKED, ANSWER, RESULT]).turn == 2
+    assert len(known) == 1
+
+
+def test_the_table_is_bounded() -> None:
+    known = Conversations(cap=10)
+    keep = known.match([user("keep")])
+    history = [user("keep")]
+    for number in range(200):
+        known.match([user(f"q{number}")])
+        if number % 5 == 0:
+            history += [said(f"a{number}"), user(f"u{number}")]
+            assert known.match(history).session == keep.session
+    assert len(known) == 10
+    assert len(known._by_key) <= 10 * KEYS
+
+
+def test_prompts_without_users_or_messages() -> None:
+    known = Conversations()
+    assert known.match([]).turn == 1
+    assert known.match([SYSTEM]).session != known.match([SYSTEM]).session
+    known.answered("c-unknown", said("x"))
+
+
+def test_long_texts_are_compared_by_their_ends() -> None:
+    long = "word " * 4000
+    assert normal(user(long)) == normal(user([{"type": "text", "text": long}]))
+    assert normal(user(long)) != normal(user("other " + long))
+    assert normal(user(long)) != normal(user(long + "other"))
+    assert len(normal(user(long))) < 5000
+
+
+texts = st.text(max_size=30)
+arguments = st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.integers(), max_size=4)
+
+
+@given(texts, arguments, st.text(max_size=12), st.text(max_size=12))
+def test_what_clients_change_changes_nothing(
+    text: str, told: dict[str, Any], one_id: str, other_id: str
+) -> None:
+    def answer(content: Any, call_id: str, words: str, **more: Any) -> bytes:
+        call = {"id": call_id, "type": "function", "function": {"name": "f", "arguments": words}}
+        return normal({"role": "assistant", "content": content, "tool_calls": [call], **more})
+
+    ours = answer(text, one_id, json.dumps(told), reasoning="hm")
+    blocks = [{"type": "text", "text": text}]
+    again = json.dumps(dict(reversed(told.items())), separators=(",", ":"), ensure_ascii=False)
+    assert ours == answer(text, other_id, again)
+    assert ours == answer(blocks, other_id, json.dumps(told, indent=2), name="x")
+    assert ours != answer(text + "!", one_id, json.dumps(told))
+    assert ours != answer(text, one_id, json.dumps({**told, "another": 1}))
+
+
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(("user", "assistant", "tool", "system", "developer", "odd"))},
+    optional={
+        "content": st.none() | texts | st.lists(st.fixed_dictionaries({"text": texts})),
+        "tool_calls": st.none()
+        | st.lists(
+            st.fixed_dictionaries({}, optional={"function": st.none() | st.just({"arguments": 3})})
+        ),
+    },
+)
+
+
+@given(st.lists(messages, max_size=8), st.lists(messages, max_size=4))
+def test_a_conversation_that_goes_on_keeps_its_session(
+    first: list[Message], more: list[Message]
+) -> None:
+    known = Conversations()
+    one = known.match(first)
+    known.answered(one.session, said("This is the answer."))
+    two = known.match([*first, said("This is the answer."), *more])
+    assert two.session == one.session
+    assert two.turn == 2

@@ -1,0 +1,132 @@
+"""Answers that did not get through: kept for a while, bounded, given to whom they are owed."""
+
+from typing import Any
+
+import pytest
+
+from proxy.replay import Replay, is_retry
+from proxy.ticket import Reply, Ticket
+from swarm.answers import ChatAnswer
+
+RETRY = {"x-stainless-retry-count": "1"}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reply(text: str = "hello", size: int = 100) -> Reply:
+    parsed: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": text}}]}
+    return Reply(0, (ChatAnswer(200, b"x" * size, parsed),), "winner")
+
+
+class Run:
+    group_id = "g1"
+    pieces: tuple[Any, ...] = ()
+
+    def spend_budget(self, ticket: Ticket) -> None: ...
+
+    def left(self, ticket: Ticket) -> None: ...
+
+
+@pytest.fixture
+async def ticket() -> Ticket:
+    return Ticket(Run(), True, 10.0)
+
+
+async def test_an_answer_that_was_delivered_is_not_given_again(ticket: Ticket) -> None:
+    replay = Replay(30.0, Clock())
+    replay.remember("k", "g1", reply(), (ticket,))
+    assert replay.find("k", {}) is not None
+    ticket.delivered()
+    ticket.delivered()
+    assert replay.find("k", {}) is None
+    assert replay.find("k", RETRY) is not None  # it says that it is a retry
+    assert replay.find("other", RETRY) is None
+
+
+async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(ticket: Ticket) -> None:
+    replay = Replay(30.0, Clock())
+    given = reply()
+    replay.remember("k", "g1", given, (ticket,))
+    found = replay.find("k", {})
+    assert found is not None
+    again = replay.ticket(found, stream=True)
+    assert again.group_id == "g1"
+    assert await again.next(1.0) is given
+    assert replay.find("k", {}) is not None  # broke off again
+    again.delivered()
+    again.leave()
+    assert replay.find("k", {}) is None
+
+
+async def test_each_listener_is_owed_its_answer(ticket: Ticket) -> None:
+    replay = Replay(30.0, Clock())
+    other = Ticket(Run(), False, 10.0)
+    replay.remember("k", "g1", reply(), (ticket, other))
+    other.delivered()
+    assert replay.find("k", {}) is not None
+    ticket.delivered()
+    assert replay.find("k", {}) is None
+
+
+async def test_one_who_had_left_before_the_answer_is_owed_it() -> None:
+    replay = Replay(30.0, Clock())
+    replay.remember("k", "g1", reply(), ())
+    assert replay.find("k", {}) is not None
+
+
+def test_the_window() -> None:
+    clock = Clock()
+    replay = Replay(30.0, clock)
+    replay.remember("k", "g1", reply(), ())
+    clock.now += 29.0
+    assert replay.find("k", {}) is not None
+    clock.now += 2.0
+    assert replay.find("k", RETRY) is None
+    assert (len(replay), replay.size) == (0, 0)
+
+
+def test_off_and_without_an_answer() -> None:
+    off = Replay(0.0, Clock())
+    off.remember("k", "g1", reply(), ())
+    assert off.find("k", RETRY) is None
+    replay = Replay(30.0, Clock())
+    replay.remember("k", "g1", Reply(None, (), "error"), ())
+    assert replay.find("k", RETRY) is None
+
+
+def test_bounded_in_number_and_bytes() -> None:
+    replay = Replay(30.0, Clock(), entries=10, size=1000)
+    for number in range(50):
+        replay.remember(f"k{number}", "g", reply(size=50), ())
+    assert (len(replay), replay.size) == (10, 500)
+    replay.remember("big", "g", reply(size=800), ())
+    assert replay.find("big", {}) is not None
+    assert replay.size <= 1000
+    replay.remember("too big", "g", reply(size=1001), ())
+    assert replay.find("too big", {}) is None
+    replay.forget("big")
+    replay.forget("big")
+    assert replay.size == 50 * len(replay)
+
+
+def test_a_newer_answer_takes_the_place() -> None:
+    replay = Replay(30.0, Clock())
+    replay.remember("k", "g1", reply(), ())
+    replay.remember("k", "g2", reply(), ())
+    found = replay.find("k", {})
+    assert found is not None
+    assert found.group_id == "g2"
+    assert (len(replay), replay.size) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [("1", True), ("12", True), ("0", False), ("", False), ("x", False)]
+)
+def test_marks_of_retries(told: str, wanted: bool) -> None:
+    assert is_retry({"x-stainless-retry-count": told}) is wanted
+    assert not is_retry({})

@@ -1,0 +1,212 @@
+"""A streamed completion is put together again, from bytes."""
+
+import contextlib
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.answers import OVERFLOW, ChatAnswer
+from swarm.errors import ChatError, ChatErrorKind
+from swarm.streaming import ChatStream, Events
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish, **more.pop("choice", {})}
+    return event({"id": "c", "object": "chat.completion.chunk", "choices": [choice], **more})
+
+
+def event(told: Any) -> bytes:
+    return b"data: " + json.dumps(told).encode() + b"\n\n"
+
+
+def read(*parts: bytes) -> tuple[ChatAnswer, list[dict[str, Any]]]:
+    deltas: list[dict[str, Any]] = []
+    stream = ChatStream(deltas.append)
+    for part in parts:
+        stream.feed(part)
+    return stream.finish(), deltas
+
+
+def test_text_reasoning_usage_and_what_servers_add() -> None:
+    answer, deltas = read(
+        b": keepalive\n\n",
+        chunk({"role": "assistant", "content": ""}, model="m", ajetc={"truncated": True}),
+        chunk({"reasoning": "Hm"}),
+        chunk({"reasoning": "."}),
+        chunk({"content": "Hel"}, choice={"logprobs": {"content": [{"token": "Hel"}]}}),
+        chunk({"content": "lo"}, choice={"logprobs": {"content": [{"token": "lo"}]}}),
+        chunk({}, "stop", choice={"stop_reason": "END", "token_ids": [1, 2]}),
+        event({"id": "c", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}),
+        DONE,
+    )
+    assert deltas == [
+        {"reasoning": "Hm"},
+        {"reasoning": "."},
+        {"content": "Hel"},
+        {"content": "lo"},
+    ]
+    assert answer.message == {"role": "assistant", "content": "Hello", "reasoning": "Hm."}
+    assert (answer.finish_reason, answer.usage["prompt_tokens"]) == ("stop", 3)
+    choice = answer.parsed["choices"][0]
+    assert choice["logprobs"] == {"content": [{"token": "Hel"}, {"token": "lo"}]}
+    assert (choice["stop_reason"], choice["token_ids"]) == ("END", [1, 2])
+    assert answer.parsed["ajetc"] == {"truncated": True}
+    assert json.loads(answer.body) == answer.parsed
+    assert answer.parsed["object"] == "chat.completion"
+
+
+def test_parallel_tool_calls_by_index() -> None:
+    def part(index: int, **told: Any) -> bytes:
+        return chunk({"content": None, "tool_calls": [{"index": index, **told}]})
+
+    answer, deltas = read(
+        part(0, id="a", type="function", function={"name": "f"}),
+        part(0, function={"arguments": '{"x"'}),
+        part(1, id="b", type="function", function={"name": "g", "arguments": ""}),
+        part(0, function={"arguments": ": 1}"}),
+        part(1, function={"arguments": "{}"}),
+        chunk({}, "tool_calls"),
+        DONE,
+    )
+    calls = answer.message["tool_calls"]
+    assert [(one["id"], one["function"]["name"]) for one in calls] == [("a", "f"), ("b", "g")]
+    assert [one["function"]["arguments"] for one in calls] == ['{"x": 1}', "{}"]
+    told = [delta["tool_calls"][0] for delta in deltas]
+    assert [one["index"] for one in told] == [0, 0, 1, 0, 1]
+    assert told[0] == {"id": "a", "type": "function", "index": 0, "function": {"name": "f"}}
+    assert told[1] == {"index": 0, "function": {"arguments": '{"x"'}}
+    assert answer.message["content"] is None
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+def test_whole_calls_in_one_delta_with_useless_indices(index: dict[str, int]) -> None:
+    calls = [
+        {**index, "id": name, "function": {"name": name, "arguments": {"n": name}}} for name in "ab"
+    ]
+    answer, deltas = read(chunk({"tool_calls": calls}), chunk({}, "tool_calls"), DONE)
+    assert [one["id"] for one in answer.message["tool_calls"]] == ["a", "b"]
+    assert answer.message["tool_calls"][1]["function"]["arguments"] == '{"n":"b"}'
+    assert [delta["tool_calls"][0]["index"] for delta in deltas] == [0, 0, 1, 1]
+    assert "arguments" not in deltas[0]["tool_calls"][0]["function"]
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    answer, _ = read(
+        chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}),
+        chunk({}, "tool_calls"),
+        DONE,
+    )
+    assert answer.message["tool_calls"][0]["id"].startswith("chatcmpl-tool-")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (b": keepalive\n\n",),
+        (chunk({"content": "half"}),),
+        (chunk({"content": "half"}), DONE),
+        (chunk({"content": "whole"}, "stop"),),
+        (chunk({"content": "whole"}, "stop"), DONE.strip()),
+    ],
+)
+def test_a_stream_that_ends_early_is_a_failure(parts: tuple[bytes, ...]) -> None:
+    with pytest.raises(ChatError, match="ended too early") as caught:
+        read(*parts)
+    assert caught.value.kind is ChatErrorKind.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "text"),
+    [
+        (
+            {"error": {"message": "boom", "code": 500}},
+            ChatErrorKind.UPSTREAM,
+            "boom",
+        ),
+        ({"error": "boom"}, ChatErrorKind.UPSTREAM, "boom"),
+        (
+            {"error": {"message": "Episode x not found.", "code": 404}},
+            ChatErrorKind.LOST_EPISODE,
+            "not found",
+        ),
+        ({"status_code": 401, "detail": "bad key"}, ChatErrorKind.UNAUTHORIZED, "bad key"),
+        ({"error": {"message": "late", "code": 200}}, ChatErrorKind.UPSTREAM, "late"),
+        ({"hello": 1}, ChatErrorKind.UPSTREAM, ""),
+        ([], ChatErrorKind.UPSTREAM, "not a chat chunk"),
+    ],
+)
+def test_errors_in_the_stream(told: Any, kind: ChatErrorKind, text: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        read(chunk({"content": "half"}), event(told), DONE)
+    assert caught.value.kind is kind
+    assert text in caught.value.text
+
+
+def test_an_overflow_is_never_told() -> None:
+    deltas: list[dict[str, Any]] = []
+    stream = ChatStream(deltas.append)
+    for part in (OVERFLOW[:9], OVERFLOW[9:], " 3000 tokens"):
+        stream.feed(chunk({"content": part}))
+    stream.feed(chunk({}, "length") + DONE)
+    with pytest.raises(ChatError) as caught:
+        stream.finish()
+    assert caught.value.kind is ChatErrorKind.OVERFLOW
+    assert not deltas
+
+
+@pytest.mark.parametrize("text", [OVERFLOW[:9], "A", "\n"])
+def test_what_only_looked_like_nothing_is_told_in_the_end(text: str) -> None:
+    answer, deltas = read(chunk({"content": text}), chunk({}, "stop"), DONE)
+    assert deltas == [{"content": text}]
+    assert answer.text == text
+
+
+def test_blanks_are_held_until_there_is_something_to_show() -> None:
+    deltas: list[dict[str, Any]] = []
+    stream = ChatStream(deltas.append)
+    stream.feed(chunk({"reasoning": "\n"}) + chunk({"content": "\n"}))
+    assert not deltas
+    stream.feed(chunk({"content": "Hi"}))
+    assert deltas == [{"reasoning": "\n"}, {"content": "\n"}, {"content": "Hi"}]
+
+
+def test_only_the_first_choice_counts_and_nothing_after_the_end() -> None:
+    answer, _ = read(
+        event({"choices": [{"index": 1, "delta": {"content": "other"}}]}),
+        chunk({"content": "mine"}, "stop"),
+        DONE + event({"error": {"message": "too late"}}),
+    )
+    assert answer.text == "mine"
+
+
+_WIRE = (
+    chunk({"content": "héllo 👋"})
+    + b": comment\r\n\r\n"
+    + b"event: x\nid: 3\n"
+    + chunk({"content": " wörld"}, "stop").replace(b"\n", b"\r\n")
+    + DONE
+)
+
+
+@given(st.lists(st.integers(0, len(_WIRE)), max_size=12))
+def test_it_does_not_matter_how_bytes_are_cut(cuts: list[int]) -> None:
+    bounds = [0, *sorted(cuts), len(_WIRE)]
+    parts = [_WIRE[start:end] for start, end in itertools.pairwise(bounds)]
+    assert read(*parts)[0].text == "héllo 👋 wörld"
+
+
+@given(st.binary(max_size=300))
+def test_bytes_of_any_kind_are_an_answer_or_a_chat_error(data: bytes) -> None:
+    with contextlib.suppress(ChatError):
+        read(data, b"\n\n", DONE)
+
+
+def test_data_of_several_lines() -> None:
+    assert Events().feed(b"data: a\ndata:b\n\n\ndata: c\n\n") == [b"a\nb", b"c"]
