@@ -1,10 +1,10 @@
 """The proxy as it is written first: the stand-in that the proxy bench measures against.
 
-    python -m bench.cost_naive STUB_PORT
+    python -m bench.cost_naive STUB_PORT [--one-context]
 
-FastAPI; for each candidate a claim in a thread and an `httpx` client of its own, ends one by one.
-The TLS context is shared: making one for each client would cost three times as much and say nothing
-about the design. Retries, a journal, events and rewards are left out, in its favour.
+FastAPI; each candidate has a new `httpx` client whose TLS context its claim, its completion and its
+end share; claims in threads, ends one by one. Retries, a journal, events and rewards are left out,
+in its favour. `--one-context` makes one TLS context for all candidates there will ever be.
 """
 
 import asyncio
@@ -20,45 +20,61 @@ from fastapi.responses import JSONResponse
 
 N = 4
 STUB = f"http://127.0.0.1:{sys.argv[1] if len(sys.argv) > 1 else 0}"
-CONTEXT = ssl.create_default_context()
+ONE = httpx.create_ssl_context() if "--one-context" in sys.argv else None
 app = FastAPI()
 
 
-def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = httpx.post(STUB + path, json=body, verify=CONTEXT, timeout=60)
+def _post(path: str, body: dict[str, Any], context: ssl.SSLContext) -> dict[str, Any]:
+    answer = httpx.post(STUB + path, json=body, verify=context, timeout=60)
     answer.raise_for_status()
     found: dict[str, Any] = answer.json()
     return found
 
 
-def _claim() -> dict[str, Any]:
+def _claim(context: ssl.SSLContext) -> dict[str, Any]:
     body = {"client_uuid": "naive", "episode_type": "train", "discard_episode_timeout": 240.0}
-    return _post("/claim_episode", body)
+    return _post("/claim_episode", body, context)
 
 
-def _end(uuid: str, reward: float) -> None:
+def _end(uuid: str, reward: float, context: ssl.SSLContext) -> None:
     output = {"reward": reward, "is_success": True, "metadata": {"task_id": "t"}, "log_metrics": {}}
     body = {"client_uuid": "naive", "episode_uuid": uuid, "task_id": "t", "workflow_output": output}
-    _post("/end_episode", body)
+    _post("/end_episode", body, context)
 
 
-async def _candidate(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    claimed = await asyncio.to_thread(_claim)
-    headers = {"Authorization": f"Bearer {claimed['openai_api_key']}"}
-    async with httpx.AsyncClient(verify=CONTEXT, timeout=600, headers=headers) as client:
-        answer = await client.post(f"{STUB}/v1/chat/completions", json=body)
-    return claimed["episode_uuid"], answer.json()
+class Candidate:
+    """One episode."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.body = body
+        self.context = ONE or httpx.create_ssl_context()
+        self.uuid = ""
+        self.answer: dict[str, Any] = {}
+
+    async def ask(self) -> None:
+        """Claim and complete."""
+        claimed = await asyncio.to_thread(_claim, self.context)
+        self.uuid = claimed["episode_uuid"]
+        headers = {"Authorization": f"Bearer {claimed['openai_api_key']}"}
+        async with httpx.AsyncClient(verify=self.context, timeout=600, headers=headers) as client:
+            answer = await client.post(f"{STUB}/v1/chat/completions", json=self.body)
+        self.answer = answer.json()
+
+    @property
+    def length(self) -> int:
+        """Of its text."""
+        return len(self.answer["choices"][0]["message"]["content"])
 
 
 @app.post("/v1/chat/completions")
 async def chat(request: Request) -> JSONResponse:
     """One user request: the longest of N answers."""
     body = await request.json()
-    found = await asyncio.gather(*(_candidate(body) for _ in range(N)))
-    lengths = [len(answer["choices"][0]["message"]["content"]) for _, answer in found]
-    for (uuid, _), length in zip(found, lengths, strict=True):
-        await asyncio.to_thread(_end, uuid, length / 1000)
-    return JSONResponse(found[lengths.index(max(lengths))][1])
+    candidates = [Candidate(body) for _ in range(N)]
+    await asyncio.gather(*(one.ask() for one in candidates))
+    for one in candidates:
+        await asyncio.to_thread(_end, one.uuid, one.length / 1000, one.context)
+    return JSONResponse(max(candidates, key=lambda one: one.length).answer)
 
 
 def main() -> None:

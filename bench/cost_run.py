@@ -1,6 +1,8 @@
 """Processes of the proxy bench and how one figure is taken."""
 
 import contextlib
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -53,7 +55,8 @@ class Figures:
 def child(module: str, *args: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """A process of the bench that tells its port."""
     command = [sys.executable, "-m", module, *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SSL_")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
         yield process, int(process.stdout.readline())
@@ -192,17 +195,15 @@ def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
 
 
 @contextlib.contextmanager
-def stand_in(name: str, stub: Stub) -> Iterator[Subject]:
-    """`bench.cost_floor` or `bench.cost_naive`."""
-    with child(f"bench.cost_{name}", str(stub.port)) as (process, port):
+def stand_in(name: str, stub: Stub, *more: str) -> Iterator[Subject]:
+    """`bench.cost_floor` or `bench.cost_naive`, with its flags."""
+    with child(f"bench.cost_{name}", str(stub.port), *more) as (process, port):
         address = ("127.0.0.1", port)
         until("it listens", lambda: _listens(address))
         yield Subject(name, process.pid, port)
 
 
 def _listens(address: tuple[str, int]) -> bool:
-    import socket
-
     try:
         socket.create_connection(address, timeout=1).close()
     except OSError:

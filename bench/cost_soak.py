@@ -1,4 +1,4 @@
-"""Whether the proxy's memory stays flat over many requests, a fifth of which are left unanswered."""
+"""Whether memory stays flat over many requests, a fifth of which are left before the answer."""
 
 import time
 
@@ -20,7 +20,7 @@ def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
     resident: list[float] = []
     asked = left = errors = 0
     with load(ours.port, USERS, "--leaving", str(LEAVING)) as crowd:
-        for step in range(STEPS):
+        for _ in range(STEPS):
             seen = crowd.round(requests=requests / STEPS, seconds=600)
             asked += seen["requests"] + seen["left"]
             left += seen["left"]

@@ -17,12 +17,13 @@ import msgspec
 from bench.cost_wire import Messages, answer, run
 
 REPEAT = 4
-WORDS = (
+TEXT = (
     "the answer to this is that a policy learns from the spread of rewards within a group so we "
     "sample several candidates score each of them and keep the best one for the user while all of "
     "them go back to the server with what they earned and the next update makes good ones more "
     "likely than bad ones which is all that is needed here and now for a small model on a laptop"
-).split()
+)
+WORDS = TEXT.split()
 """Its answers have 40 to 60 of these, at different offsets: no two candidates are alike."""
 
 

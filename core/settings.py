@@ -120,6 +120,23 @@ class RewardSettings(_Section, frozen=True):
     """Fresh episodes tried in place of a failed candidate."""
 
 
+class UpstreamSettings(_Section, frozen=True):
+    """Observe mode: an OpenAI-compatible server in place of swarm servers; nothing is trained."""
+
+    url: str = ""
+    """`http://HOST:PORT`, or the base URL that clients of it are given; empty for none."""
+    key: str = ""
+    """Its API key; `key_file` keeps it out of this file."""
+    key_file: str = ""
+    """File that holds the key and nothing else."""
+    model: str = ""
+    """What to ask for; empty asks for the model it lists first."""
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 1.0
+    """Of all candidates, whatever the request says: they must differ. Null sends none."""
+    calls: Count = 64
+    """Calls in flight at most; requests beyond wait for their turn."""
+
+
 class EngineSettings(_Section, frozen=True):
     """The embedded engine."""
 
@@ -157,12 +174,18 @@ class Settings(_Section, frozen=True):
     proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
     rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
+    upstream: UpstreamSettings = msgspec.field(default_factory=UpstreamSettings)
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     mock: MockSettings = msgspec.field(default_factory=MockSettings)
     console: ConsoleSettings = msgspec.field(default_factory=ConsoleSettings)
 
     def servers(self) -> dict[str, str]:
-        """Name of each swarm server -> its URL or `embedded`, first one first."""
+        """Name of each swarm server -> its URL or `embedded`, first one first.
+
+        In observe mode the only one is the upstream.
+        """
+        if self.upstream.url:
+            return {"upstream": self.upstream.url}
         if isinstance(self.swarm_url, dict):
             return dict(self.swarm_url)
         return {"embedded" if self.swarm_url == "embedded" else "swarm": self.swarm_url}

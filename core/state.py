@@ -30,7 +30,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     index: int
     episode_uuid: str = ""
     phase: str = "waiting"
-    """waiting, claimed, answered, failed, ended, aborted, expired or unknown."""
+    """waiting, claimed, answered, failed, ended, recorded, aborted, expired or unknown."""
     text: str = ""
     reasoning: str = ""
     tool_calls: str = ""
@@ -130,7 +130,7 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def rateable(self) -> bool:
         """Whether a rating would still be sent."""
-        return self.phase not in SEALED_PHASES and self.episode_type == "train"
+        return self.phase not in SEALED_PHASES and self.episode_type != "eval"
 
 
 class Span(msgspec.Struct, kw_only=True):

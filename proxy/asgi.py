@@ -4,6 +4,7 @@ No framework in between: one that wraps requests hides the client's leaving.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -47,28 +48,26 @@ async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) 
     told = headers.get("content-length", "")
     size = int(told[:15]) if told.isdecimal() else 0
     parts: list[bytes] = []
-    got = 0
-    try:
-        async with asyncio.timeout(None) as scope:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientLeft
-                part = message.get("body", b"")
-                got += len(part)
-                if max(got, size) <= largest:
-                    parts.append(part)
-                elif scope.when() is None:
-                    parts.clear()
-                    scope.reschedule(asyncio.get_running_loop().time() + DRAIN)
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        pass
-    if max(got, size) > largest:
-        text = f"The request body is larger than {largest >> 20} MiB."
-        raise Refusal(413, None, text)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    got, more = 0, True
+    while more and max(got, size) <= largest:
+        part, more = await _part(receive)
+        parts.append(part)
+        got += len(part)
+    if max(got, size) <= largest:
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    parts.clear()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN):
+            while more:
+                _, more = await _part(receive)
+    raise Refusal(413, None, f"The request body is larger than {largest >> 20} MiB.")
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message.get("body", b""), message.get("more_body", False)
 
 
 async def drop_body(headers: Mapping[str, str], receive: Receive, largest: int) -> bool:

@@ -19,7 +19,11 @@ log = logging.getLogger(__name__)
 MAYBE_GONE = frozenset({ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN})
 """Failures after which the episode may not be ours any more."""
 GONE = frozenset({ChatErrorKind.UNREACHABLE.value, *(kind.value for kind in MAYBE_GONE)})
-RETRIED = frozenset(ChatErrorKind) - {ChatErrorKind.UNAUTHORIZED}
+RETRIED = frozenset(ChatErrorKind) - {
+    ChatErrorKind.UNAUTHORIZED,
+    ChatErrorKind.REFUSED,
+    ChatErrorKind.LIMITED,
+}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
 LAST_TRY = 1.0
 """Seconds before the end after which nothing is begun anew."""
@@ -236,7 +240,7 @@ class _Effort:
 
     def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
         run = self.run
-        candidate.error = failure.kind.value
+        candidate.error, candidate.failure = failure.kind.value, failure
         # A call that was lost on the way may still be running: its episode is ours all the same.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
         run.seat.bus.publish(

@@ -18,6 +18,7 @@ from proxy.seat import Seat
 from proxy.sense import Sense
 from proxy.ticket import Piece, Reply, Ticket
 from swarm.answers import ChatAnswer, Claimed
+from swarm.errors import ChatError
 
 _LAPS = {
     "QUEUED": "queue",
@@ -43,6 +44,8 @@ class Candidate:
     active_at: float = 0.0
     """Unix seconds of the last sign of life the server saw."""
     error: str = ""
+    failure: ChatError | None = None
+    """The last one, whatever came of the place since."""
     lost: bool = False
     """The server no longer knows the episode as ours, or may not: never abort it unseen."""
     taken: bool = False

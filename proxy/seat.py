@@ -24,6 +24,8 @@ class ServerSeat:
     client: AsyncSwarmClient
     watcher: Watcher
     desk: ClaimDesk
+    observes: bool = False
+    """An upstream in observe mode: nothing is trained there."""
 
 
 @dataclass(slots=True)

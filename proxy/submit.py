@@ -130,7 +130,7 @@ async def _end_and_tell(run: Run, one: Candidate, reward: float) -> str:
     else:
         outcome, text = await end(run.sense.server, ending, run.seat.clock())
     publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
-    run.ended += outcome == "ended"
+    run.ended += outcome in ("ended", "recorded")
     run.put_down(one)
     run.leftovers = run.leftovers or outcome in ("unknown", "refused")
     return outcome
@@ -194,6 +194,8 @@ async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tup
     match outcome.kind:
         case EndKind.ENDED:
             return "ended", ""
+        case EndKind.RECORDED:
+            return "recorded", ""
         case EndKind.NOT_CLAIMED | EndKind.OTHER_CLIENT:
             return "expired", outcome.text
         case EndKind.UNKNOWN_OUTCOME:

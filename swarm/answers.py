@@ -42,6 +42,8 @@ class EndKind(StrEnum):
 
     ENDED = "ended"
     """The server took it; that is not yet "counted" (section 4.3)."""
+    RECORDED = "recorded"
+    """There is no server that trains: nothing is sent, the journal has it."""
     UNKNOWN_OUTCOME = "unknown_outcome"
     """No answer came, it may have arrived. Do not send it again."""
     UNREACHABLE = "unreachable"

@@ -67,6 +67,10 @@ class ChatErrorKind(StrEnum):
     """The key was not accepted."""
     UPSTREAM = "upstream"
     """Any other answer that is not a completion."""
+    REFUSED = "refused"
+    """The request is wrong; asked again it would be refused again."""
+    LIMITED = "limited"
+    """Too many requests for now."""
     BROKEN = "broken"
     """A stream that ended before its answer was whole, without a cause: as with `LOST_EPISODE`, the
     episode may be gone."""

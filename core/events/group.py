@@ -209,7 +209,7 @@ class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
     episode_uuid: str
     reward: float
     outcome: str
-    """ended, expired, refused or unknown."""
+    """ended, recorded (nothing is trained), expired, refused or unknown."""
     text: str = ""
 
 

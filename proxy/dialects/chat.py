@@ -21,13 +21,11 @@ from proxy.dialects.reading import (
     last_user_text,
     refusal_body,
     request_id,
-    session_of,
     trains,
 )
+from proxy.sessions import session_of
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
-NOT_IN_TRAINING = NOT_UPSTREAM | {"seed", "temperature"}
-"""In training the run's own temperature holds; a seed would make N equal answers."""
 
 _FLAGS = ("stream", "logprobs", "parallel_tool_calls", "return_token_ids")
 
@@ -49,13 +47,12 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     body = decode(data, headers.get("content-type", ""))
     check(body)
     train = trains(headers)
-    dropped = NOT_IN_TRAINING if train else NOT_UPSTREAM
     options = body.get("stream_options") or {}
     session = session_of(headers, body)
     messages = body["messages"]
     return ChatRequest(
         request_id=request_id(headers),
-        body={key: value for key, value in body.items() if key not in dropped},
+        body={key: value for key, value in body.items() if key not in NOT_UPSTREAM},
         messages=messages,
         query=last_user_text(messages),
         model=body.get("model") or "",

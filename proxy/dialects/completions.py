@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.conversation import ChatRequest
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat import NOT_IN_TRAINING, NOT_UPSTREAM
+from proxy.dialects.chat import NOT_UPSTREAM
 from proxy.dialects.checks import (
     INTEGERS,
     bad_value,
@@ -24,10 +24,10 @@ from proxy.dialects.reading import (
     join_key,
     refusal_body,
     request_id,
-    session_of,
     trains,
 )
 from proxy.errors import invalid
+from proxy.sessions import session_of
 
 MAX_TOKENS = 16
 """vLLM's own default of this route."""
@@ -75,7 +75,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     prompt = prompt_of(body)
     check(body)
     train = trains(headers)
-    dropped = _LEGACY | (NOT_IN_TRAINING if train else NOT_UPSTREAM)
+    dropped = _LEGACY | NOT_UPSTREAM
     options = body.get("stream_options") or {}
     session = session_of(headers, body)
     messages = [{"role": "user", "content": prompt}]

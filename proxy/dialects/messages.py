@@ -22,10 +22,10 @@ from proxy.dialects.reading import (
     join_key,
     last_user_text,
     request_id,
-    session_of,
     trains,
 )
 from proxy.errors import Refusal, invalid
+from proxy.sessions import session_of
 
 _ANTHROPICS = frozenset(
     {
@@ -50,8 +50,6 @@ _ANTHROPICS = frozenset(
     }
 )
 _NOT_UPSTREAM = _ANTHROPICS | {"stream", "stream_options", "n", "messages"}
-_NOT_IN_TRAINING = _NOT_UPSTREAM | {"seed", "temperature"}
-"""In training the run's own temperature holds; a seed would make N equal answers."""
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Anthropic's words for effort, as the words every chat server takes."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -75,12 +73,11 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
     messages, made = _conversation(body)
     made |= _sampling(body)
     train = trains(headers)
-    dropped = _NOT_IN_TRAINING if train else _NOT_UPSTREAM
     session = session_of(headers, body)
     return ChatRequest(
         dialect="messages",
         request_id=request_id(headers),
-        body={key: value for key, value in body.items() if key not in dropped} | made,
+        body={key: value for key, value in body.items() if key not in _NOT_UPSTREAM} | made,
         messages=messages,
         query=last_user_text(messages),
         model=body.get("model") or "",

@@ -18,7 +18,6 @@ from core.text import content_text
 from proxy.errors import Refusal, invalid
 
 TRAIN_HEADER = "x-ajet-train"
-SESSION_HEADERS = ("x-session-id", "session-id", "x-claude-code-session-id")
 UNREADABLE = "There was an error parsing the body"
 
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
@@ -48,15 +47,6 @@ def refusal_body(refusal: Refusal) -> bytes:
 def trains(headers: Mapping[str, str]) -> bool:
     """Whether the sender lets its request be trained on."""
     return headers.get(TRAIN_HEADER, "").strip().lower() not in ("no", "false", "0", "off")
-
-
-def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The conversation an agent says it is in; empty when it does not."""
-    for name in SESSION_HEADERS:
-        if found := headers.get(name):
-            return found[:200]
-    named = body.get("session_id")
-    return named[:200] if isinstance(named, str) else ""
 
 
 def request_id(headers: Mapping[str, str]) -> str:

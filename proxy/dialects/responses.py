@@ -34,8 +34,8 @@ from proxy.dialects.reading import (
     decode,
     join_key,
     last_user_text,
+    refusal_body,
     request_id,
-    session_of,
     trains,
 )
 from proxy.dialects.responses_items import Conversation
@@ -43,6 +43,7 @@ from proxy.dialects.responses_kept import Kept
 from proxy.dialects.responses_tools import Tools, choose, read_tools
 from proxy.dialects.responses_wire import Asked, ResponseWriter
 from proxy.errors import Refusal, invalid
+from proxy.sessions import session_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -87,8 +88,6 @@ _OWN = frozenset(
     ]
 )
 """What a chat completion does not know."""
-_NOT_IN_TRAINING = frozenset({"seed", "temperature"})
-"""In training the run's own temperature holds; a seed would make N equal answers."""
 
 _INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
 _FLAGS = ("stream", "store", "background", "parallel_tool_calls")
@@ -111,7 +110,7 @@ def responses(kept: Kept) -> Dialect:
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
         return ResponseWriter(request.extra, model, created, kept)
 
-    return Dialect("responses", read, writer, Refusal.body)
+    return Dialect("responses", read, writer, refusal_body)
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str, kept: Kept) -> ChatRequest:
@@ -148,7 +147,7 @@ def _request(
     return ChatRequest(
         dialect="responses",
         request_id=named,
-        body=_upstream(body, tools, talk, train),
+        body=_upstream(body, tools, talk),
         messages=talk.messages,
         query=query,
         model=body.get("model") or "",
@@ -216,11 +215,9 @@ def _check_values(body: Mapping[str, Any]) -> None:
 # --- what the upstream is asked -----------------------------------------------------------------
 
 
-def _upstream(
-    body: Mapping[str, Any], tools: Tools, talk: Conversation, train: bool
-) -> dict[str, Any]:
+def _upstream(body: Mapping[str, Any], tools: Tools, talk: Conversation) -> dict[str, Any]:
     choice = choose(body.get("tool_choice"), tools)
-    dropped = _TOLD_ANEW | _OWN | (_NOT_IN_TRAINING if train else frozenset())
+    dropped = _TOLD_ANEW | _OWN
     asked: dict[str, Any] = {"messages": talk.messages}
     asked |= {key: value for key, value in body.items() if key not in dropped}
     told = {

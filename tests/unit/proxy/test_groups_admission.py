@@ -122,8 +122,9 @@ async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) 
     async with world(tmp_path) as w:
         mark = {"x-session-id": "ses_1"}
         title = [{"role": "system", "content": TITLE}, user("Generate a title:"), user("hi")]
+        own = {"temperature": 0.3, "seed": 1}
         helper, main = await asyncio.gather(
-            say(w, title, mark), say(w, [user("hi")], mark, tools=TOOLS)
+            say(w, title, mark, **own), say(w, [user("hi")], mark, tools=TOOLS, **own)
         )
         await w.reply(helper)
         await w.reply(main)
@@ -134,6 +135,12 @@ async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) 
         assert (other.helper, other.episode_type, other.turn) == ("", "train", 1)
         assert one.session == other.session == "ses_1"
         assert len(w.swarm.claims) == 5
+        asked = [body for _, body, _ in w.swarm.chats]
+        alone = [
+            body for body in asked if "tools" not in body
+        ]
+        assert [{name: body[name] for name in own} for body in alone] == [own]
+        assert not any(set(own) & set(body) for body in asked if "tools" in body)
         assert [len(rewards) for rewards in sent(w.swarm).values()] == [4]
         assert w.state.totals.helpers == 1
         assert not w.swarm.claimed()

@@ -80,6 +80,8 @@ def test_a_prompt_becomes_one_message() -> None:
         "model": "m",
         "messages": [{"role": "user", "content": "Say"}],
         "max_tokens": 16,
+        "seed": 1,
+        "temperature": 0.5,
         "top_p": 0.9,
         "stop": "x",
         "logprobs": True,

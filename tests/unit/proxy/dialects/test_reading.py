@@ -12,10 +12,10 @@ from proxy.dialects.reading import (
     last_user_text,
     number,
     request_id,
-    session_of,
     trains,
 )
 from proxy.errors import Refusal
+from proxy.sessions import session_of
 
 JSON = "application/json"
 

@@ -281,11 +281,10 @@ def test_what_only_responses_know_stays_here() -> None:
     assert (told["truncation"], told["metadata"], told["max_tool_calls"]) == ("auto", {"m": "1"}, 3)
 
 
-def test_in_training_the_run_decides_seed_and_temperature() -> None:
+def test_seed_and_temperature_are_in_the_request_and_the_answer() -> None:
     body = {"input": "x", "seed": 1, "temperature": 0}
-    assert set(read(body).body) == {"messages"}
-    kept = read(body, x_ajet_train="no").body
-    assert (kept["seed"], kept["temperature"]) == (1, 0)
+    asked = read(body).body
+    assert (asked["seed"], asked["temperature"]) == (1, 0)
     assert echo(read(body))["temperature"] == 0.0
 
 
