@@ -161,7 +161,7 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
         order: `seconds` or `requests`.
     """
     with load(subject.port, users, *more) as crowd:
-        crowd.round(requests=max(2 * users, 16) if order.get("requests") else 4 * users + 100)
+        crowd.round(requests=8 if order.get("requests") else 4 * users + 100)
         before = settled(stub)
         time.sleep(SETTLE)
         cpu = subject.cpu()

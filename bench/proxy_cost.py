@@ -54,7 +54,7 @@ def instant(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users
     naive, floor, ours = subjects
     print(f"\nThe server answers at once\n{_HEAD}")
     for count in (1, 16, 64):
-        show("naive", slow := measure(naive, stub, count, requests=max(16, 2 * count)))
+        show("naive", slow := measure(naive, stub, count, requests=max(16, count)))
     with stand_in("naive", stub, "--one-context") as light:
         show("naive*", measure(light, stub, 64, requests=256))
     for count in dict.fromkeys((1, 16, users)):
@@ -81,7 +81,7 @@ def slow(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: i
     naive, floor, ours = subjects
     print(f"\nA completion takes {SLOW:g} ms\n{_HEAD}")
     stub.delay(SLOW)
-    show("naive", measure(naive, stub, 64, requests=128))
+    show("naive", measure(naive, stub, 64, requests=64))
     for count in dict.fromkeys((64, users)):
         show("floor", measure(floor, stub, count, seconds=SECONDS))
         show("ours", found := measure(ours, stub, count, seconds=2 * SECONDS))

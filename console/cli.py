@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from console.cli_parser import TOP_FLAGS, build_parser, top_name
+from console.cli_flags import TOP_FLAGS
+from console.cli_parser import build_parser, top_name
 from core.errors import AjetError
 
 

@@ -38,7 +38,11 @@ def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> 
     """
     dotted: dict[str, Any] = {name.replace("__", "."): value for name, value in flags.items()}
     if urls:
-        dotted["swarm_url"] = parse_servers(urls)
+        if dotted.get("upstream.url"):
+            raise UsageError(
+                "--upstream and --swarm-url exclude each other: nothing is trained in observe mode"
+            )
+        dotted |= {"swarm_url": parse_servers(urls), "upstream.url": ""}
     return load(home.config, flags=dotted)
 
 

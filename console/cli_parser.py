@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from console.cli_clients import add_clients
+from console.cli_flags import PROXY_FLAGS
 from core.commands import COMMANDS, MODES
 
 _ABORT_REASONS = (
@@ -29,25 +31,11 @@ def build_parser() -> argparse.ArgumentParser:
     _processes(commands)
     _mock(commands)
     _watch(commands)
+    add_clients(commands, _command, _reach)
     _engine_orders(commands)
     _kept(commands)
     _group_orders(commands)
     return parser
-
-
-TOP_FLAGS = (
-    "--swarm-url",
-    "--host",
-    "--port",
-    "--hooks",
-    "--tls-cert",
-    "--tls-key",
-    "--attach",
-    "--token-file",
-    "--theme",
-    "--no-engine",
-    "--read-only",
-)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,23 +101,7 @@ def _top_flag(parser: argparse.ArgumentParser, flag: str, **given: Any) -> None:
 
 
 def _proxy_flags(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
-    flags: dict[str, dict[str, Any]] = {
-        "--swarm-url": {
-            "action": "append",
-            "metavar": "[NAME=]URL",
-            "help": "swarm server, or `embedded`; repeat it for several (else AJET_SWARM_URL)",
-        },
-        "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
-        "--port": {
-            "type": int,
-            "metavar": "N",
-            "help": "port of the fake vLLM; 0 takes any free one",
-        },
-        "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
-        "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
-        "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
-    }
-    for flag, more in flags.items():
+    for flag, more in PROXY_FLAGS.items():
         if top:
             _top_flag(parser, flag, **more)
         else:

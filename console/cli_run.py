@@ -24,6 +24,9 @@ def console(given: argparse.Namespace) -> int:
         given.console_hooks,
         proxy__host=given.console_host,
         proxy__port=given.console_port,
+        upstream__url=_url(given.console_upstream),
+        upstream__model=given.console_upstream_model,
+        upstream__key_file=_file(given.console_upstream_key_file),
         proxy__tls_cert=_file(given.console_tls_cert),
         proxy__tls_key=_file(given.console_tls_key),
         console__theme=given.console_theme,
@@ -48,7 +51,7 @@ def console(given: argparse.Namespace) -> int:
             next_port=given.console_port is None,
             start_engine=not (given.console_no_engine or given.console_read_only),
             read_only=given.console_read_only,
-            swarm_given=bool(given.console_swarm_url),
+            swarm_given=bool(given.console_swarm_url or given.console_upstream),
             hooks_given=bool(given.console_hooks),
         )
     )
@@ -85,6 +88,9 @@ def proxy(given: argparse.Namespace) -> int:
         given.hooks,
         proxy__host=given.host,
         proxy__port=given.port,
+        upstream__url=_url(given.upstream),
+        upstream__model=given.upstream_model,
+        upstream__key_file=_file(given.upstream_key_file),
         proxy__api_key=given.api_key,
         proxy__tls_cert=_file(given.tls_cert),
         proxy__tls_key=_file(given.tls_key),
@@ -181,6 +187,10 @@ class _Control:
             if error.status >= 500:
                 raise ControlDown(error.what, error.where, error.todo) from error
             raise ControlRefused(error.what, error.where, error.todo, error.status) from error
+
+
+def _url(given: str | None) -> str | None:
+    return given.rstrip("/") if given else None
 
 
 def _file(given: str | None) -> str | None:

@@ -11,6 +11,7 @@ from console.cli_common import cert_of, open_home, proxy_url, say, settings_of, 
 from console.cli_swarm import ServerReport, addresses, report
 from core.errors import AjetError
 from core.home import Home, running
+from core.settings import Settings
 from core.state import Mock, State
 from core.text import one_line
 
@@ -48,7 +49,9 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
         if state is not None and state.servers
         else addresses(settings, home)
     )
-    reports = await asyncio.gather(*(report(name, where) for name, where in servers.items()))
+    reports = await asyncio.gather(
+        *(_asked(name, where, state, settings) for name, where in servers.items())
+    )
     return {
         "home": str(home.root),
         "proxy": _proxy(url, state, problem),
@@ -61,6 +64,17 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
             for group in (state.waiting() if state is not None else [])
         ],
     }
+
+
+async def _asked(name: str, where: str, state: State | None, settings: Settings) -> ServerReport:
+    """What a server says; of an upstream in observe mode what the proxy saw."""
+    watched = state.servers.get(name) if state is not None else None
+    if watched is not None and watched.state == "OBSERVING":
+        shown = "CANNOT_CONNECT" if watched.lost else watched.state
+        return ServerReport(name, where, shown, watched.raw, watched.detail, error=watched.lost)
+    if watched is None and settings.upstream.url:
+        return ServerReport(name, where, "OBSERVING", error="no proxy runs that asks it")
+    return await report(name, where)
 
 
 async def _snapshot(url: str, token: str, cert: str) -> State:

@@ -29,12 +29,14 @@ def differences(found: RunInfo, options: ConsoleOptions) -> str:
 
 def _servers(found: RunInfo, options: ConsoleOptions) -> list[str]:
     wanted = set(options.settings.servers().values())
-    given = flag_values(told_argv(found), "--swarm-url")
+    argv = told_argv(found)
+    given = flag_values(argv, "--upstream") or flag_values(argv, "--swarm-url")
     has = {_address(one) for one in given or found.swarm.replace(",", " ").split()}
     if not has or has == {_address(one) for one in wanted}:
         return []
+    what = "upstream" if options.settings.upstream.url else "swarm server"
     return [
-        f"swarm server {one_line(', '.join(given) or found.swarm, 80)}, "
+        f"{what} {one_line(', '.join(given) or found.swarm, 80)}, "
         f"not {one_line(', '.join(sorted(wanted)), 80)}"
     ]
 
@@ -44,7 +46,7 @@ def _address(given: str) -> str:
     name, sign, url = given.partition("=")
     if name == "embedded":
         return name
-    return (url if sign and "/" not in name else given).rstrip("/")
+    return (url if sign and "/" not in name else given).rstrip("/").removesuffix("/v1")
 
 
 def _hooks(found: RunInfo, wanted: str) -> list[str]:

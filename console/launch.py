@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.home import RunInfo
+from core.settings import Settings
 
 PROGRAM = (sys.executable, "-P", "-m", "console")
 """-P: a folder `proxy` or `mock` where the operator stands must not be taken for ours."""
@@ -48,6 +49,31 @@ def launch_of(info: RunInfo) -> Launch | None:
     if folder is not None and not Path(folder).is_dir():
         folder = None
     return Launch(tuple(command), folder, environment or None)
+
+
+def role_args(role: str, settings: Settings) -> list[str]:
+    """The settings a child cannot find itself, as flags: they may come from our command line.
+
+    Keys are left out, because others can read a command line; a child reads them where we did.
+    """
+    if role == "engine":
+        return ["--host", settings.engine.host, "--port", str(settings.engine.port)]
+    if role != "proxy":
+        return []
+    proxy = settings.proxy
+    args = ["--host", proxy.host, "--port", str(proxy.port)]
+    files = {"hooks": settings.rewards.hooks, "tls-cert": proxy.tls_cert, "tls-key": proxy.tls_key}
+    args += [word for name, file in files.items() if file for word in (f"--{name}", file)]
+    if settings.upstream.url:
+        told = settings.upstream
+        given = {"": told.url, "-model": told.model, "-key-file": told.key_file}
+        named = ((f"--upstream{name}", value) for name, value in given.items() if value)
+        return [*args, *(word for pair in named for word in pair)]
+    if isinstance(settings.swarm_url, str):
+        return [*args, "--swarm-url", settings.swarm_url]
+    for name, url in settings.swarm_url.items():
+        args += ["--swarm-url", f"{name}={url}"]
+    return args
 
 
 def told_argv(info: RunInfo) -> list[str]:

@@ -112,7 +112,7 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
             help_text="One task a step, a higher learning rate: each rating shows soon",
             args={**args, "preset": "hand"},
         )
-    else:
+    elif server.state != "OBSERVING":
         yield _offer("engine.stop", where, args=args)
 
 

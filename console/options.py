@@ -24,6 +24,6 @@ class ConsoleOptions:
     read_only: bool = False
     """Look on; nothing can be ordered from this console."""
     swarm_given: bool = False
-    """The swarm servers of the settings were given as flags."""
+    """The swarm servers of the settings, or the upstream, were given as flags."""
     hooks_given: bool = False
     """So was the folder of the reward function."""

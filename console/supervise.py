@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from console.launch import PROGRAM, Launch, launch_of
+from console.launch import PROGRAM, Launch, launch_of, role_args
 from console.logs import last_lines
 from console.processes import exists, group_of, is_zombie, send, send_group
 from core.errors import AjetError
@@ -376,23 +376,3 @@ class Supervisor:
     def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
         own = [role, "--home", str(self.home.root), *role_args(role, self.settings)]
         return [*PROGRAM, *own, *args]
-
-
-def role_args(role: str, settings: Settings) -> list[str]:
-    """The settings a child cannot find itself, as flags: they may come from our command line.
-
-    Keys are left out, because others can read a command line; a child reads them where we did.
-    """
-    if role == "engine":
-        return ["--host", settings.engine.host, "--port", str(settings.engine.port)]
-    if role != "proxy":
-        return []
-    proxy = settings.proxy
-    args = ["--host", proxy.host, "--port", str(proxy.port)]
-    files = {"hooks": settings.rewards.hooks, "tls-cert": proxy.tls_cert, "tls-key": proxy.tls_key}
-    args += [word for name, file in files.items() if file for word in (f"--{name}", file)]
-    if isinstance(settings.swarm_url, str):
-        return [*args, "--swarm-url", settings.swarm_url]
-    for name, url in settings.swarm_url.items():
-        args += ["--swarm-url", f"{name}={url}"]
-    return args

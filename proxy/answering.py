@@ -36,6 +36,7 @@ from proxy.metrics import Meter
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat
 from proxy.tokens import TokenGauge
+from proxy.upstream import Windows
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Desk:
         self.groups = groups
         self.meter = Meter()
         self.gauge = TokenGauge()
+        self.windows = Windows(seat, groups)
         seat.bus.listen(self.meter.listen)
         self.settings = seat.settings.proxy
         self.largest = self.settings.max_body_mb << 20
@@ -89,6 +91,7 @@ class Desk:
         try:
             data = await read_body(exchange.headers, receive, self.largest)
             request = exchange.read(data)
+            await self.windows.check(request)
             ticket = await self.groups.submit(request)
             self._waiting.add(ticket)
             watch = self._tasks.spawn(exchange.watch(receive, ticket), "listener")

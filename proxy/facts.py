@@ -24,19 +24,16 @@ from proxy.asgi import (
 )
 from proxy.dialects.messages import count_body, read_count, refusal_body
 from proxy.errors import Refusal, busy
-from proxy.frontdoor import NOT_FOUND
 from proxy.groups import Groups
 from proxy.metrics import Meter
 from proxy.models import check_model, model_card, model_list, no_model
 from proxy.prometheus import CONTENT_TYPE
 from proxy.seat import Seat, ServerSeat
 from proxy.tokens import TokenGauge
+from proxy.upstream import ask, count
 from swarm.errors import SwarmError
 
 log = logging.getLogger(__name__)
-
-UPSTREAM_LIMIT = 10.0
-"""Seconds the upstream's tokenizer may take."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -118,8 +115,7 @@ class Facts:
             check_model(self._seat.settings, request.model, self._groups.models())
             tokens = None
             if not self._gauge.knows(request):
-                told = {"messages": request.messages, "tools": request.body.get("tools")}
-                tokens = await self._counted(self._server(request.model), told)
+                tokens = await count(self._server(request.model), request)
             body = count_body(self._gauge.estimate(request) if tokens is None else tokens)
         except ClientLeft:
             return
@@ -128,24 +124,15 @@ class Facts:
             return
         await send_json(send, 200, body)
 
-    async def _counted(self, server: ServerSeat, told: dict[str, Any]) -> int | None:
-        """What the upstream's own tokenizer says; None when it has none or gives no answer."""
-        try:
-            status, body = await self._ask(server, "/tokenize", _encode(told))
-            count = msgspec.json.decode(body)["count"] if status == 200 else None
-        except (SwarmError, Refusal, msgspec.MsgspecError, KeyError, TypeError):
-            return None
-        return count if isinstance(count, int) else None
-
     def passing(self, path: str) -> App:
         """`/tokenize` and its kin: the upstream's own answer, 404 where it has no such route."""
 
-        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+        async def passed(scope: Scope, receive: Receive, send: Send) -> None:
             headers = headers_of(scope)
             try:
                 data = await read_body(headers, receive, self._largest)
                 server = next(iter(self._seat.servers.values()))
-                status, body = await self._ask(server, path, data)
+                status, body = await ask(server, path, data)
             except ClientLeft:
                 return
             except Refusal as refusal:
@@ -157,29 +144,7 @@ class Facts:
                 return
             await send_json(send, status, body)
 
-        return ask
-
-    async def _ask(self, server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
-        """Status and body of the upstream's answer; a 404 when it has no such route.
-
-        Raises:
-            SwarmError: it gave none.
-            Refusal: it gave an error of its own.
-        """
-        client = server.client
-        if path not in await client.features():
-            return 404, NOT_FOUND
-        answer = await client.transport.request(
-            "POST",
-            client.url + path,
-            body=data,
-            headers={"content-type": "application/json"},
-            timeout=UPSTREAM_LIMIT,
-            repeatable=True,
-        )
-        if answer.status >= 500:
-            raise busy(5)
-        return answer.status, answer.body
+        return passed
 
     def _server(self, model: str) -> ServerSeat:
         servers = self._seat.servers

@@ -114,7 +114,8 @@ class Groups(GroupCommands):
 
     def context_of(self, model: str) -> int | None:
         """The window in tokens of the server behind a model name; None when it is not known."""
-        return self.senses[self._server(model).name].context
+        server = self._server(model)
+        return getattr(server.client, "context", None) or self.senses[server.name].context
 
     async def recover(self) -> None:
         """End or abort what a killed proxy left; before any request is served.
@@ -205,7 +206,7 @@ class Groups(GroupCommands):
             metadata=_metadata(row),
             opened_at=self.seat.clock(),
             on_alone=self._alone,
-            kind="train" if request.train else "eval",
+            kind=_kind(request, server),
         )
         if request.helper:
             run.untrained = f"not trained on: helper call {request.helper}"
@@ -346,6 +347,12 @@ class Groups(GroupCommands):
         await self._behind.close()
         for remove in self._removers:
             remove()
+
+
+def _kind(request: ChatRequest, server: ServerSeat) -> str:
+    if not request.train:
+        return "eval"
+    return "observe" if server.observes else "train"
 
 
 def _metadata(row: Row | None) -> dict[str, Any]:

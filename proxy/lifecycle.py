@@ -151,7 +151,7 @@ class Lifecycle:
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **own}
-        run.n = max(run.n, report.repeat or 0) if run.kind == "train" else 1
+        run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
         run.n = max(run.n, request.n)
 
     async def _get_answers(self, run: Run) -> None:
@@ -197,7 +197,7 @@ class Lifecycle:
             seen = watcher.current
             cause = "no turn" if seen.is_in(ROLLING) else seen.shown.value
             raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
-        if run.kind == "train":
+        if run.kind != "eval":
             run.n = max(run.n, await run.sense.repeats())
         run.lap("queue")
         settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode

@@ -38,7 +38,7 @@ class Meter:
         self.generation_tokens = 0
         self.seconds = 0.0
         self._latencies = [0] * (len(BUCKETS) + 1)
-        self.ends: Counter[str] = Counter({"ended": 0, "expired": 0, "aborted": 0})
+        self.ends: Counter[str] = Counter({"ended": 0, "recorded": 0, "expired": 0, "aborted": 0})
         """Episodes by how they ended."""
         self.closed: Counter[str] = Counter({"DONE": 0, "ABORTED": 0, "FAILED": 0})
         """Groups by their last phase."""

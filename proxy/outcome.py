@@ -5,6 +5,7 @@ from core.events import GroupSealed, SentReward
 from proxy.errors import Refusal, busy
 from proxy.generate import GONE
 from proxy.run import Run
+from proxy.upstream_faults import refusal_of
 from swarm.errors import ChatErrorKind
 
 
@@ -44,6 +45,8 @@ def errors_of(run: Run) -> str:
 
 def why_none(run: Run) -> Refusal:
     """What the user is told when no candidate gave an answer."""
+    if (told := refusal_of(one.failure for one in run.candidates)) is not None:
+        return told
     errors = {one.error for one in run.candidates}
     if errors == {ChatErrorKind.OVERFLOW.value}:
         text = (

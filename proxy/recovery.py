@@ -20,7 +20,7 @@ from swarm.schemas import WorkflowOutput
 log = logging.getLogger(__name__)
 
 CAUSE = "proxy was killed"
-OVER = frozenset({"ended", "aborted", "expired"})
+OVER = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need nothing more. A failed one may not have been given back yet."""
 
 
@@ -79,7 +79,7 @@ class Recovery:
     async def _group(self, server: ServerSeat, group: Group, held: set[str]) -> None:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
         sealed = group.sealed_at is not None
-        ended = any(one.phase == "ended" for one in group.candidates)
+        ended = any(one.phase in ("ended", "recorded") for one in group.candidates)
         works = []
         for one in mine:
             if sealed and one.reward is not None and one.phase != "failed":
@@ -87,7 +87,7 @@ class Recovery:
             else:
                 works.append(self._abort(server, group, one, held))
         outcomes = await asyncio.gather(*works)
-        sent = ended or "ended" in outcomes or "unknown" in outcomes
+        sent = ended or not {"ended", "recorded", "unknown"}.isdisjoint(outcomes)
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
@@ -105,7 +105,7 @@ class Recovery:
             claimed_at=0.0,
             discard_timeout=0.0,
         )
-        if one.episode_uuid in held:
+        if one.episode_uuid in held or server.observes:
             outcome, text = await end(server, ending, self.seat.clock())
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"

@@ -39,6 +39,7 @@ class _Info(msgspec.Struct, frozen=True):
 
     damping: float = 0.0
     context: int | None = None
+    strict_context: bool = False
 
 
 def is_down(seen: Seen) -> bool:
@@ -60,12 +61,14 @@ class Sense:
     Attributes:
         damping: What the engine adds to a group's deviation; 0 when it does not say.
         context: Its window in tokens; None when it does not say.
+        strict: It refuses a prompt that is too long for it.
     """
 
     def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
         self.server = server
         self.damping = 0.0
         self.context: int | None = None
+        self.strict = False
         self._tasks = tasks
         self._asking = asyncio.Lock()
         self._silent_since = -1.0
@@ -202,6 +205,7 @@ class Sense:
                 if answer.status == 200:
                     info = msgspec.json.decode(answer.body, type=_Info)
                     self.damping, self.context = info.damping, info.context
+                    self.strict = info.strict_context
             self._told = True
         except (SwarmError, msgspec.MsgspecError) as error:
             log.info("%s does not tell about itself: %s", self.server.name, error)

@@ -32,6 +32,7 @@ from proxy.control import Control
 from proxy.endpoint import create_app
 from proxy.frontdoor import FrontDoor
 from proxy.groups import Groups
+from proxy.observe_seat import seat_of as observing
 from proxy.orders import Orders
 from proxy.rewards.base import RewardSource, SourceHealth
 from proxy.rewards.builtin import BuiltinSource
@@ -249,6 +250,8 @@ def _server(
     transport: AiohttpTransport,
     client_uuid: str,
 ) -> ServerSeat:
+    if settings.upstream.url:
+        return observing(settings, name, transport, client_uuid, lambda: _held(bus, name))
     url = target
     if target == "embedded":
         info = running(home, "engine")

@@ -14,6 +14,8 @@ from core.events import (
     UpdateDone,
 )
 from core.home import Home, running
+from proxy.observe import STATE
+from proxy.observe_seat import say_how
 from proxy.seat import Seat, ServerSeat
 from swarm.errors import SwarmError
 from swarm.schemas import EngineState, PoolInfo
@@ -65,8 +67,9 @@ class ServerWatch:
             self._lost = True
             return
         known = bus.state.servers.get(name)
+        state = STATE if self.server.observes else seen.state.value
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
-            seen.state.value,
+            state,
             seen.raw,
             seen.detail,
             seen.step,
@@ -82,12 +85,14 @@ class ServerWatch:
                 EngineChanged(
                     server=name,
                     url=self.server.url,
-                    state=seen.state.value,
+                    state=state,
                     raw=seen.raw,
                     detail=seen.detail,
                     step=seen.step,
                 )
             )
+            if self.server.observes:
+                say_how(bus, self.server)
         if seen.state is EngineState.ROLLING:
             if seen.step is not None and seen.step <= (self._updates_after or 0):
                 self._updates_after = 0  # the policy was reset: its updates are counted anew

@@ -29,6 +29,7 @@ LOOKS: dict[str, Look] = {
     "ROLLING_POST": Look("◐", "ROLLING POST", "POST", "$engine-post"),
     "WEIGHT_SYNCING": Look("◆", "WEIGHT SYNCING", "SYNC", "$engine-syncing"),
     "WEIGHT_EXPORTING": Look("◇", "WEIGHT EXPORTING", "EXPORT", "$engine-exporting"),
+    "OBSERVING": Look("◉", "OBSERVING", "OBSERVE", "$engine-rolling"),
     "CANNOT_CONNECT": Look("×", "CANNOT CONNECT", "NO LINK", "$engine-lost"),
 }
 

@@ -11,7 +11,8 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from console.supervise import ROTATE_BYTES, ChildFailed, Supervisor, exit_text, role_args
+from console.launch import role_args
+from console.supervise import ROTATE_BYTES, ChildFailed, Supervisor, exit_text
 from core.home import Home
 from core.settings import load
 

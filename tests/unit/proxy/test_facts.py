@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from core.settings import UpstreamSettings
 from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json
 from proxy.frontdoor import NOT_FOUND
+from proxy.observe import ObserveClient
 from swarm.client import AsyncSwarmClient
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -24,6 +26,7 @@ class Upstream:
     def __init__(self) -> None:
         self.status = 200
         self.asked: list[tuple[str, Any]] = []
+        self.keys: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(headers_of(scope), receive, 1 << 20)
@@ -32,6 +35,7 @@ class Upstream:
             await send_json(send, 200, b'{"paths":{"/tokenize":{},"/detokenize":{}}}')
             return
         self.asked.append((path, json.loads(body)))
+        self.keys.append(headers_of(scope).get("authorization", ""))
         await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
 
 
@@ -54,7 +58,7 @@ async def test_health_follows_the_engine(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
         for state, status in (("WEIGHT_SYNCING", 200), ("OFFLINE", 503), ("ROLLING", 200)):
             swarm.set_state(state, 1)
-            await f.world.until(lambda s=status: f.world.groups.serving == (s == 200))
+            await swarm.until(lambda: f.world.server.watcher.current.shown == swarm.state)
             for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
                 answer = await f.client.request(method, path)
                 assert (answer.status_code, answer.content) == (status, b"")
@@ -109,7 +113,8 @@ async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None
 
 async def test_a_count_that_cannot_be_read(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
-        for body in ({}, {"messages": "no"}, {"messages": []}):
+        bodies: tuple[dict[str, Any], ...] = ({}, {"messages": "no"}, {"messages": []})
+        for body in bodies:
             answer = await f.client.post(COUNT, json=body)
             assert answer.status_code == 400
             assert answer.json()["type"] == "error"
@@ -142,6 +147,22 @@ async def test_where_it_has_one(tmp_path: Path) -> None:
         assert failed.status_code == 503
         assert failed.headers["retry-after"]
         assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
+
+
+async def test_an_upstream_that_is_observed_is_asked_with_its_own_key_and_name(
+    tmp_path: Path,
+) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        settings = UpstreamSettings(url=url, key="sk-upstream", model="big")
+        f.world.server.client = ObserveClient(settings, f.world.line, "me")
+        asked = {"model": "tiny", "prompt": "hello"}
+        mine = {"authorization": "Bearer sk-mine"}
+        assert (await f.client.post("/tokenize", json=asked, headers=mine)).status_code == 200
+        assert upstream.asked == [("/tokenize", {"model": "big", "prompt": "hello"})]
+        assert upstream.keys == ["Bearer sk-upstream"]
+        upstream.status = 401  # ours is not taken, which is not the user's fault
+        assert (await f.client.post("/tokenize", json=asked)).status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/tokenize", COUNT])

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,8 @@ async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     async with fronted(tmp_path, configured=KEYED) as f:
         right = {"authorization": f"Bearer {KEY}"}
         wrong = {"authorization": "Bearer sk-a-wrong-secret-1234"}
-        for body in (BODIES[CHAT], {}, {"messages": []}):
+        bodies: tuple[dict[str, Any], ...] = (BODIES[CHAT], {}, {"messages": []})
+        for body in bodies:
             await f.client.post(CHAT, json=body, headers=right)
             await f.client.post(CHAT, json=body, headers=wrong)
         await f.world.closed()

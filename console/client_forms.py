@@ -1,0 +1,60 @@
+"""The form in which the settings of clients are kept, printed and documented.
+
+`%BASE%` stands for the proxy's address without `/v1`, `%KEY%` for the key, `%MODEL%` for a model's
+name (any is accepted unless one was set).
+"""
+
+from dataclasses import dataclass
+
+DEFAULT_BASE = "http://127.0.0.1:8000"
+DEFAULT_MODEL = "ajet"
+ANY_KEY = "any-key"
+"""Without a key of its own the proxy takes any, but clients want one."""
+OWN_KEY = "YOUR-KEY"
+"""Stands for a key that is set and not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Something to paste."""
+
+    language: str
+    """Of the text, as a fenced block of Markdown names it."""
+    text: str
+    file: str = ""
+    """Where it belongs; empty for a program or a shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client and how it is set up."""
+
+    name: str
+    title: str
+    api: str
+    """Which of our APIs it speaks."""
+    snippets: tuple[Snippet, ...]
+    note: str = ""
+
+
+def client(name: str, title: str, api: str, *snippets: Snippet, note: str = "") -> Client:
+    """An entry of the table."""
+    return Client(name, title, api, snippets, note)
+
+
+def fill(
+    text: str, base: str = DEFAULT_BASE, key: str = ANY_KEY, model: str = DEFAULT_MODEL
+) -> str:
+    """A snippet's text, or what else has the marks in it, with what they stand for."""
+    return text.replace("%BASE%", base).replace("%KEY%", key).replace("%MODEL%", model)
+
+
+def markdown(one: Client) -> str:
+    """A client's part of the document, with default values."""
+    lines = [f"### {one.title}", "", f"`{one.name}`: {one.api}."]
+    if one.note:
+        lines[-1] += f" {one.note}"
+    for each in one.snippets:
+        lines += ["", *([f"In `{each.file}`:", ""] if each.file else [])]
+        lines += [f"```{each.language}", fill(each.text), "```"]
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""What is known of an upstream's tokenizer and window, and the prompts that are too long for it.
+
+A real AgentJet server tells neither, so nothing is refused for it beforehand.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from proxy.conversation import ChatRequest
+from proxy.errors import Refusal, busy
+from proxy.frontdoor import NOT_FOUND
+from proxy.groups import Groups
+from proxy.observe import ObserveClient
+from proxy.seat import Seat, ServerSeat
+from proxy.sense import Sense
+from swarm.errors import SwarmError
+
+log = logging.getLogger(__name__)
+
+ASK_LIMIT = 10.0
+"""Seconds the upstream's tokenizer may take."""
+TOKENIZE = "/tokenize"
+
+_FOR_TEMPLATE = (
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+)
+"""Fields of a chat request that change its prompt, as vLLM's tokenizer route takes them."""
+_FOR_ENGINE = ("tool_choice", "max_tokens", "max_completion_tokens")
+"""Further ones that the embedded engine's takes."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Count(msgspec.Struct, frozen=True):
+    """What a tokenizer says of a prompt."""
+
+    count: int
+    truncated: bool = False
+    """The prompt is longer, and would be cut to this."""
+
+
+def window(server: ServerSeat, sense: Sense) -> int | None:
+    """Tokens of a prompt and its answer together; None when that is not known."""
+    client = server.client
+    return client.context if isinstance(client, ObserveClient) else sense.context
+
+
+class Windows:
+    """Refuses prompts that are too long, before anything is claimed for them.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: Knows the servers' windows.
+    """
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self._servers = seat.servers
+        self._senses = groups.senses
+
+    async def check(self, request: ChatRequest) -> None:
+        """Look at a request; the upstream is asked only when its prompt may be too long.
+
+        Raises:
+            Refusal: vLLM's 400.
+        """
+        server = self._servers.get(request.model) or next(iter(self._servers.values()))
+        sense = self._senses[server.name]
+        limit = window(server, sense)
+        if limit is None or not (server.observes or sense.strict):
+            return
+        wanted = _wanted(request.body)
+        room = limit - wanted if server.observes else limit // 2
+        if _size(request) <= room or not server.watcher.current.reachable:
+            return
+        told = await tokens(server, request)
+        if told is None:
+            return
+        if not server.observes:  # the engine takes no more for the answer than there is room for
+            if told.truncated:
+                raise too_long(limit, None, wanted)
+        elif told.count + max(wanted, 1) > limit:
+            raise too_long(limit, told.count, wanted)
+
+
+def too_long(limit: int, count: int | None, wanted: int) -> Refusal:
+    """vLLM's words.
+
+    Args:
+        limit: The window in tokens.
+        count: Those of the prompt; None when they are only known to be too many.
+        wanted: Those of the answer, as asked for; 0 when the request does not say.
+    """
+    known = f"{count} input tokens" if count is not None else "more input tokens than fit in it"
+    asked = f"you requested {wanted} output tokens and " if wanted else ""
+    mend = "input prompt or the number of requested output tokens" if wanted else "input prompt"
+    value = f" (parameter=input_tokens, value={count})" if count is not None else ""
+    text = (
+        f"This model's maximum context length is {limit} tokens. However, {asked}your prompt "
+        f"contains {known}. Please reduce the length of the {mend}.{value}"
+    )
+    return Refusal(400, None, text, param="input_tokens")
+
+
+async def count(server: ServerSeat, request: ChatRequest) -> int | None:
+    """Tokens of the request's prompt as the upstream's tokenizer counts them; None without one."""
+    told = await tokens(server, request)
+    return None if told is None else told.count
+
+
+async def tokens(server: ServerSeat, request: ChatRequest) -> Count | None:
+    """What the upstream's tokenizer says; None when it has none or gives no answer."""
+    names = _FOR_TEMPLATE if server.observes else (*_FOR_TEMPLATE, *_FOR_ENGINE)
+    body = {name: request.body[name] for name in names if request.body.get(name) is not None}
+    try:
+        data = _encode({**body, "messages": request.messages})
+        status, answer = await ask(server, TOKENIZE, data)
+        return msgspec.json.decode(answer, type=Count) if status == 200 else None
+    except (SwarmError, Refusal, msgspec.MsgspecError) as error:
+        log.info("%s does not count tokens: %s", server.name, error)
+        return None
+
+
+async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
+    """Send a body to a route of the upstream that changes nothing.
+
+    Returns:
+        Status and body of its answer; a 404 of ours when it has no such route.
+
+    Raises:
+        SwarmError: it gave none.
+        Refusal: it gave an error that is no fault of the user's.
+    """
+    client = server.client
+    if path not in await client.features():
+        return 404, NOT_FOUND
+    headers = {"content-type": "application/json"}
+    if isinstance(client, ObserveClient):
+        headers |= client.credentials()
+        data = _named(data, client.models)
+    answer = await client.transport.request(
+        "POST", client.url + path, body=data, headers=headers, timeout=ASK_LIMIT, repeatable=True
+    )
+    if answer.status in (401, 403) or answer.status >= 500:
+        raise busy(5)
+    return answer.status, answer.body
+
+
+def _named(data: bytes, models: tuple[str, ...]) -> bytes:
+    """A body that asks for one of the upstream's own models: ours may have other names."""
+    try:
+        body = msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return data  # the upstream says what is wrong with it
+    if not models or body.get("model") in (None, *models):
+        return data
+    return _encode({**body, "model": models[0]})
+
+
+def _wanted(body: dict[str, Any]) -> int:
+    """Tokens asked for the answer; 0 when the request does not say."""
+    found = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    return found if isinstance(found, int) else 0
+
+
+def _size(request: ChatRequest) -> int:
+    """Bytes of what the prompt is made of: a prompt of fewer bytes than tokens there is not."""
+    tools = request.body.get("tools")
+    return len(_encode(request.messages)) + (len(_encode(tools)) if tools else 0)

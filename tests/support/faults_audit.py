@@ -1,0 +1,119 @@
+"""The books after a fault: the journal's word against the swarm server's."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from core.events import EpisodeEnded, GroupOpened, GroupSealed
+from core.journal import Journal
+from tests.support.faults_load import Load
+from tests.support.scripted_pool import ScriptedPool
+
+
+@dataclass
+class Books:
+    """Counters; all but the first two have to be 0."""
+
+    asked: int = 0
+    sent: int = 0
+    """Rewards that the server took."""
+    claims_left: int = 0
+    sent_twice: int = 0
+    """Ends that came again, and rewards told as taken more than once."""
+    lost: int = 0
+    """Sealed rewards nothing is known of, and those told as taken that the server never got."""
+    invented: int = 0
+    """Rewards at the server that were not sealed so, for that task."""
+    user_5xx: int = 0
+    """Anything but a 503 with Retry-After while there was no server to answer."""
+    user_4xx: int = 0
+    cut: int = 0
+    """Connections that broke while there was a proxy."""
+    hung: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        told = asdict(self)
+        return not any(value for key, value in told.items() if key not in ("asked", "sent"))
+
+
+def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[Books, list[str]]:
+    """Compare; nothing may be under way any more.
+
+    Returns:
+        The counters, and what exactly is wrong.
+    """
+    books = Books(asked=len(load.asked), sent=len(swarm.reward_log))
+    wrong: list[str] = []
+    _users(books, load, wrong)
+    left = [one.uuid for one in swarm.claimed() if one.client == client]
+    books.claims_left = len(left)
+    wrong += [f"still claimed: {uuid}" for uuid in left]
+    _rewards(books, journal, swarm, wrong)
+    return books, wrong
+
+
+def _users(books: Books, load: Load, wrong: list[str]) -> None:
+    faults = load.faults()
+    books.user_5xx, books.user_4xx = len(faults["5xx"]), len(faults["4xx"])
+    books.cut, books.hung = len(faults["cut"]), len(faults["hung"])
+    for kind, found in faults.items():
+        for one in found[:5]:
+            times = f"{one.began:.2f} to {one.ended:.2f}"
+            wrong.append(f"{kind}: {one.path} {one.stream} {times} {one.status} {one.text[-300:]}")
+    if any(found for found in faults.values()):
+        wrong.append(f"outages: {load.outages}, cuts: {load.cuts}")
+
+
+def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str]) -> None:
+    kinds: dict[str, str] = {}
+    tasks: dict[str, str] = {}
+    sealed: dict[tuple[str, str], float] = {}
+    told: dict[tuple[str, str], list[str]] = {}
+    for event in _events(journal):
+        if isinstance(event, GroupOpened):
+            kinds[event.group_id], tasks[event.group_id] = event.episode_type, event.task_id
+        elif isinstance(event, GroupSealed):
+            for one in event.rewards:
+                sealed[event.group_id, one.episode_uuid] = one.reward
+        elif isinstance(event, EpisodeEnded) and kinds.get(event.group_id) == "train":
+            told.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
+    got = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
+    taken = Counter(uuid for uuid, _, _ in swarm.reward_log)
+    for uuid, count in taken.items():
+        if count > 1:
+            books.sent_twice += count - 1
+            wrong.append(f"taken {count} times: {uuid}")
+    books.sent_twice += swarm.duplicate_ends
+    for (group, uuid), outcomes in told.items():
+        if outcomes.count("ended") > 1:
+            books.sent_twice += 1
+            wrong.append(f"told as ended twice: {group} {uuid}")
+    for (group, uuid), reward in sealed.items():
+        outcomes = told.get((group, uuid), [])
+        arrived = got.get((uuid, tasks[group]))
+        if not outcomes or ("ended" in outcomes and arrived is None):
+            books.lost += 1
+            wrong.append(f"lost: {group} {uuid} {reward} {outcomes}")
+    wanted = {(uuid, tasks[group]): reward for (group, uuid), reward in sealed.items()}
+    for (uuid, task), reward in got.items():
+        if wanted.get((uuid, task)) != reward:
+            books.invented += 1
+            wrong.append(f"invented: {uuid} {task} {reward}, sealed {wanted.get((uuid, task))}")
+
+
+def _events(journal: Path):  # type: ignore[no-untyped-def] # any kind of event
+    book = Journal(journal)
+    after = 0
+    try:
+        while page := book.events(after, 5_000):
+            yield from page
+            after = page[-1].seq
+    finally:
+        book.close()
+
+
+def outcomes(journal: Path) -> Counter[str]:
+    """What became of the ends, by the journal."""
+    return Counter(one.outcome for one in _events(journal) if isinstance(one, EpisodeEnded))

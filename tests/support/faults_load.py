@@ -1,0 +1,178 @@
+"""A small steady load of clients of all dialects, some of whom leave; every request is accounted."""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.tasks import Tasks
+from tests.support.front import LAST
+from tests.support.wire import wire
+
+AFTER = 3.0
+"""Seconds after an outage in which a 503 is still no fault: the server has to be seen first."""
+PATHS = tuple(LAST)
+
+
+@dataclass
+class Asked:
+    """One request and what came of it."""
+
+    path: str
+    stream: bool
+    began: float
+    ended: float = 0.0
+    how: str = "open"
+    """answered, left, refused, cut (the connection broke) or hung."""
+    status: int = 0
+    """What it was told; the status of an error event in a stream, too."""
+    retry_after: bool = False
+    text: str = ""
+
+
+@dataclass
+class Load:
+    """Clients that ask one request after the other until told to stop.
+
+    Args:
+        url: Of the proxy; may change.
+        rng: Decides who streams, who leaves and when.
+        budget: Seconds in which each request must have ended.
+        leave: Share of requests whose client leaves before the answer.
+    """
+
+    url: str
+    rng: random.Random
+    budget: float
+    leave: float = 0.15
+    asked: list[Asked] = field(default_factory=list)
+    outages: list[tuple[float, float]] = field(default_factory=list)
+    """From and to, on the loop's clock: no swarm server that could answer."""
+    cuts: list[tuple[float, float]] = field(default_factory=list)
+    """The same: no proxy."""
+    _stop: bool = False
+
+    # --- asking --------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self, clients: int = 4) -> AsyncIterator[None]:
+        """The load is on while the context is open; leaving waits for all requests to end."""
+        async with Tasks("load") as tasks:
+            works = [tasks.spawn(self._client(number), str(number)) for number in range(clients)]
+            try:
+                yield
+            finally:
+                self._stop = True
+                _, late = await asyncio.wait(works, timeout=self.budget + 5.0)
+            assert not late, "a client does not end"
+            for work in works:
+                work.result()
+
+    async def _client(self, number: int) -> None:
+        while not self._stop:
+            asked = await self.ask(number)
+            if asked.how in ("refused", "cut"):  # as clients do, and not to fill the log
+                await asyncio.sleep(0.1)
+
+    async def ask(self, number: int = 0) -> Asked:
+        """One request to its end."""
+        rng = self.rng
+        path, stream = rng.choice(PATHS), rng.random() < 0.5
+        now = asyncio.get_running_loop().time
+        one = Asked(path, stream, now())
+        self.asked.append(one)
+        patience = rng.uniform(0.0, 0.4) if rng.random() < self.leave else None
+        body = _body(path, f"question {len(self.asked)} of {number}")
+        if rng.random() < 0.1:
+            body["n"] = 1
+        headers = {"x_ajet_train": "no"} if rng.random() < 0.05 else {}
+        try:
+            async with asyncio.timeout(self.budget), asyncio.timeout(patience) as leaving:
+                await self._talk(one, {**body, "stream": stream}, headers)
+        except TimeoutError:
+            one.how = "left" if leaving.expired() else "hung"
+        except (OSError, EOFError, ValueError) as error:
+            one.how, one.text = "cut", f"{type(error).__name__}: {error}"
+        one.ended = now()
+        return one
+
+    async def _talk(self, one: Asked, body: dict[str, Any], headers: dict[str, str]) -> None:
+        async with wire(self.url) as line:
+            await line.ask("POST", one.path, body, **headers)
+            answer = await line.answer(self.budget)
+        one.status, one.text = answer.status, answer.body.decode(errors="replace")
+        one.retry_after = "retry-after" in answer.headers
+        if one.stream and one.status == 200:
+            one.status = status_of_stream(one.path, one.text)
+            one.retry_after = True  # its head was written before anybody knew
+        one.how = "answered" if one.status == 200 else "refused"
+
+    # --- what is known -------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def outage(self, *, proxy: bool = False) -> Iterator[None]:
+        """Nothing can be answered for as long as the context is open."""
+        now = asyncio.get_running_loop().time
+        began, kept = now(), self.cuts if proxy else self.outages
+        kept.append((began, float("inf")))
+        try:
+            yield
+        finally:
+            kept[kept.index((began, float("inf")))] = (began, now())
+
+    def answered(self, since: float = 0.0) -> int:
+        """Requests begun since then that were answered."""
+        return sum(one.how == "answered" and one.began >= since for one in self.asked)
+
+    def tally(self) -> Counter[str]:
+        """How they ended."""
+        return Counter(one.how for one in self.asked)
+
+    def faults(self) -> dict[str, list[Asked]]:
+        """What no user should have met: 5xx outside of outages, broken connections, hangs."""
+        found: dict[str, list[Asked]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
+        for one in self.asked:
+            if one.how in ("cut", "hung"):
+                excused = one.how == "cut" and _within(one, self.cuts)
+                if not excused:
+                    found[one.how].append(one)
+            elif one.how == "refused":
+                busy = one.status == 503 and one.retry_after
+                if 400 <= one.status < 500:
+                    found["4xx"].append(one)
+                elif not (busy and _within(one, self.outages + self.cuts)):
+                    found["5xx"].append(one)
+        return found
+
+
+def _within(one: Asked, spans: list[tuple[float, float]]) -> bool:
+    return any(one.began <= end + AFTER and one.ended >= begin for begin, end in spans)
+
+
+def _body(path: str, text: str) -> dict[str, Any]:
+    asked = [{"role": "user", "content": text}]
+    if path == "/v1/completions":
+        return {"model": "tiny", "prompt": text}
+    if path == "/v1/responses":
+        return {"model": "tiny", "input": text}
+    if path == "/v1/messages":
+        return {"model": "tiny", "max_tokens": 64, "messages": asked}
+    return {"model": "tiny", "messages": asked}
+
+
+def status_of_stream(path: str, text: str) -> int:
+    """200, or the status of the error that ends it; 0 for a stream that just breaks off."""
+    data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    events = [json.loads(one) for one in data if one != "[DONE]"]
+    last = events[-1] if events else {}
+    if path == "/v1/messages" and last.get("type") == "error":
+        return 503 if last["error"]["type"] == "overloaded_error" else 500
+    if path == "/v1/responses" and last.get("type") == "response.failed":
+        return 503 if last["response"]["error"]["code"] == "rate_limit_exceeded" else 500
+    if isinstance(last.get("error"), dict):
+        return int(last["error"]["code"])
+    return 200 if LAST[path].decode() in text else 0
