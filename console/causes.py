@@ -24,6 +24,9 @@ _CHAT = {
     "overflow": "the prompt is too long",
     "unauthorized": "the engine refused the key",
     "upstream": "the engine failed",
+    "refused": "the upstream refused the request",
+    "limited": "the upstream limits the rate",
+    "broken": "its stream ended too early",
     "timed_out": "no answer in time",
     "unreachable": "the engine could not be reached",
 }

@@ -34,7 +34,7 @@ aider --model openai/%MODEL%""",
     }
   }
 }""",
-            file="opencode.json",
+            file="~/.config/opencode/opencode.json",
         ),
     ),
     client(

@@ -231,7 +231,7 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
 
 def vote_refusal(group: Group) -> str:
     """Why a vote would change nothing; empty when it would be sent."""
-    if group.episode_type != "train":
+    if group.episode_type == "eval":
         return "This request is not trained on; there is nothing to rate"
     if group.phase in ("ABORTED", "FAILED"):
         return f"Already {group.phase.lower()}: a vote changes nothing any more"

@@ -5,48 +5,34 @@ can lose the batch that was open (some tens of milliseconds), never a committed 
 """
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import msgspec
 
+from core import journal_rows
 from core.errors import AjetError
-from core.events import (
-    AnyEvent,
-    Event,
-    GroupClosed,
-    GroupEvent,
-    GroupOpened,
-    decode,
-    encode,
-)
+from core.events import AnyEvent, Event
+from core.journal_rows import PAGE, SCHEMA, Packer
 from core.reducer import reduce
 from core.state import State
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
 STATE_VERSION = 1
 """Raise it when the reducer changes what it makes of old events: snapshots are then made anew."""
-BATCH = 512
-
-_TABLES = """
-create table if not exists meta(key text primary key, value text not null);
-create table if not exists events(
-    seq integer primary key, kind text not null, group_id text, data blob not null);
-create index if not exists events_by_group on events(group_id) where group_id is not null;
-create table if not exists groups(
-    id text primary key, opened_seq integer not null, opened_at real not null,
-    phase text not null, cause text not null, query text not null);
-create index if not exists groups_by_seq on groups(opened_seq);
-create table if not exists snapshots(
-    seq integer primary key, version integer not null, state blob not null);
-"""
+BATCH = 4_096
+LINGER = 0.02
+"""Seconds an event may lie about before it is written when nobody waits for it."""
+SPACING = 0.008
+"""Seconds between the beginnings of two commits at least: all who wait share one."""
 
 
 class JournalError(AjetError):
@@ -67,7 +53,17 @@ class _Stop:
     """Tells the writer to end."""
 
 
-_Job = tuple[str, Any]
+class _Snapshot(msgspec.Struct, frozen=True):
+    seq: int
+    state: bytes
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    key: str
+    value: str
+
+
+_Job = Event | _Snapshot | _Meta | _Stop
 
 
 class Journal:
@@ -90,7 +86,11 @@ class Journal:
                 where=str(path),
                 todo="Move it away to begin a new one; nothing in it is lost by that",
             ) from error
-        self._jobs: SimpleQueue[_Job | _Stop] = SimpleQueue()
+        self._jobs: deque[_Job] = deque()
+        self._some = threading.Event()
+        """There is something to write."""
+        self._urgent = threading.Event()
+        """Somebody waits for it."""
         self._lock = threading.Lock()
         self._durable = self.last_seq()
         self._waiters: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
@@ -100,8 +100,8 @@ class Journal:
         self._thread.start()
 
     def _prepare(self) -> None:
-        db = self._connect()
-        try:
+        with contextlib.closing(self._connect()) as db:
+            db.execute(f"pragma page_size={PAGE}")
             db.execute("pragma journal_mode=wal")
             found = db.execute("pragma user_version").fetchone()[0]
             if found > SCHEMA:
@@ -110,11 +110,8 @@ class Journal:
                     where=str(self.path),
                     todo="Use the newer program, or name another home",
                 )
-            db.executescript(_TABLES)
-            db.execute(f"pragma user_version={SCHEMA}")
-            db.commit()
-        finally:
-            db.close()
+            journal_rows.prepare(db, found)
+            self._open_groups = journal_rows.open_ids(db)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
@@ -125,15 +122,20 @@ class Journal:
 
     def append(self, event: Event) -> None:
         """Queue `event` for the writer."""
-        self._jobs.put(("event", event))
+        self._put(event)
 
     def append_snapshot(self, state: State) -> None:
         """Queue a snapshot of `state` as it is now."""
-        self._jobs.put(("snapshot", (state.seq, msgspec.json.encode(state))))
+        self._put(_Snapshot(state.seq, msgspec.json.encode(state)))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a small fact that is no event."""
-        self._jobs.put(("meta", (key, value)))
+        self._put(_Meta(key, value))
+
+    def _put(self, job: _Job) -> None:
+        self._jobs.append(job)
+        if not self._some.is_set():
+            self._some.set()
 
     async def durable(self, seq: int) -> None:
         """Wait until all events up to `seq` are committed.
@@ -149,11 +151,13 @@ class Journal:
                 raise self._failed()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((seq, loop, future))
+        self._urgent.set()
         await future
 
     def close(self) -> None:
         """Write what is queued and end the writer."""
-        self._jobs.put(_Stop())
+        self._put(_Stop())
+        self._urgent.set()
         self._thread.join(timeout=10)
 
     def _failed(self) -> JournalError:
@@ -166,20 +170,34 @@ class Journal:
     def _write(self) -> None:
         db = self._connect()
         running = True
+        began = 0.0
         while running:
-            batch = [self._jobs.get()]
-            while len(batch) < BATCH and not self._jobs.empty():
-                batch.append(self._jobs.get())
-            running = not any(isinstance(job, _Stop) for job in batch)
-            jobs = [job for job in batch if not isinstance(job, _Stop)]
+            self._some.wait()
+            if self._urgent.wait(LINGER):
+                time.sleep(max(began + SPACING - time.monotonic(), 0.0))
+            began = time.monotonic()
+            jobs = self._taken()
+            running = not any(isinstance(job, _Stop) for job in jobs)
             try:
-                seq = _commit(db, jobs)
+                seq = _commit(db, jobs, self._open_groups)
             except sqlite3.Error as error:
                 db.rollback()
                 self._fail(str(error))
             else:
                 self._wake(seq)
         db.close()
+
+    def _taken(self) -> list[_Job]:
+        """What is queued, up to a bound."""
+        self._some.clear()
+        self._urgent.clear()
+        jobs: list[_Job] = []
+        with contextlib.suppress(IndexError):
+            while len(jobs) < BATCH:
+                jobs.append(self._jobs.popleft())
+            self._some.set()
+            self._urgent.set()
+        return jobs
 
     def _fail(self, error: str) -> None:
         with self._lock:
@@ -189,8 +207,7 @@ class Journal:
             log.error("the journal cannot be written: %s", error)
             if self.on_error is not None:
                 self.on_error(error)
-        for _, loop, future in waiters:
-            _call(loop, _set_error, future, self._failed())
+        _settle(waiters, self._failed)
 
     def _wake(self, seq: int) -> None:
         with self._lock:
@@ -198,9 +215,9 @@ class Journal:
             if self.error:  # what failed before is lost: rows after it do not make it durable
                 return
             done = [waiter for waiter in self._waiters if waiter[0] <= self._durable]
-            self._waiters = [waiter for waiter in self._waiters if waiter[0] > self._durable]
-        for _, loop, future in done:
-            _call(loop, _set_done, future)
+            if done:
+                self._waiters = [one for one in self._waiters if one[0] > self._durable]
+        _settle(done)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -210,40 +227,42 @@ class Journal:
 
     def first_seq(self) -> int:
         """Number of the oldest event on disk; 0 when there is none."""
-        return int(self._one("select coalesce(min(seq), 0) from events") or 0)
+        with self._reading() as db:
+            return journal_rows.first_seq(db)
 
     def meta(self, key: str) -> str | None:
         """A small fact, or None."""
         found = self._one("select value from meta where key=?", key)
         return None if found is None else str(found)
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(self._connect()) as db:
+            yield db
+
     def _one(self, sql: str, *values: Any) -> Any:
-        db = self._connect()
-        try:
+        with self._reading() as db:
             row = db.execute(sql, values).fetchone()
-        finally:
-            db.close()
         return row[0] if row else None
 
     def events(self, after: int = 0, limit: int = 1_000) -> list[AnyEvent]:
-        """Up to `limit` events with `seq` above `after`, in order; unreadable rows are left out."""
-        return list(self._decoded("where seq>? order by seq limit ?", after, limit))
+        """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
+        with self._reading() as db:
+            return journal_rows.events_after(db, after, limit)
 
     def group_events(self, group_id: str) -> list[AnyEvent]:
         """Everything that happened to one group, whole texts included."""
-        return list(self._decoded("where group_id=? order by seq", group_id))
+        with self._reading() as db:
+            return journal_rows.events_of(db, group_id)
 
     def groups(self, before: float | None = None, limit: int = 200) -> list[GroupRow]:
         """A page of the history, newest first, opened before `before`."""
-        db = self._connect()
-        try:
+        with self._reading() as db:
             rows = db.execute(
                 "select id, opened_at, phase, cause, query from groups where opened_at < ?"
                 " order by opened_seq desc limit ?",
                 (before if before is not None else float("inf"), limit),
             ).fetchall()
-        finally:
-            db.close()
         return [GroupRow(*row) for row in rows]
 
     def load_state(self) -> State:
@@ -264,14 +283,11 @@ class Journal:
         return state
 
     def _snapshot(self) -> State | None:
-        db = self._connect()
-        try:
+        with self._reading() as db:
             row = db.execute(
                 "select state from snapshots where version=? order by seq desc limit 1",
                 (STATE_VERSION,),
             ).fetchone()
-        finally:
-            db.close()
         if row is None:
             return None
         try:
@@ -280,62 +296,44 @@ class Journal:
             log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
             return None
 
-    def _decoded(self, where: str, *values: Any) -> Iterator[AnyEvent]:
-        db = self._connect()
-        try:
-            for seq, data in db.execute(f"select seq, data from events {where}", values):
-                try:
-                    yield decode(data)
-                except msgspec.MsgspecError as error:
-                    log.warning("journal row %s is not an event this program knows: %s", seq, error)
-        finally:
-            db.close()
+
+_Waiter = tuple[int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
-def _commit(db: sqlite3.Connection, jobs: list[_Job]) -> int:
+def _commit(db: sqlite3.Connection, jobs: list[_Job], opened: set[str]) -> int:
     """Write one batch; returns the highest event number in it."""
-    last = 0
-    for what, value in jobs:
-        if what == "event":
-            last = value.seq
-            group_id = value.group_id if isinstance(value, GroupEvent) else None
-            db.execute(
-                "insert into events values(?,?,?,?)",
-                (value.seq, value.kind, group_id, encode(value)),
-            )
-            _index(db, value)
-        elif what == "snapshot":
+    packer = Packer(opened)
+    for job in jobs:
+        if isinstance(job, Event):
+            packer.add(db, job)
+        elif isinstance(job, _Snapshot):
             db.execute("delete from snapshots")
-            db.execute("insert into snapshots values(?,?,?)", (value[0], STATE_VERSION, value[1]))
-        else:
-            db.execute("insert or replace into meta values(?,?)", value)
+            row = (job.seq, STATE_VERSION, job.state)
+            db.execute("insert into snapshots values(?,?,?)", row)
+        elif isinstance(job, _Meta):
+            db.execute("insert or replace into meta values(?,?)", (job.key, job.value))
+    packer.finish(db)
     db.commit()
-    return last
+    return packer.last
 
 
-def _index(db: sqlite3.Connection, event: Event) -> None:
-    if isinstance(event, GroupOpened):
-        db.execute(
-            "insert or replace into groups values(?,?,?,?,?,?)",
-            (event.group_id, event.seq, event.at, "QUEUED", "", event.query[:200]),
-        )
-    elif isinstance(event, GroupClosed):
-        db.execute(
-            "update groups set phase=?, cause=? where id=?",
-            (event.phase, event.cause, event.group_id),
-        )
+def _settle(waiters: list[_Waiter], error: Callable[[], JournalError] | None = None) -> None:
+    """Wake those who wait, each loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for _, loop, future in waiters:
+        by_loop.setdefault(loop, []).append(future)
+    for loop, futures in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_set_all, futures, error)
 
 
-def _call(loop: asyncio.AbstractEventLoop, fn: Callable[..., None], *args: Any) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(fn, *args)
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _set_error(future: asyncio.Future[None], error: JournalError) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _set_all(
+    futures: list["asyncio.Future[None]"], error: Callable[[], JournalError] | None
+) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error())

@@ -34,6 +34,7 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
             damping=hyper.damping,
             max_tokens=limit,
             job=None if job is None else asdict(job),
+            strict_context=engine.strict_context,
         )
 
     @router.get("/updates")

@@ -196,3 +196,4 @@ class Info(BaseModel):
     damping: float = Field(description="Added to the group's standard deviation in an advantage.")
     max_tokens: int | None = Field(description="Longest answer; null before the first start.")
     job: dict[str, Any] | None = Field(description="The job as it was read; null before a sync.")
+    strict_context: bool = Field(description="A prompt over the window is refused, not cut.")

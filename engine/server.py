@@ -21,6 +21,7 @@ from engine.records import finite
 from engine.routes import control_routes
 from engine.routes_ajetc import ajetc_routes
 from engine.routes_chat import chat_routes
+from engine.routes_tokenize import tokenize_routes
 from engine.routes_trainer import trainer_routes
 
 log = logging.getLogger(__name__)
@@ -56,8 +57,7 @@ def create_app(
     app.include_router(control_routes(episodes))
     app.include_router(chat_routes(engine))
     app.include_router(ajetc_routes(episodes, home, release))
-    if engine.faithful:
-        app.include_router(trainer_routes(episodes))
+    app.include_router(trainer_routes(episodes) if engine.faithful else tokenize_routes(engine))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AjetError, _crashing if engine.faithful else _refused)
     app.add_exception_handler(Exception, _failed)

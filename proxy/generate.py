@@ -6,7 +6,7 @@ from typing import Any
 
 from core.events import CandidateAnswered, CandidateFailed, GenerationStarted
 from proxy.claiming import refill
-from proxy.errors import Refusal
+from proxy.errors import busy
 from proxy.run import Candidate, Run
 from proxy.sense import ROLLING, has_lost_all
 from proxy.submit import release
@@ -24,6 +24,7 @@ RETRIED = frozenset(ChatErrorKind) - {
     ChatErrorKind.REFUSED,
     ChatErrorKind.LIMITED,
 }
+_ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
 LAST_TRY = 1.0
 """Seconds before the end after which nothing is begun anew."""
@@ -256,7 +257,7 @@ class _Effort:
             )
         )
         if candidate is run.lead:  # no other answer may follow what the user has read of this one
-            run.refuse(Refusal(502, None, "The answer broke off. Please try again."))
+            run.refuse(busy(1, "The answer broke off. Please try again."))
         elif run.live and candidate.index == 0 and run.usable:
             run.resolve(run.usable[0], "live")
 
@@ -276,5 +277,11 @@ def _count(usage: dict[str, Any], name: str) -> int:
 
 
 def may_go_again(run: Run) -> bool:
-    """Whether a run without any answer lost episodes to the engine, not by its own fault."""
-    return any(one.error in GONE for one in run.candidates)
+    """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
+    are gone, or what failed could not be tried anew because the engine did not roll any more."""
+    retries = run.seat.settings.rewards.retries
+    return any(
+        one.error in GONE
+        or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
+        for one in run.candidates
+    )

@@ -27,6 +27,7 @@ from proxy.errors import Refusal, busy
 from proxy.group_commands import GroupCommands
 from proxy.lifecycle import Lifecycle
 from proxy.models import check_model, model_names
+from proxy.observe_seat import window
 from proxy.recovery import Recovery
 from proxy.rows import Row
 from proxy.run import Run, Stop, Ticket
@@ -115,7 +116,7 @@ class Groups(GroupCommands):
     def context_of(self, model: str) -> int | None:
         """The window in tokens of the server behind a model name; None when it is not known."""
         server = self._server(model)
-        return getattr(server.client, "context", None) or self.senses[server.name].context
+        return window(server, self.senses[server.name].context)
 
     async def recover(self) -> None:
         """End or abort what a killed proxy left; before any request is served.

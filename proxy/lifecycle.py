@@ -20,7 +20,7 @@ from proxy.outcome import errors_of, sealed, why_none
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all
-from proxy.submit import release, submit
+from proxy.submit import TAKEN, release, submit
 from swarm.errors import ClaimTimedOut
 
 log = logging.getLogger(__name__)
@@ -337,7 +337,9 @@ class Lifecycle:
         if run.ended == len(outcomes):
             raise Ended("DONE", "")
         counted = ", ".join(
-            f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes) if kind != "ended"
+            f"{outcomes.count(kind)} {kind}"
+            for kind in dict.fromkeys(outcomes)
+            if kind not in TAKEN
         )
         if run.ended or "unknown" in outcomes:
             raise Ended("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")

@@ -12,6 +12,7 @@ from core.events import EpisodeAborted, EpisodeEnded, Event, GroupClosed, GroupS
 from core.reducer import Dirty
 from core.state import State
 from proxy.conversation import Winner
+from proxy.observe import STATE
 from proxy.prometheus import Labels, by, counter, family, gauge, line, number
 from swarm.schemas import EngineState
 from swarm.watcher import Seen
@@ -130,11 +131,16 @@ def _groups(state: State, waiting: int) -> Iterator[str]:
 
 def _engines(engines: Mapping[str, Seen]) -> Iterator[str]:
     states = [
-        ({"server": name, "state": state.value}, float(seen.shown is state))
+        ({"server": name, "state": state}, float(_shown(seen) == state))
         for name, seen in engines.items()
-        for state in EngineState
+        for state in (*(known.value for known in EngineState), STATE)
     ]
     told = engines.items()
     steps = [({"server": name}, seen.step) for name, seen in told if seen.step is not None]
     yield from gauge("ajet_engine_state", "1 for the state it is in.", states)
     yield from gauge("ajet_global_step", "Policy updates done.", steps)
+
+
+def _shown(seen: Seen) -> str:
+    """As on screen: nothing rolls where nothing is trained."""
+    return STATE if seen.reachable and seen.raw == STATE else seen.shown.value

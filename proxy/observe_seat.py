@@ -63,3 +63,14 @@ def say_how(bus: Bus, server: ServerSeat) -> None:
         bus.publish(
             AlertRaised(server=server.name, key=name, cause=cause, todo=todo, level="error")
         )
+
+
+def window(server: ServerSeat, told: int | None) -> int | None:
+    """Tokens of a prompt and its answer together; None when that is not known.
+
+    Args:
+        server: An upstream lists it with its models.
+        told: What a swarm server says of itself.
+    """
+    client = server.client
+    return client.context if isinstance(client, ObserveClient) else told

@@ -78,8 +78,8 @@ _ERRORS = {
     "401": "The key is missing or wrong",
     "404": "There is no such model or route",
     "413": "The body is too large",
-    "502": "No candidate gave an answer",
-    "503": "Busy, or no engine: Retry-After says when to come back",
+    "502": "Observe mode: the upstream does not take the key or the model it is asked with",
+    "503": "Busy, no engine, or no candidate answered: Retry-After says when to come back",
 }
 
 

@@ -56,4 +56,4 @@ def why_none(run: Run) -> Refusal:
         return Refusal(400, None, text, param="input_tokens")
     if errors & GONE:
         return busy(5)
-    return Refusal(502, None, f"None of the {run.n} candidates gave an answer.")
+    return busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")

@@ -2,14 +2,15 @@
 
 The journal says which groups were open and which of them were sealed; the server's buffer says
 which episodes still live as ours. Sealed rewards whose episode lives are sent, everything else is
-aborted.
+aborted. What was lost by it is said in one alert for each server.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from core.events import EpisodeAborted, GroupClosed
+from core.events import AlertRaised, EpisodeAborted, EpisodeClaimed, GroupClosed
 from core.state import Candidate, Group
 from core.tasks import Tasks
 from proxy.seat import Seat, ServerSeat
@@ -22,6 +23,19 @@ log = logging.getLogger(__name__)
 CAUSE = "proxy was killed"
 OVER = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need nothing more. A failed one may not have been given back yet."""
+SENT = frozenset({"ended", "recorded"})
+
+_WORDS = {
+    "ended": "{} sealed and sent now",
+    "recorded": "{} sealed and noted",
+    "unknown": "{} sealed, perhaps sent before, not confirmed",
+    "expired": "{} sealed too late to be sent",
+    "refused": "{} sealed and refused by the server",
+    "given back": "{} not sealed and given back",
+    "gone": "{} not sealed and no longer held by the server",
+    "stray": "{} claimed and not yet noted in the journal, given back",
+}
+"""What became of episodes, in the order in which it is said."""
 
 
 class Recovery:
@@ -35,11 +49,16 @@ class Recovery:
     async def run(self, seconds: float) -> None:
         """Clean up at every server; what takes longer than `seconds` goes on in the background."""
         left: dict[str, list[Group]] = {name: [] for name in self.seat.servers}
+        strange: dict[str, int] = {}
         for group in self.seat.bus.state.open_groups():
             if group.server in left:
                 left[group.server].append(group)
             else:
+                strange[group.server] = strange.get(group.server, 0) + 1
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
+        for name, count in strange.items():
+            cause = f"{_open(count)} on {name}, which is no longer configured"
+            self._alert(name, f"{cause}: what it holds of them is freed only by its own time limit")
         works = [
             self._tasks.spawn(self._server(self.senses[name], groups), f"recover:{name}")
             for name, groups in left.items()
@@ -50,14 +69,19 @@ class Recovery:
                 log.warning("%s goes on in the background", work.get_name())
 
     async def _server(self, sense: Sense, groups: list[Group]) -> None:
+        name = sense.server.name
         if groups:
             text = "%s: %d groups were open when the proxy was killed"
-            log.warning(text, sense.server.name, len(groups))
+            log.warning(text, name, len(groups))
         held = await ours(sense.server)
         if held is not None:
             await self._clean(sense, groups, held)
-        else:  # the start does not wait for a server that is not there
-            self._tasks.spawn(self._later(sense, groups), f"recover later:{sense.server.name}")
+            return
+        if groups:  # they stay open until then, and it is said why
+            why = "the server does not answer, they stay open until it does"
+            self._alert(name, f"{_open(len(groups))} on {name}: {why}")
+        # The start does not wait for a server that is not there.
+        self._tasks.spawn(self._later(sense, groups), f"recover later:{name}")
 
     async def _later(self, sense: Sense, groups: list[Group]) -> None:
         """Clean up once the server answers; its groups stay open until then."""
@@ -70,16 +94,49 @@ class Recovery:
 
     async def _clean(self, sense: Sense, groups: list[Group], held: set[str]) -> None:
         mine = {uuid for uuid in held if not sense.holds(uuid)}
-        works = (self._group(sense.server, group, mine) for group in groups)
+        owners = await asyncio.to_thread(self._owners, groups)
+        known = {one.episode_uuid for group in groups for one in group.candidates}
+        came: Counter[str] = Counter({"stray": len(mine - known)})
+        works = (
+            self._group(sense.server, group, _of(group, mine, owners), came) for group in groups
+        )
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if failure is not None:  # it stays open in the journal: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
         sense.sweep_soon()
+        self._tell(sense.server.name, groups, came)
+        if groups:  # a frozen server may still run a claim of the proxy that was killed
+            self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
 
-    async def _group(self, server: ServerSeat, group: Group, held: set[str]) -> None:
+    async def _look_again(self, sense: Sense) -> None:
+        await asyncio.sleep(sense.server.desk.second_look)
+        sense.sweep_soon()
+
+    def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
+        """Episodes that several groups have claimed -> the group that did so last.
+
+        A record keeps its uuid when the server takes it back, and another group may get it.
+        """
+        counted = Counter(
+            one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
+        )
+        several = {uuid for uuid, count in counted.items() if count > 1}
+        last: dict[str, tuple[int, str]] = {}
+        for group in groups:
+            if several.isdisjoint(one.episode_uuid for one in group.candidates):
+                continue
+            for event in self.seat.journal.group_events(group.group_id):
+                if isinstance(event, EpisodeClaimed) and event.episode_uuid in several:
+                    found = (event.seq, group.group_id)
+                    last[event.episode_uuid] = max(found, last.get(event.episode_uuid, found))
+        return {uuid: group_id for uuid, (_, group_id) in last.items()}
+
+    async def _group(
+        self, server: ServerSeat, group: Group, held: set[str], came: Counter[str]
+    ) -> None:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
         sealed = group.sealed_at is not None
-        ended = any(one.phase in ("ended", "recorded") for one in group.candidates)
+        ended = any(one.phase in SENT for one in group.candidates)
         works = []
         for one in mine:
             if sealed and one.reward is not None and one.phase != "failed":
@@ -87,7 +144,8 @@ class Recovery:
             else:
                 works.append(self._abort(server, group, one, held))
         outcomes = await asyncio.gather(*works)
-        sent = ended or not {"ended", "recorded", "unknown"}.isdisjoint(outcomes)
+        came.update(outcomes)
+        sent = ended or not {*SENT, "unknown"}.isdisjoint(outcomes)
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
@@ -113,11 +171,11 @@ class Recovery:
         return outcome
 
     async def _abort(self, server: ServerSeat, group: Group, one: Candidate, held: set[str]) -> str:
-        reason = CAUSE
+        reason, outcome = CAUSE, "given back"
         if one.episode_uuid in held:
             await server.desk.give_back([one.episode_uuid], CAUSE)
         else:
-            reason = f"{CAUSE}; the server no longer held the episode"
+            reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"
         self.seat.bus.publish(
             EpisodeAborted(
                 server=server.name,
@@ -127,9 +185,37 @@ class Recovery:
                 reason=reason,
             )
         )
-        return "aborted"
+        return outcome
+
+    # --- what is said of it ----------------------------------------------------------------------
 
     def _close(self, group: Group, phase: str, cause: str) -> None:
         self.seat.bus.publish(
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
+
+    def _tell(self, name: str, groups: Sequence[Group], came: Counter[str]) -> None:
+        said = [text.format(came[what]) for what, text in _WORDS.items() if came[what]]
+        if groups:
+            told = f"; episodes: {', '.join(said)}" if said else "; they held no episode"
+            self._alert(name, f"{_open(len(groups))} on {name}{told}")
+        elif strays := came["stray"]:
+            what = "an episode was" if strays == 1 else f"{strays} episodes were"
+            self._alert(name, f"{what} claimed for us on {name} that no group here has: given back")
+
+    def _alert(self, name: str, cause: str) -> None:
+        log.warning("%s", cause)
+        todo = "Its users were cut off and ask again. 2 opens Requests: each group says what it was"
+        self.seat.bus.publish(
+            AlertRaised(server=name, key=f"recovered:{name}", cause=cause, todo=todo)
+        )
+
+
+def _open(count: int) -> str:
+    groups = "1 group was" if count == 1 else f"{count} groups were"
+    return f"the proxy was killed while {groups} open"
+
+
+def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
+    """What the server holds, without what another group has claimed since."""
+    return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}

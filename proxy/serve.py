@@ -22,6 +22,7 @@ from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, R
 from core.home import Home, Role, running
 from core.journal import Journal
 from core.logs import setup
+from core.memory import calm_collector
 from core.settings import ProxySettings, Settings
 from core.sockets import BindError, bind, is_loopback, loop_factory, public_url, raise_file_limit
 from core.tasks import Tasks
@@ -109,6 +110,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             "argv": msgspec.json.encode(sys.argv[1:]).decode(),
             "cert": absolute(settings.tls_cert),
         }
+        calm_collector()
         role.publish(host=host, port=port, url=url, swarm=servers, extra=extra)
         log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
         await _first(stop, serving)

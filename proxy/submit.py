@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
 """Seconds between looks at the buffer after an end whose outcome is not known: the server may still
 be at it."""
+TAKEN = frozenset({"ended", "recorded"})
+"""Outcomes of a reward that is where it should be."""
 REACH_FOR = 60.0
 """Seconds an end that was never sent waits for the server to come back."""
 
@@ -130,7 +132,7 @@ async def _end_and_tell(run: Run, one: Candidate, reward: float) -> str:
     else:
         outcome, text = await end(run.sense.server, ending, run.seat.clock())
     publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
-    run.ended += outcome in ("ended", "recorded")
+    run.ended += outcome in TAKEN
     run.put_down(one)
     run.leftovers = run.leftovers or outcome in ("unknown", "refused")
     return outcome
@@ -165,6 +167,8 @@ async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]
     if late and await server.client.can_continue(ending.uuid) is False:
         return "expired", "the server had taken the episode back"
     outcome = await _send_when_it_can(server, ending)
+    if outcome.kind is EndKind.ERROR and ending.uuid in (await ours(server) or ()):
+        outcome = await _send(server, ending)  # it failed before it took the reward: once more
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _judge(server, ending, outcome)

@@ -13,8 +13,8 @@ from proxy.errors import Refusal, busy
 from proxy.frontdoor import NOT_FOUND
 from proxy.groups import Groups
 from proxy.observe import ObserveClient
+from proxy.observe_seat import window
 from proxy.seat import Seat, ServerSeat
-from proxy.sense import Sense
 from swarm.errors import SwarmError
 
 log = logging.getLogger(__name__)
@@ -45,12 +45,6 @@ class Count(msgspec.Struct, frozen=True):
     """The prompt is longer, and would be cut to this."""
 
 
-def window(server: ServerSeat, sense: Sense) -> int | None:
-    """Tokens of a prompt and its answer together; None when that is not known."""
-    client = server.client
-    return client.context if isinstance(client, ObserveClient) else sense.context
-
-
 class Windows:
     """Refuses prompts that are too long, before anything is claimed for them.
 
@@ -71,7 +65,7 @@ class Windows:
         """
         server = self._servers.get(request.model) or next(iter(self._servers.values()))
         sense = self._senses[server.name]
-        limit = window(server, sense)
+        limit = window(server, sense.context)
         if limit is None or not (server.observes or sense.strict):
             return
         wanted = _wanted(request.body)

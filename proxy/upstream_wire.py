@@ -160,7 +160,6 @@ def asked(
 
 def own_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
     """The headers with a request id for each candidate: some upstreams refuse two of one id."""
-    told = dict(headers or {})
-    if name := told.get("X-Request-Id"):
-        told["X-Request-Id"] = f"{name}-{claimed.episode_uuid[:8]}"
-    return told
+    own = claimed.episode_uuid[:8]
+    told = (headers or {}).items()
+    return {key: f"{one}-{own}" if key.lower() == "x-request-id" else one for key, one in told}

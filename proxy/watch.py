@@ -19,7 +19,7 @@ from proxy.observe_seat import say_how
 from proxy.seat import Seat, ServerSeat
 from swarm.errors import SwarmError
 from swarm.schemas import EngineState, PoolInfo
-from swarm.watcher import Seen
+from swarm.watcher import TROUBLES, Seen
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ NEVER_LIMIT = 5.0
 BOOT_LIMIT = 300.0
 """Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
 UPDATES = "/ajetc/updates"
+STOPPED = frozenset({"knocked", "restarted"})
+"""Troubles of an engine that is off and was not stopped here."""
 
 
 class ServerWatch:
@@ -93,6 +95,12 @@ class ServerWatch:
             )
             if self.server.observes:
                 say_how(bus, self.server)
+        if seen.trouble in STOPPED:
+            self._alert(
+                "off",
+                f"{name} is off: {TROUBLES[seen.trouble]}",
+                "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
+            )
         if seen.state is EngineState.ROLLING:
             if seen.step is not None and seen.step <= (self._updates_after or 0):
                 self._updates_after = 0  # the policy was reset: its updates are counted anew
@@ -102,6 +110,8 @@ class ServerWatch:
         gone = [f"lost:{self.server.name}"]
         if seen.state is not EngineState.OFFLINE:
             gone.append(f"refused:{self.server.name}")
+        if seen.trouble not in STOPPED:
+            gone.append(f"off:{self.server.name}")
         if seen.state is not EngineState.BOOTING:
             gone.append(f"boot:{self.server.name}")
         for key in gone:

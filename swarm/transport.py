@@ -1,26 +1,27 @@
-"""How bytes get to a swarm server and back: aiohttp behind the seam.
+"""How bytes get to a swarm server and back: kept-alive sockets of our own behind the seam.
 
-Nothing here knows the protocol. One session, kept-alive connections, no limit on their number and
-no models on the way: the client sends prebuilt bytes and gets bytes.
+Nothing here knows the protocol. There is no limit on the number of connections and no model on the
+way: the client sends ready bytes and gets bytes. A connection carries one request at a time.
 """
 
 import asyncio
-import io
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.connector import Connection
-from yarl import URL
-
+from swarm.connection import Connection
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
+from swarm.http1 import Headers
 from swarm.seam import Response, Streamed, Transport
 
 __all__ = [
     "AiohttpTransport",
+    "HttpTransport",
     "Response",
     "Streamed",
     "TimedOut",
@@ -37,12 +38,27 @@ KEEP_ALIVE = 4.0
 """Seconds an idle connection is kept: less than uvicorn's 5, so that the server is never the one
 who closes it while a request is on its way."""
 
-_BIG_BODY = 1 << 20
-_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "ajet-console"}
+EXACT = 2.0
+"""Seconds; a shorter timeout has a timer of its own, a longer one ends up to `LOOK` later."""
+LOOK = 0.25
+
+F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
-class AiohttpTransport:
-    """`Transport` over one shared `aiohttp.ClientSession`, made on first use.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a url leads."""
+
+    origin: str
+    host: str
+    port: int
+    tls: bool
+    head: str
+    """What follows the method in a request's head."""
+
+
+class HttpTransport:
+    """`Transport` over plain or TLS sockets.
 
     Args:
         connect_timeout: Seconds to make a connection.
@@ -52,9 +68,12 @@ class AiohttpTransport:
     def __init__(self, *, connect_timeout: float = 5.0, largest: int = LARGEST_ANSWER) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
-        self._session: aiohttp.ClientSession | None = None
-        self._fresh: aiohttp.ClientSession | None = None
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._idle: dict[str, list[Connection]] = {}
+        """By origin, the one used last at the end."""
+        self._busy: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._looker: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
         self._closed = False
 
     async def request(
@@ -68,38 +87,46 @@ class AiohttpTransport:
         repeatable: bool = False,
     ) -> Response:
         """See `Transport.request`."""
-        self._check_open(url)
+        place = _placed(url)
+        head = _head(method, place, url, headers, body)
+        data = body or b""
+        connection = self._idle_one(place, url)
         try:
-            return await self._exchange(self._own(), method, url, body, headers, timeout)
+            if connection is None:
+                return await self._on_fresh(place, url, head, data, timeout)
+            return await self._asked(connection, connection.ask(url, head, data, timeout), timeout)
         except Unreachable as error:
             if not (repeatable and error.sent):
                 raise
         # The pool may hold more dead connections of the same restart, so none of it is used.
-        if self._fresh is None:
-            self._fresh = _session(aiohttp.TCPConnector(limit=0, force_close=True))
-        return await self._exchange(self._fresh, method, url, body, headers, timeout)
+        return await self._on_fresh(place, url, head, data, timeout)
 
-    async def _exchange(
-        self,
-        session: aiohttp.ClientSession,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        timeout: float,
+    async def _on_fresh(
+        self, place: _Place, url: str, head: bytes, body: bytes, timeout: float
     ) -> Response:
-        try:
-            async with session.request(
-                method,
-                _parsed(url),
-                data=_data(body),
-                headers=headers,
-                timeout=self._timeout(timeout),
-                allow_redirects=False,
-            ) as answer:
-                return Response(answer.status, answer.headers, await self._body(answer, url))
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _translated(error, url, timeout) from error
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        connection = await self._connect(place, url, timeout)
+        left = max(until - loop.time(), 0.001)
+        return await self._asked(connection, connection.ask(url, head, body, left), left)
+
+    def _asked(self, connection: Connection, answer: F, timeout: float) -> F:
+        """Note what is under way, and see that it ends."""
+        self._busy.add(connection)
+        loop = asyncio.get_running_loop()
+        if timeout < EXACT:
+            connection.alarm = loop.call_later(timeout, connection.time_out)
+        elif self._looker is None:
+            self._looker = loop.call_later(LOOK, self._look)
+        return answer
+
+    def _look(self) -> None:
+        """End what takes too long. One timer for all: one for each would cost more than sending."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in [one for one in self._busy if one.deadline <= now]:
+            connection.time_out()
+        self._looker = loop.call_later(LOOK, self._look) if self._busy else None
 
     @asynccontextmanager
     async def stream(
@@ -112,62 +139,103 @@ class AiohttpTransport:
         timeout: float,
     ) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
-        self._check_open(url)
+        place = _placed(url)
+        head = _head(method, place, url, headers, body)
+        connection = self._idle_one(place, url)
+        if connection is None:
+            connection = await self._connect(place, url, timeout)
+        begun = connection.ask_stream(url, head, body or b"", timeout)
         try:
-            answer = await self._own().request(
-                method,
-                _parsed(url),
-                data=_data(body),
-                headers=headers,
-                timeout=self._timeout(timeout),
-                allow_redirects=False,
-            )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _translated(error, url, timeout) from error
-        try:
-            yield _Body(answer, url, timeout, self.largest)
+            await self._asked(connection, begun, timeout)
+            yield _Body(connection)
         finally:
-            answer.close()  # once the body has ended its connection is back in the pool
+            if connection.sound:
+                connection.release()
+            else:
+                connection.drop()
 
-    def _check_open(self, url: str) -> None:
+    # --- connections ---------------------------------------------------------------------------
+
+    def _idle_one(self, place: _Place, url: str) -> Connection | None:
         if self._closed:
             raise Unreachable("this transport is closed", url, sent=False)
+        idle = self._idle.get(place.origin)
+        if idle:
+            oldest = asyncio.get_running_loop().time() - KEEP_ALIVE
+            while idle:
+                connection = idle.pop()
+                if connection.lost is None and connection.idle_since > oldest:
+                    return connection
+                connection.drop()
+        return None
 
-    def _own(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE))
-        return self._session
+    async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        tls = await self._context() if place.tls else None
+        try:
+            async with asyncio.timeout(min(self.connect_timeout, timeout)):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(place.origin, self.largest, self._freed),
+                    place.host,
+                    place.port,
+                    ssl=tls,
+                )
+        except TimeoutError as error:
+            raise Unreachable("no connection: it took too long", url, sent=False) from error
+        except (OSError, ssl.SSLError) as error:
+            text = f"no connection: {error.strerror or error}"
+            raise Unreachable(text, url, sent=False) from error
+        if self._closed:
+            connection.drop()
+            raise Unreachable("this transport is closed", url, sent=False)
+        return connection
 
-    async def _body(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
-        length = answer.content_length
-        if length is not None and length <= self.largest:
-            return await answer.read()
-        parts = bytearray()
-        while length is None and (part := await answer.content.readany()):
-            parts += part
-            if len(parts) > self.largest:
-                length = len(parts)
-        if length is None:
-            return bytes(parts)
-        answer.close()
-        raise TooLarge(f"the answer is larger than {self.largest} bytes", url)
+    async def _context(self) -> ssl.SSLContext:
+        if self._tls is None:  # reads all certificates of the system: too long for the loop
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        return self._tls
 
-    def _timeout(self, seconds: float) -> aiohttp.ClientTimeout:
-        known = self._timeouts.get(seconds)
-        if known is None:
-            if len(self._timeouts) > 100:  # a caller counting down a budget makes many
-                self._timeouts.clear()
-            known = aiohttp.ClientTimeout(total=seconds, sock_connect=self.connect_timeout)
-            self._timeouts[seconds] = known
-        return known
+    def _freed(self, connection: Connection) -> None:
+        self._busy.discard(connection)
+        if self._closed or not connection.sound:
+            connection.drop()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        idle = self._idle.get(connection.origin)
+        if idle is None:
+            idle = self._idle[connection.origin] = []
+        idle.append(connection)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody has used for long."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - KEEP_ALIVE
+        for origin, idle in tuple(self._idle.items()):
+            kept = [one for one in idle if one.lost is None and one.idle_since > oldest]
+            for connection in set(idle).difference(kept):
+                connection.drop()
+            if kept:
+                self._idle[origin] = kept
+            else:
+                del self._idle[origin]
+        again = KEEP_ALIVE / 2
+        self._sweeper = loop.call_later(again, self._sweep) if self._idle else None
 
     async def close(self) -> None:
         """Close every connection; what is still asked fails as unreachable."""
         self._closed = True
-        for session in (self._session, self._fresh):
-            if session is not None:
-                await session.close()
-        self._session = self._fresh = None
+        for timer in (self._sweeper, self._looker):
+            if timer is not None:
+                timer.cancel()
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.drop()
+        self._idle.clear()
+        for connection in tuple(self._busy):
+            connection.abandon()
         await asyncio.sleep(0)  # lets the closed sockets' callbacks run
 
     async def __aenter__(self) -> Self:
@@ -182,75 +250,64 @@ class AiohttpTransport:
         await self.close()
 
 
+AiohttpTransport = HttpTransport
+
+
 class _Body:
     """`Streamed` over one answer."""
 
-    def __init__(
-        self, answer: aiohttp.ClientResponse, url: str, timeout: float, largest: int
-    ) -> None:
-        self.status = answer.status
-        self.headers = answer.headers
-        self._answer, self._url, self._timeout = answer, url, timeout
-        self._left = largest
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._reader = connection.reader
+        self.status = self._reader.status
+        self.headers = Headers(self._reader.head)
 
     async def read(self) -> bytes:
         """See `Streamed.read`."""
-        try:
-            data = await self._answer.content.readany()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _translated(error, self._url, self._timeout) from error
-        self._left -= len(data)
-        if self._left < 0:
-            raise TooLarge("the answer is larger than the bound", self._url)
-        return data
-
-
-class _Answer(aiohttp.ClientResponse):
-    """Keeps a connection that answered 5xx out of the pool.
-
-    The server closes it right after such an answer without saying so (protocol section 2), and a
-    claim sent on it would be lost with an unknown outcome.
-    """
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        protocol = connection.protocol
-        await super().start(connection)
-        if self.status >= 500 and protocol is not None:
-            if connection.protocol is None:  # the body came with the head: already in the pool
-                protocol.close()
-            else:
-                protocol.force_close()
-        return self
-
-
-def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    """aiohttp warns about (and copies) large plain bytes; a file object it sends in parts."""
-    return io.BytesIO(body) if body is not None and len(body) > _BIG_BODY else body
-
-
-def _translated(error: Exception, url: str, timeout: float) -> TransportError:
-    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
-        why = getattr(error, "os_error", None) or error
-        text = f"no connection: {getattr(why, 'strerror', None) or why}"
-        return Unreachable(text, url, sent=False)
-    if isinstance(error, aiohttp.InvalidURL):
-        todo = "Give it as http://host:port"
-        return Unreachable("not a usable address", url, todo, sent=False)
-    if isinstance(error, TimeoutError):
-        return TimedOut(f"no answer within {timeout:g} s", url)
-    return Unreachable(f"the connection was lost: {str(error) or type(error).__name__}", url)
-
-
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        response_class=_Answer,
-        headers=_HEADERS,
-        auto_decompress=False,
-    )
+        reader = self._reader
+        while not reader.parts:
+            if reader.done:
+                return b""
+            await self._connection.more()
+        parts, reader.parts = reader.parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 @lru_cache(maxsize=512)
-def _parsed(url: str) -> URL:
-    return URL(url, encoded=True)
+def _placed(url: str) -> _Place:
+    """Where `url` leads.
+
+    Raises:
+        Unreachable: nowhere.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        sound = url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        parts, host, port, sound = urlsplit(""), None, None, False
+    tls = parts.scheme == "https"
+    if not sound or not host or not (parts.scheme == "http" or tls):
+        raise Unreachable("not a usable address", url, "Give it as http://host:port", sent=False)
+    port = port or (443 if tls else 80)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    name = parts.netloc.rpartition("@")[2]
+    head = (
+        f" {target} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: ajet-console\r\nAccept: */*\r\n"
+        "Accept-Encoding: identity\r\n"
+    )
+    return _Place(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
+
+
+def _head(
+    method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
+) -> bytes:
+    lines = [method, place.head]
+    for name, value in (headers or {}).items():
+        if "\r" in value or "\n" in value:
+            raise Unreachable("a header with a line break", url, sent=False)
+        lines.append(f"{name}: {value}\r\n")
+    if body is not None or method != "GET":
+        lines.append(f"Content-Length: {len(body or b'')}\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode()

@@ -22,6 +22,8 @@ from core.state import Server
 from core.text import one_line
 
 _GAP = Content.styled("  ", "")
+_TROUBLES = frozenset({"gone", "frozen", "mute", "strange"})
+"""What a server that does not answer is called before the colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,14 @@ def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
         age = f" {elapsed(now - server.seen_at)} old" if server.seen_at else ""
         word = shape.word if server.seen_at else "NOT REACHED"
         short = shape.short if server.seen_at else "NO LINK"
-        forms = (f"× {word}{age}", f"× {short}{age}")
-        items.append(Item(tuple(pill(form, "$engine-lost") for form in forms), (7,)))
+        why = server.lost.partition(":")[0]
+        cause = f"{why.upper()} · " if why in _TROUBLES else ""
+        forms = (f"× {cause}{word}{age}", f"× {cause}{short}{age}", f"× {short}{age}")
+        items.append(Item(tuple(pill(form, "$engine-lost") for form in forms), (7, 7)))
     else:
         time_in = elapsed(state_for(server, session.as_of))
-        forms = (f"{shape.sign} {shape.word} {time_in}", f"{shape.sign} {shape.short} {time_in}")
-        items.append(Item(tuple(pill(form, shape.color) for form in forms), (5,)))
+        both = (f"{shape.sign} {shape.word} {time_in}", f"{shape.sign} {shape.short} {time_in}")
+        items.append(Item(tuple(pill(form, shape.color) for form in both), (5,)))
     step = UNKNOWN if server.step is None else str(server.step)
     items.append(Item((_pair("step", step), Content("")), (9,)))
     done = progress(server.pool)

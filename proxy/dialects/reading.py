@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from core.text import content_text
+from proxy.dialects.asides import own_words
 from proxy.errors import Refusal, invalid
 
 TRAIN_HEADER = "x-ajet-train"
@@ -72,10 +73,12 @@ def join_key(
 
 
 def last_user_text(messages: list[dict[str, Any]]) -> str:
-    """Text of the last message of the user, else of the last message."""
+    """The last words of the user's own, else the text of the last message."""
     for message in reversed(messages):
         if message.get("role") == "user":
-            return content_text(message.get("content"))
+            text = content_text(message.get("content"))
+            if (words := own_words(text)) or not text:
+                return words
     return content_text(messages[-1].get("content")) if messages else ""
 
 

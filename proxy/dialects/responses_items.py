@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.text import content_text
+from proxy.dialects.asides import query_of
 from proxy.dialects.responses_kept import Kept
 from proxy.dialects.responses_tools import custom_arguments, flat_name
 from proxy.errors import Refusal, invalid
@@ -108,7 +109,7 @@ class Conversation:
             self._system.append(content_text(content))
             return
         if role == "user":
-            self.query = content_text(content)
+            self.query = query_of(content_text(content), self.query)
         self._put({"role": "user" if role == "developer" else role, "content": content})
 
     def _put(self, message: Message) -> None:

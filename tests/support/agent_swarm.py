@@ -12,7 +12,8 @@ script is played depends on the user's words since the last finished answer:
     think                   reasoning before the text
     the word is X           remembered; `which word` is answered from the conversation, so only a
                             client that sent the first turn again gets it
-    reward-delay=N          the reward function of this server sleeps N seconds
+    reward-delay=N          repeated in the text, where our reward function reads it and sleeps N
+                            seconds; an agent's last message is not always what its user said
     anything else           a short text that names the candidate
 
 An agent that is only done once it has called a tool that says so (`submit_and_exit`, ...) gets that
@@ -45,8 +46,8 @@ import asyncio
 import re
 
 
-async def on_compute_relative_reward(valid_results, all_answers, question=""):
-    found = re.findall(r"reward-delay=([0-9.]+)", question)
+async def on_compute_relative_reward(valid_results, all_answers):
+    found = re.findall(r"reward-delay=([0-9.]+)", all_answers[0].get("content") or "")
     await asyncio.sleep(float(found[-1]) if found else 0.0)
     return [index / 10 for index in range(len(all_answers))]
 '''
@@ -68,6 +69,7 @@ _READ = (
     "get_word",
 )
 _FINISH = ("submit_and_exit", "attempt_completion", "finish", "final_answer")
+_DELAY = re.compile(r"reward-delay=[0-9.]+")
 _WORD = re.compile(r"the word is ([A-Za-z0-9-]+)", re.IGNORECASE)
 
 
@@ -111,7 +113,8 @@ def _text(
         text = f"The word was {words[0]}." if words else "There was no word."
     elif results:
         text = f"The tool said {results[-1].strip()[:200]!r}."
-    return f"{text} {DONE}"
+    delay = _DELAY.search(said)
+    return f"{text} {DONE} {delay[0]}" if delay else f"{text} {DONE}"
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -209,8 +212,8 @@ def _call(name: str, at: int, tool: str, arguments: Mapping[str, Any]) -> dict[s
 
 
 def agent_swarm(**given: Any) -> ScriptedSwarm:
-    """The server; arguments as `ScriptedSwarm` takes them."""
-    swarm = ScriptedSwarm(**({"batch": 64, "repeat": 4, "slots": 512} | given))
+    """The server; arguments as `ScriptedSwarm` takes them. Its batch is never full."""
+    swarm = ScriptedSwarm(**({"batch": 4096, "repeat": 4, "slots": 1024} | given))
     swarm.answer = play
     swarm.model = "agent-swarm"
     return swarm

@@ -36,6 +36,7 @@ from proxy.rewards.base import (
 from proxy.rows import Rows
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat, ServerSeat
+from proxy.watch import ServerWatch
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import Unreachable
@@ -204,8 +205,12 @@ async def world(
     configured: Settings | None = None,
     limits: Limits = FAST,
     recover: bool = True,
+    watched: bool = False,
 ) -> AsyncIterator[World]:
-    """A proxy on `swarm` (one of its own when not given), with its journal in `home`."""
+    """A proxy on `swarm` (one of its own when not given), with its journal in `home`.
+
+    With `watched` what the watcher sees becomes events, too.
+    """
     configured = configured or settings()
     async with contextlib.AsyncExitStack() as stack:
         if swarm is None:
@@ -245,7 +250,8 @@ async def world(
                 rating_mode=configured.rating.mode,
             )
         )
-        tasks.spawn(watcher.run(), "watcher")
+        watch = ServerWatch(seat, seat.servers["s"]).run() if watched else watcher.run()
+        tasks.spawn(watch, "watcher")
         await watcher.wait_for(lambda seen: seen.reachable, 5)
         if recover:
             await groups.recover()

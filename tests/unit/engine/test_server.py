@@ -55,7 +55,8 @@ async def test_what_is_offered(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
         offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}
-        ours = {one for one in offered if " /ajetc/" in one}
+        ours = {one for one in offered if " /ajetc/" in one or "tokenize" in one}
+        assert ("post /tokenize" in ours, "post /detokenize" in ours) == (not faithful,) * 2
         assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
         assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours
         assert (await d.http.get("/docs")).status_code == 200

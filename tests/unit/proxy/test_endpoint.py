@@ -130,9 +130,10 @@ async def test_an_error_after_the_200_is_an_event(tmp_path: Path) -> None:
         w.swarm.answer = _broken
         answer = await client.post(CHAT, json={**HELLO, "stream": True})
         assert answer.status_code == 200
-        assert data_events(answer.text)[-1]["error"]["code"] == 502
+        assert data_events(answer.text)[-1]["error"]["code"] == 503
         whole = await client.post(CHAT, json=HELLO)
-        assert whole.status_code == 502
+        assert whole.status_code == 503
+        assert whole.headers["retry-after"] == "5"
         assert "Traceback" not in whole.text
         assert "127.0.0.1" not in whole.text
         await w.closed()

@@ -90,7 +90,7 @@ async def test_one_lone_answer_is_returned_and_not_trained_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("fault", "status"), [(RuntimeError("x"), 502), (OVERFLOW, 400), (Denied(404, "gone"), 503)]
+    ("fault", "status"), [(RuntimeError("x"), 503), (OVERFLOW, 400), (Denied(404, "gone"), 503)]
 )
 async def test_no_candidate_at_all(tmp_path: Path, fault: Any, status: int) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 1})) as w:

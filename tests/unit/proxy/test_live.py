@@ -166,7 +166,7 @@ async def test_a_break_after_pieces_is_an_error_and_no_other_answer(
         assert ticket.live
         assert reply.answer is None
         assert reply.refusal is not None
-        assert reply.refusal.status == 502
+        assert reply.refusal.status == 503
         assert len(w.kinds(AnswerReturned)) == 1
         group = w.group(ticket)
         assert group.returned is None

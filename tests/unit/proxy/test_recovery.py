@@ -5,12 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from core.events import EpisodeEnded
+from core.events import (
+    ClaimIntended,
+    EpisodeClaimed,
+    EpisodeEnded,
+    GroupOpened,
+    GroupSealed,
+    SentReward,
+)
 from core.state import Group
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.seat import World, settings, world
 
 HOLD = settings(rating={"mode": "hold"})
+
+
+ME = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 240}
+
+
+def lost(w: World) -> str:
+    """What the operator is told."""
+    alert = w.state.alerts["recovered:s"]
+    assert alert.level == "warning"
+    return str(alert.cause)
 
 
 async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
@@ -134,3 +151,150 @@ async def test_two_kills_in_a_row(tmp_path: Path) -> None:
         async with world(tmp_path, swarm) as w:
             assert w.state.groups[first].cause == "proxy was killed"
             await w.until(lambda: not swarm.claimed())
+
+
+async def test_a_kill_between_intent_and_claim(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        swarm.fail_always("/claim_episode", "hang_before")
+        async with world(tmp_path, swarm) as w:
+            ticket = await w.ask()
+            await w.until(lambda: swarm.requests["/claim_episode"] == 4)
+            assert w.kinds(ClaimIntended)
+            w.kill()
+        swarm.fail_always("/claim_episode", None)
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[ticket.group_id]
+            assert (group.phase, group.cause) == ("ABORTED", "proxy was killed")
+            assert "1 group was open on s; they held no episode" in lost(w)
+            assert not swarm.claims
+
+
+async def test_a_kill_between_a_claim_and_its_note(tmp_path: Path) -> None:
+    """The server has claimed; no answer came, so the journal knows of the intent only."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        swarm.fail_always("/claim_episode", "hang")
+        async with world(tmp_path, swarm) as w:
+            ticket = await w.ask()
+            await w.until(lambda: len(swarm.claims) == 4)
+            w.kill()
+        swarm.fail_always("/claim_episode", None)
+        assert len(swarm.claimed()) == 4
+        async with world(tmp_path, swarm) as w:
+            await w.until(lambda: not swarm.claimed())
+            assert w.state.groups[ticket.group_id].phase == "ABORTED"
+            assert "4 claimed and not yet noted in the journal, given back" in lost(w)
+            assert not swarm.ends
+
+
+async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/claim_episode", "stall", 4)
+            await w.ask()
+            await w.until(lambda: swarm.requests["/claim_episode"] == 4)
+            w.kill()
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.server.desk.second_look = 0.3
+            await w.groups.recover()
+            assert not swarm.claims
+            swarm.release()
+            await w.until(lambda: len(swarm.claims) == 4)
+            await w.until(lambda: not swarm.claimed())
+
+
+async def test_a_kill_before_the_first_end(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm) as w:
+            assert "4 sealed and sent now" in lost(w)
+            await w.groups.recover()
+        async with world(tmp_path, swarm) as w:
+            assert "recovered:s" not in w.state.alerts
+
+
+@pytest.mark.parametrize("noted", [True, False])
+async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: bool) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/end_episode", "as usual" if noted else "hang", 2)
+            swarm.fail_next("/end_episode", "hang_before", 2)
+            ticket = await w.ask()
+            await w.until(lambda: swarm.requests["/end_episode"] == 4)
+            await w.until(lambda: len(w.kinds(EpisodeEnded)) == 2 * noted)
+            await w.seat.journal.durable(w.state.seq)
+            w.kill()
+        assert len(swarm.claimed()) == 2
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[ticket.group_id]
+            assert group.phase == "DONE"
+            first = "ended" if noted else "unknown"
+            assert sorted(one.phase for one in group.candidates) == sorted(
+                ["ended"] * 2 + [first] * 2
+            )
+            assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
+            assert len(swarm.ends) == 4
+            assert swarm.duplicate_ends == 0
+            assert not swarm.claimed()
+            assert "2 sealed and sent now" in lost(w)
+            assert ("2 sealed, perhaps sent before, not confirmed" in lost(w)) is not noted
+
+
+async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
+        for uuid in [one.uuid for one in swarm.claimed()]:
+            swarm.expire(uuid)
+        while swarm.unclaimed:
+            swarm.claim({**ME, "client_uuid": "somebody else"})
+        async with world(tmp_path, swarm) as w:
+            assert {one.phase for one in w.state.groups[group_id].candidates} == {"unknown"}
+            assert "4 sealed, perhaps sent before, not confirmed" in lost(w)
+            assert not swarm.ends
+            assert not swarm.aborts
+
+
+async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -> None:
+    """The first group's reward must not end the second one's episode."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        uuid = swarm.claim(ME)["episode_uuid"]
+        async with world(tmp_path, swarm) as w:
+            for name in ("first", "second"):
+                w.seat.bus.publish(
+                    GroupOpened(
+                        server="s",
+                        group_id=name,
+                        n=1,
+                        request_id=name,
+                        task_id=f"{name}#1",
+                        query="",
+                        body={},
+                    )
+                )
+                w.seat.bus.publish(
+                    EpisodeClaimed(server="s", group_id=name, index=0, episode_uuid=uuid)
+                )
+                reward = SentReward(index=0, episode_uuid=uuid, reward=0.5, advantage=0.0)
+                if name == "first":
+                    w.seat.bus.publish(
+                        GroupSealed(
+                            server="s", group_id=name, rewards=(reward,), best=0, source="auto"
+                        )
+                    )
+            await w.seat.journal.durable(w.state.seq)
+            w.kill()
+        async with world(tmp_path, swarm) as w:
+            await w.until(lambda: not swarm.claimed())
+            assert not swarm.ends
+            phases = {one.group_id: one.candidates[0].phase for one in w.state.groups.values()}
+            assert phases == {"first": "unknown", "second": "aborted"}
+
+
+async def test_groups_of_a_server_that_is_not_there_are_told_of(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.line.cut = True
+            await w.groups.recover()
+            assert "stay open until it does" in lost(w)
+            w.line.cut = False
+            await w.until(lambda: "4 sealed and sent now" in lost(w))

@@ -52,15 +52,28 @@ async def test_two_lost_ends_leave_nothing_claimed(tmp_path: Path) -> None:
         assert not w.swarm.reward_log
 
 
-async def test_a_server_error_aborts_what_is_still_held(tmp_path: Path) -> None:
+async def test_a_reward_that_met_a_server_error_is_sent_once_more(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.fail_next("/end_episode", 500)
         ticket = await w.ask()
         await w.reply(ticket)
         await w.closed()
-        assert outcomes(w) == ["ended", "ended", "ended", "refused"]
-        assert w.group(ticket).cause == "3 of 4 rewards taken, 1 refused"
+        assert outcomes(w) == ["ended"] * 4
+        assert w.swarm.requests["/end_episode"] == 5
+        assert w.swarm.duplicate_ends == 0
+
+
+async def test_a_server_error_aborts_what_is_still_held(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", 500)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["refused"] * 4
+        assert w.group(ticket).phase == "FAILED"
+        assert w.swarm.requests["/end_episode"] == 8
         await w.until(lambda: not w.swarm.claimed())
+        assert not w.swarm.reward_log
 
 
 async def test_records_wiped_before_the_end(tmp_path: Path) -> None:

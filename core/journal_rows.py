@@ -1,0 +1,180 @@
+"""How events lie in the journal's file.
+
+A row of `events` holds what one commit brought, as lines of JSON in order, under the number of its
+last event; rows that are one event are read the same way. An index entry for each event would cost
+more than everything else, so the events of a group are found by its first and last number, and
+what came after its end by `late`.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from core.events import AnyEvent, Event, GroupClosed, GroupEvent, GroupOpened, decode, encode
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 2
+ROW_BYTES = 1 << 20
+"""A row is closed once it is as large."""
+PAGE = 8192
+
+TABLES = """
+create table if not exists meta(key text primary key, value text not null);
+create table if not exists events(
+    seq integer primary key, kind text not null, group_id text, data blob not null);
+create index if not exists events_by_group on events(group_id) where group_id is not null;
+create table if not exists groups(
+    id text primary key, opened_seq integer not null, opened_at real not null,
+    phase text not null, cause text not null, query text not null, closed_seq integer);
+create index if not exists groups_by_seq on groups(opened_seq);
+create table if not exists late(group_id text not null, seq integer not null);
+create index if not exists late_by_group on late(group_id);
+create table if not exists snapshots(
+    seq integer primary key, version integer not null, state blob not null);
+"""
+
+_ROWS = "select seq, cast(data as blob) from events"
+_OPEN = "QUEUED"
+"""Phase of a group in `groups` until it is closed."""
+
+
+def prepare(db: sqlite3.Connection, found: int) -> None:
+    """Make the tables, or bring those of an older version up to date."""
+    if found == 1:
+        db.execute("alter table groups add column closed_seq integer")
+    db.executescript(TABLES)
+    db.execute(f"pragma user_version={SCHEMA}")
+    db.commit()
+
+
+def open_ids(db: sqlite3.Connection) -> set[str]:
+    """Groups that are not closed."""
+    return {row[0] for row in db.execute("select id from groups where phase=?", (_OPEN,))}
+
+
+class Packer:
+    """Packs the events of one commit.
+
+    Args:
+        opened: Ids of groups that are not closed; kept up to date.
+    """
+
+    def __init__(self, opened: set[str]) -> None:
+        self._opened = opened
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._late: set[str] = set()
+        self._begun: list[tuple[Any, ...]] = []
+        self._ended: list[tuple[Any, ...]] = []
+        self.last = 0
+        """Number of the newest event."""
+
+    def add(self, db: sqlite3.Connection, event: Event) -> None:
+        """One event more."""
+        line = encode(event)
+        self._lines.append(line)
+        self._size += len(line)
+        self.last = event.seq
+        if isinstance(event, GroupEvent):
+            self._note(event)
+        if self._size >= ROW_BYTES:
+            self._row(db)
+
+    def _note(self, event: GroupEvent) -> None:
+        name = event.group_id
+        if isinstance(event, GroupOpened):
+            self._opened.add(name)
+            self._begun.append((name, event.seq, event.at, _OPEN, "", event.query[:200], None))
+        elif name not in self._opened:
+            self._late.add(name)
+        elif isinstance(event, GroupClosed):
+            self._opened.discard(name)
+            self._ended.append((event.phase, event.cause, event.seq, name))
+
+    def _row(self, db: sqlite3.Connection) -> None:
+        data = b"\n".join(self._lines)
+        db.execute("insert into events values(?,?,?,?)", (self.last, "events", None, data))
+        if self._late:
+            rows = [(name, self.last) for name in self._late]
+            db.executemany("insert into late values(?,?)", rows)
+            self._late.clear()
+        self._lines.clear()
+        self._size = 0
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        """Write what is left."""
+        if self._lines:
+            self._row(db)
+        if self._begun:
+            db.executemany("insert or replace into groups values(?,?,?,?,?,?,?)", self._begun)
+        if self._ended:
+            db.executemany(
+                "update groups set phase=?, cause=?, closed_seq=? where id=?", self._ended
+            )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def events_after(db: sqlite3.Connection, after: int, limit: int) -> list[AnyEvent]:
+    """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
+    found: list[AnyEvent] = []
+    rows = db.execute(_ROWS + " where seq>? order by seq", (after,))
+    for seq, data in rows:
+        found += [event for event in decoded(seq, data.split(b"\n")) if event.seq > after]
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
+    """All events of one group, in order; unreadable ones are left out."""
+    needle = msgspec.json.encode(group_id)
+    lines: dict[int, list[bytes]] = {}
+    for seq, data in _rows_of(db, group_id):
+        if needle in data:
+            lines[seq] = [line for line in data.split(b"\n") if needle in line]
+    found: list[AnyEvent] = []
+    for seq in sorted(lines):
+        for event in decoded(seq, lines[seq]):
+            if isinstance(event, GroupEvent) and event.group_id == group_id:
+                found.append(event)
+    return found
+
+
+def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
+    """Rows in which events of a group may lie, some perhaps twice."""
+    yield from db.execute(_ROWS + " where group_id=?", (group_id,))
+    known = db.execute(
+        "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
+    ).fetchone()
+    if known is not None:
+        opened, closed, phase = known
+        if closed is not None:
+            last = "select min(seq) from events where seq>=?"
+            yield from db.execute(f"{_ROWS} where seq>=? and seq<=({last})", (opened, closed))
+        elif phase == _OPEN:
+            yield from db.execute(_ROWS + " where seq>=?", (opened,))
+    late = "select seq from late where group_id=?"
+    yield from db.execute(f"{_ROWS} where seq in ({late})", (group_id,))
+
+
+def first_seq(db: sqlite3.Connection) -> int:
+    """Number of the oldest event; 0 when there is none."""
+    row = db.execute(_ROWS + " order by seq limit 1").fetchone()
+    if row is None:
+        return 0
+    return next((event.seq for event in decoded(row[0], row[1].split(b"\n"))), int(row[0]))
+
+
+def decoded(seq: int, lines: Iterable[bytes]) -> Iterator[AnyEvent]:
+    """The events of one row; what this program does not know is left out."""
+    for line in lines:
+        try:
+            yield decode(line)
+        except msgspec.MsgspecError as error:
+            log.warning("journal row %s has an event this program does not know: %s", seq, error)

@@ -1,0 +1,129 @@
+"""`/tokenize` and `/detokenize` in vLLM's shapes: how long a prompt is before it is sent.
+
+They need no episode. What is counted is the prompt that a chat call would be answered from, so of a
+conversation over the window it is what is left of it (`truncated`), as in the call's `usage`.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, StrictInt
+
+from core.errors import AjetError
+from engine.chat import ChatRequest, answer_limit, validate
+from engine.jobs import Job
+from engine.lifecycle import Engine, Refused
+from engine.policy import PolicyBackend, Prompt, SamplingParams
+
+
+class Tokenized(BaseModel):
+    """Ids of a prompt."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+    truncated: bool = Field(description="Ours: the conversation is longer than the window.")
+
+
+class Detokenize(BaseModel):
+    """What of a request is read."""
+
+    tokens: list[Annotated[StrictInt, Field(ge=0, le=1 << 30)]]
+
+
+class Detokenized(BaseModel):
+    """Text of ids; tags are nothing."""
+
+    prompt: str
+
+
+class Plain(BaseModel):
+    """A request for the ids of a text, without a template."""
+
+    prompt: str
+
+
+def tokenize_routes(engine: Engine) -> APIRouter:
+    """Both routes; they answer while a policy is loaded."""
+    router = APIRouter()
+
+    def policy() -> PolicyBackend:
+        found = engine.backend.policy
+        if found is None:
+            raise Refused(404, f"No policy is loaded. Current status: [{engine.status}].")
+        return found
+
+    @router.post("/tokenize")
+    async def tokenize(body: dict[str, Any]) -> Tokenized:
+        """Ids of `messages` (with `tools`) as a chat call renders them, or of a text, `prompt`."""
+        loaded = policy()
+        if "messages" in body:
+            made = _conversation(loaded, engine.job, validate(ChatRequest, body))
+        else:
+            made = _text(loaded, validate(Plain, body).prompt)
+        ids = list(made.tokens)
+        return Tokenized(
+            count=len(ids),
+            max_model_len=loaded.context,
+            tokens=ids,
+            token_strs=loaded.spell(ids) if body.get("return_token_strs") is True else None,
+            truncated=made.truncated,
+        )
+
+    @router.post("/detokenize")
+    async def detokenize(body: Detokenize) -> Detokenized:
+        """Text of ids."""
+        return Detokenized(prompt=policy().decode(body.tokens))
+
+    return router
+
+
+def _conversation(policy: PolicyBackend, job: Job | None, request: ChatRequest) -> Prompt:
+    limit = SamplingParams().max_tokens
+    if job is not None:
+        limit = answer_limit(job, policy.context, request)
+    return _rendered(policy, request.conversation(), request.offered_tools(), limit)
+
+
+def _text(policy: PolicyBackend, text: str) -> Prompt:
+    """What a user turn of this text has more than one of none.
+
+    Raises:
+        Refused: 400, it is longer than the window.
+    """
+    if not text:
+        return Prompt(())
+    bare = _rendered(policy, [_user("")], None, 1).tokens
+    full = _rendered(policy, [_user(text)], None, 1)
+    if full.truncated:
+        raise Refused(
+            400,
+            f"This model's maximum context length is {policy.context} tokens, and the text is "
+            "longer: it cannot be counted.",
+        )
+    front = _common(bare, full.tokens)
+    back = _common(bare[front:][::-1], full.tokens[front:][::-1])
+    return Prompt(full.tokens[front : len(full.tokens) - back])
+
+
+def _rendered(
+    policy: PolicyBackend,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
+    limit: int,
+) -> Prompt:
+    try:
+        return policy.render(messages, tools, limit)
+    except (ValueError, TypeError, AjetError) as error:
+        raise Refused(400, f"messages: cannot be rendered: {error}") from error
+
+
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many ids both begin with."""
+    both = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))

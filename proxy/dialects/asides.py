@@ -1,0 +1,43 @@
+"""What agents write into their user's messages: notes to the model, no words of the user's.
+
+An aside is taken out of what a request is known by (its query), never out of what is asked.
+"""
+
+ASIDES = (
+    ("<system-reminder>", "</system-reminder>"),  # Claude Code, qwen-code, AgentScope
+    ("<environment_context>", "</environment_context>"),  # Codex
+    ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
+)
+
+
+def own_words(text: str) -> str:
+    """`text` without asides; as it is when it has none, empty when there is nothing else."""
+    found = text
+    for begin, end in ASIDES:
+        if begin in found:
+            found = _without(found, begin, end)
+    return text if found is text else found.strip()
+
+
+def query_of(text: str, before: str | None) -> str | None:
+    """What a user asks, going by one more of its messages.
+
+    Args:
+        text: Of the message.
+        before: What it asked by the messages before; None without any.
+
+    Returns:
+        The message's own words; `before` when it has none.
+    """
+    words = own_words(text)
+    return words if words or not text else before
+
+
+def _without(text: str, begin: str, end: str) -> str:
+    """An aside that does not end stays: it may be the user's after all."""
+    kept: list[str] = []
+    at = 0
+    while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
+        kept.append(text[at:start])
+        at = stop + len(end)
+    return text if not at else "".join((*kept, text[at:]))

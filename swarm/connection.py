@@ -1,0 +1,226 @@
+"""One kept-alive connection to a server: one request at a time, its answer whole or in parts."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
+from swarm.http1 import BadAnswer, Headers, Reader, TooMuch
+from swarm.seam import Response
+
+PAUSE = 1 << 20
+"""Bytes of a streamed body that may lie unread."""
+
+
+class Pending(asyncio.Future[Response]):
+    """An answer under way. Cancelled, it closes its connection: nobody wants the answer."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: "Connection") -> None:
+        super().__init__(loop=loop)
+        self.connection = connection
+
+    def cancel(self, msg: Any = None) -> bool:
+        """See `asyncio.Future.cancel`."""
+        done = super().cancel(msg)
+        if done:
+            self.connection.drop()
+        return done
+
+
+class Connection(asyncio.Protocol):
+    """Made by the loop; asked by its pool.
+
+    Args:
+        origin: Which pool it belongs to.
+        largest: Bytes of the largest body accepted.
+        free: Called when it is asked nothing any more, however that came about.
+
+    Attributes:
+        deadline: On the loop's clock, for what it is asked now.
+        idle_since: On the loop's clock.
+        lost: Why it is no use any more.
+    """
+
+    __slots__ = ("_busy", "_free", "_largest", "_news", "_paused", "_seconds", "_url", "_whole",
+                 "alarm", "deadline", "idle_since", "lost", "origin", "reader",
+                 "transport")  # fmt: skip
+
+    def __init__(self, origin: str, largest: int, free: "Callable[[Connection], None]") -> None:
+        self.origin = origin
+        self.reader = Reader(largest)
+        self.transport: asyncio.Transport | None = None
+        self.idle_since = 0.0
+        self.deadline = 0.0
+        self.alarm: asyncio.TimerHandle | None = None
+        self.lost: TransportError | None = None
+        self._free = free
+        self._largest = largest
+        self._whole: Pending | None = None
+        self._news: asyncio.Future[None] | None = None
+        """Of a streamed answer."""
+        self._busy = self._paused = False
+        self._url = origin
+        self._seconds = 0.0
+
+    @property
+    def sound(self) -> bool:
+        """It may be asked again.
+
+        After a 5xx the server closes it without saying so (protocol section 2), and a claim sent
+        on it would be lost with an unknown outcome.
+        """
+        reader = self.reader
+        return reader.done and reader.keep and reader.status < 500 and self.lost is None
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:
+        """Send a request whose answer is wanted whole; `url` is for errors."""
+        loop = asyncio.get_running_loop()
+        self._whole = pending = Pending(loop, self)
+        self._send(loop, url, head, body, seconds)
+        return pending
+
+    def ask_stream(
+        self, url: str, head: bytes, body: bytes, seconds: float
+    ) -> "asyncio.Future[None]":
+        """Send a request whose answer is read as it comes; done when its head is there."""
+        loop = asyncio.get_running_loop()
+        self._news = news = loop.create_future()
+        self._send(loop, url, head, body, seconds)
+        return news
+
+    def more(self) -> "asyncio.Future[None]":
+        """Done when the streamed answer goes on; with the error when it does not."""
+        self._news = news = asyncio.get_running_loop().create_future()
+        if self._paused and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+        if self.lost is not None:
+            news.set_exception(self.lost)
+        return news
+
+    def _send(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        url: str,
+        head: bytes,
+        body: bytes,
+        seconds: float,
+    ) -> None:
+        transport = self.transport
+        assert transport is not None
+        self._url, self._seconds, self._busy = url, seconds, True
+        self.deadline = loop.time() + seconds
+        self.reader = Reader(self._largest)
+        if len(body) < PAUSE:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    # --- ends ----------------------------------------------------------------------------------
+
+    def time_out(self) -> None:
+        """The answer takes too long."""
+        self._fail(TimedOut(f"no answer within {self._seconds:g} s", self._url))
+
+    def abandon(self) -> None:
+        """The whole transport is closed: whoever waits is told."""
+        self._fail(Unreachable("this transport is closed", self._url))
+
+    def drop(self) -> None:
+        """Nobody wants what may still come."""
+        self._whole = self._news = None
+        self.lost = self.lost or Unreachable("the connection was closed", self._url)
+        if self.transport is not None:
+            self.transport.abort()
+        self.release()
+
+    def release(self) -> None:
+        """It is asked nothing any more."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        if self._busy:
+            self._busy = False
+            self._free(self)
+
+    # --- called by the loop --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of `asyncio.Protocol`."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of `asyncio.Protocol`."""
+        if not self._busy:  # nobody asked
+            self.drop()
+            return
+        try:
+            self.reader.feed(data)
+        except BadAnswer as error:
+            self._fail(Unreachable(f"the connection was lost: {error}", self._url))
+        except TooMuch:
+            self._fail(TooLarge(f"the answer is larger than {self._largest} bytes", self._url))
+        else:
+            self._came()
+
+    def _came(self) -> None:
+        reader = self.reader
+        if self._whole is None:
+            if reader.status:
+                self._tell()
+                self._mind()
+        elif reader.done:
+            self._answer()
+
+    def _answer(self) -> None:
+        """The whole answer is there: the connection is free before anybody wakes."""
+        reader, pending, self._whole = self.reader, self._whole, None
+        self.release()
+        if pending is not None and not pending.done():
+            parts = reader.parts
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            pending.set_result(Response(reader.status, Headers(reader.head), body))
+
+    def _mind(self) -> None:
+        unread = sum(map(len, self.reader.parts))
+        if unread > PAUSE and not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def eof_received(self) -> None:
+        """Part of `asyncio.Protocol`."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Part of `asyncio.Protocol`."""
+        self.transport = None
+        if not self._busy:
+            self.lost = self.lost or Unreachable("the connection was closed", self._url)
+            return
+        try:
+            self.reader.end()
+        except BadAnswer as bad:
+            why = getattr(error, "strerror", None) or error or bad
+            self._fail(Unreachable(f"the connection was lost: {why}", self._url))
+        else:
+            self._came()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def _fail(self, error: TransportError) -> None:
+        self.lost = self.lost or error
+        waiting = (self._whole, self._news)
+        self._whole = self._news = None
+        for one in waiting:
+            if one is not None and not one.done():
+                one.set_exception(error)
+        if self.transport is not None:
+            self.transport.abort()
+        self.release()

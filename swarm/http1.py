@@ -1,0 +1,216 @@
+"""HTTP/1.1 answers from bytes; no I/O.
+
+Most answers of a swarm server come in one piece with a content length, and are read without being
+looked at twice; everything else the standard allows goes the long way.
+"""
+
+from collections.abc import Iterator, Mapping
+
+MAX_HEAD = 1 << 16
+"""Bytes of an answer's head."""
+_LENGTH = b"\r\ncontent-length:"
+_CODED = b"\r\ntransfer-encoding:"
+_CONNECTION = b"\r\nconnection:"
+
+
+class BadAnswer(ValueError):
+    """What came is no HTTP answer."""
+
+
+class TooMuch(ValueError):
+    """The body is larger than the bound."""
+
+
+class Headers(Mapping[str, str]):
+    """Headers of an answer, looked at when they are asked for; names in any case."""
+
+    __slots__ = ("_found", "_head")
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self._found: dict[str, str] | None = None
+
+    def _all(self) -> dict[str, str]:
+        if self._found is None:
+            lines = self._head.decode("latin-1").split("\r\n")[1:]
+            pairs = (line.partition(":") for line in lines if ":" in line)
+            self._found = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        return self._found
+
+    def __getitem__(self, name: str) -> str:
+        return self._all()[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+class Reader:
+    """Reads one answer. Feed it what comes; `done` tells when it is whole.
+
+    Args:
+        largest: Bytes of the largest body accepted.
+
+    Attributes:
+        status: 0 until the head is there.
+        head: The bytes of the head, without the empty line.
+        parts: What came of the body since it was last taken.
+        done: The answer is whole.
+        keep: The connection can be used again.
+    """
+
+    __slots__ = ("_chunked", "_got", "_largest", "_left", "_rest", "done", "head", "keep", "parts",
+                 "status")  # fmt: skip
+
+    def __init__(self, largest: int) -> None:
+        self.status = 0
+        self.head = b""
+        self.parts: list[bytes] = []
+        self.done = False
+        self.keep = True
+        self._largest = largest
+        self._rest = b""
+        self._got = 0
+        self._left = -1
+        """Bytes of the body, or of its chunk, that are still to come; -1 when that is not told."""
+        self._chunked = False
+
+    def feed(self, data: bytes) -> None:
+        """More bytes.
+
+        Raises:
+            BadAnswer: they make no answer.
+            TooMuch: the body is too large.
+        """
+        if self.done:  # bytes behind the answer belong to nobody
+            self.keep = False
+            return
+        if not self.status:
+            data = self._begin(self._rest + data if self._rest else data)
+            if not self.status:
+                return
+        self._go_on(data)
+
+    def _go_on(self, data: bytes) -> None:
+        if self.done:
+            self.keep = self.keep and not data
+        elif self._chunked:
+            self._chunks(self._rest + data if self._rest else data)
+        elif data:
+            self._body(data)
+
+    def end(self) -> None:
+        """The connection was closed.
+
+        Raises:
+            BadAnswer: in the midst of the answer.
+        """
+        if not self.done:
+            if not self.status or self._chunked or self._left >= 0:
+                raise BadAnswer("it ended in the midst of the answer")
+            self.done = True
+        self.keep = False
+
+    def _begin(self, data: bytes) -> bytes:
+        """Look for the head; returns what follows it."""
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            if len(data) > MAX_HEAD or not data.startswith(b"HTTP/1."[: len(data)]):
+                raise BadAnswer("no HTTP answer")
+            self._rest = data
+            return b""
+        head, rest = data[:end], data[end + 4 :]
+        self._rest = b""
+        status = head[9:12]
+        if not (head.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")) and status.isdigit()):
+            raise BadAnswer("no HTTP answer")
+        code = int(status)
+        if code < 200:
+            if code == 101 or code < 100:
+                raise BadAnswer(f"an answer with status {code}")
+            return self._begin(rest)
+        self.head, self.status = head, code
+        self._frame(head.lower())
+        return rest
+
+    def _frame(self, head: bytes) -> None:
+        """How long the body is, and whether the connection stays."""
+        if _CONNECTION in head or head.startswith(b"http/1.0"):
+            self.keep = head.startswith(b"http/1.1") and b"close" not in _value(head, _CONNECTION)
+        if _CODED in head:
+            if not _value(head, _CODED).endswith(b"chunked") or _LENGTH in head:
+                raise BadAnswer("a transfer coding that is not understood")
+            self._chunked = True
+        elif self.status in (204, 304):
+            self.done = True
+        elif _LENGTH in head:
+            told = _value(head, _LENGTH)
+            if not told.isdigit() or head.count(_LENGTH) > 1:
+                raise BadAnswer("a content length that is not understood")
+            self._left = int(told[:19])
+            if self._left > self._largest:
+                raise TooMuch
+            self.done = self._left == 0
+
+    def _body(self, data: bytes) -> None:
+        if self._left >= 0:
+            if len(data) > self._left:
+                data = data[: self._left]
+                self.keep = False
+            self._left -= len(data)
+            self.done = self._left == 0
+        self._add(data)
+
+    def _add(self, data: bytes) -> None:
+        self._got += len(data)
+        if self._got > self._largest:
+            raise TooMuch
+        self.parts.append(data)
+
+    def _chunks(self, data: bytes) -> None:
+        at = 0
+        while not self.done:
+            if self._left > 0:
+                part = data[at : at + self._left]
+                if not part:
+                    break
+                self._add(part)
+                self._left -= len(part)
+                at += len(part)
+                continue
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                break
+            at = self._line(data[at:end], end + 2)
+        self._rest = data[at:]
+        self.keep = self.keep and not (self.done and self._rest)
+        if len(self._rest) > MAX_HEAD:
+            raise BadAnswer("a chunk's head without an end")
+
+    def _line(self, line: bytes, at: int) -> int:
+        """A line between chunks: the end of one, the size of the next, a trailer, the end."""
+        if self._left == 0:  # behind a chunk, or behind the last one
+            if line:
+                raise BadAnswer("a chunk longer than it said")
+            self._left = -1
+        elif self._left == -1:
+            size = line.split(b";", 1)[0].strip()
+            try:
+                self._left = int(size, 16) if size.isalnum() else -1
+            except ValueError:
+                self._left = -1
+            if self._left < 0:
+                raise BadAnswer("a chunk's size that is not understood")
+            if self._left == 0:
+                self._left = -2
+        elif not line:  # -2: trailers, up to an empty line
+            self.done = True
+        return at
+
+
+def _value(head: bytes, name: bytes) -> bytes:
+    at = head.find(name) + len(name)
+    end = head.find(b"\r\n", at)
+    return head[at : end if end >= 0 else len(head)].strip()

@@ -1,0 +1,276 @@
+"""What an upstream says in these tests, how it is asked for, and what is read of the answers.
+
+`captures.json` has what a real vLLM said to the same requests: bodies whole, streams as the shapes
+of their events. Ids, times and versions are left out of every comparison.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.support.front import BODIES, Front
+from tests.support.wire import Answer, wire
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+PATHS = tuple(BODIES)
+
+CAPTURES: dict[str, Any] = json.loads((Path(__file__).parent / "captures.json").read_text())
+
+HELLO: dict[str, Any] = BODIES[CHAT]
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+TOOLED = {**HELLO, "tools": [WEATHER]}
+"""A chat request with a tool."""
+
+_CONSTANT = frozenset(
+    {
+        "object",
+        "type",
+        "role",
+        "finish_reason",
+        "stop_reason",
+        "status",
+        "index",
+        "output_index",
+        "content_index",
+    }
+)
+"""Fields whose values are compared and not only their kinds."""
+
+Says = Callable[[str, dict[str, Any], int], Awaitable[Any]]
+
+
+# --- what the upstream says ---------------------------------------------------------------------
+
+
+def completion(
+    content: str | None = None,
+    *,
+    reasoning: str | None = None,
+    calls: Iterable[tuple[str, str]] = (),
+    finish: str = "stop",
+    tokens: tuple[int, int, int] = (17, 23, 8),
+    **choice: Any,
+) -> dict[str, Any]:
+    """A chat completion as vLLM gives it.
+
+    Args:
+        content: The text.
+        reasoning: The reasoning.
+        calls: Function and arguments of each tool call.
+        finish: The reason to stop.
+        tokens: Of the prompt, of the answer, and of the reasoning in it.
+        choice: Further fields of the choice.
+    """
+    message: dict[str, Any] = {"role": "assistant", "content": content, "reasoning": reasoning}
+    told = [
+        {"id": f"call-{at}", "type": "function", "function": {"name": name, "arguments": text}}
+        for at, (name, text) in enumerate(calls)
+    ]
+    if told:
+        message["tool_calls"] = told
+    prompt, answer, thought = tokens
+    return {
+        "id": "chatcmpl-upstream",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "upstream",
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": "tool_calls" if told and finish == "stop" else finish,
+                "stop_reason": None,
+                **choice,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": prompt + answer,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": {"reasoning_tokens": thought},
+        },
+    }
+
+
+GREETING = completion(
+    "\n\nHello there! How can I help you today?", reasoning="\nThe user wants a greeting.\n"
+)
+CALL = completion(
+    "\n\n",
+    reasoning="\nI need the tool.\n",
+    calls=[("get_weather", '{"city": "Paris"}')],
+    tokens=(42, 33, 7),
+)
+TWO_CALLS = completion(
+    "\n\nLet me check both.\n",
+    reasoning="\nTwo calls.\n",
+    calls=[("get_weather", '{"city": "Paris"}'), ("get_weather", '{"city": "Rome"}')],
+)
+
+
+def always(told: Any) -> Says:
+    """Every candidate says the same."""
+
+    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+        return told
+
+    return says
+
+
+def each(*told: Any) -> Says:
+    """Candidates say these in the order they ask, the last one for all that follow."""
+    left = list(told)
+
+    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return says
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+async def ask(
+    f: Front, path: str, body: Any, *, seconds: float = 20.0, headers: dict[str, str] | None = None
+) -> Answer:
+    """One request on a connection of its own, and its whole answer."""
+    async with wire(f.url) as one:
+        await one.ask("POST", path, body, **(headers or {}))
+        return await one.answer(seconds)
+
+
+async def told(
+    f: Front, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> Any:
+    """The answer to a request that is not streamed."""
+    answer = await ask(f, path, body, headers=headers)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+async def chunks(f: Front, body: dict[str, Any], path: str = CHAT) -> list[Any]:
+    """The chunks of a chat or legacy stream; their end mark is looked at."""
+    found = await stream(f, path, body)
+    assert found[-1] == ("", "[DONE]")
+    return [data for _, data in found[:-1]]
+
+
+async def stream(
+    f: Front, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> list[tuple[str, Any]]:
+    """The events of a streamed answer: name and data; the end mark as text."""
+    answer = await ask(f, path, {**body, "stream": True}, headers=headers)
+    assert answer.status == 200, answer.body
+    return events(answer.body)
+
+
+def events(data: bytes) -> list[tuple[str, Any]]:
+    """Name and data of each event; every one is whole, and the names are those in the data."""
+    found = []
+    assert data.endswith(b"\n\n")
+    for block in data.decode().removesuffix("\n\n").split("\n\n"):
+        *first, last = block.split("\n")
+        assert len(first) <= 1, block
+        name = first[0].removeprefix("event: ") if first else ""
+        text = last.removeprefix("data: ")
+        assert text != last, block
+        value: Any = text if text == "[DONE]" else json.loads(text)
+        assert not name or value["type"] == name
+        found.append((name, value))
+    return found
+
+
+async def settle(f: Front) -> None:
+    """All groups are over, and nothing is held."""
+    await f.world.closed()
+    assert not f.world.swarm.claimed()
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+def text_of(found: Iterable[Any], field: str = "content", index: int = 0) -> str:
+    """The text a chat stream told in one field of one choice."""
+    return "".join(
+        choice["delta"].get(field) or ""
+        for chunk in found
+        for choice in chunk["choices"]
+        if choice["index"] == index
+    )
+
+
+def text_in(path: str, told: bytes) -> str:
+    """The text of an answer, from its deltas."""
+    found = []
+    for _, event in events(told):
+        if event == "[DONE]":
+            continue
+        if path == "/v1/responses":
+            found.append(event["delta"] if event["type"].endswith("output_text.delta") else "")
+        elif path == "/v1/messages":
+            found.append(event.get("delta", {}).get("text", ""))
+        else:
+            for choice in event["choices"]:
+                found.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
+    return "".join(found)
+
+
+def shape(value: Any, key: str = "") -> Any:
+    """A value without what differs between two servers: keys in their order, kinds, nulls."""
+    if isinstance(value, dict):
+        return {name: shape(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return collapsed([shape(one) for one in value])
+    if value is None or key in _CONSTANT:
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number"
+    return type(value).__name__
+
+
+def collapsed(values: list[Any]) -> list[Any]:
+    """Neighbours that are equal as one."""
+    found: list[Any] = []
+    for value in values:
+        if not found or json.dumps(found[-1]) != json.dumps(value):
+            found.append(value)
+    return found
+
+
+def shapes(found: Iterable[tuple[str, Any]]) -> list[Any]:
+    """A stream as the shapes of its events, neighbours of one shape as one."""
+    return collapsed([[name, shape(data)] for name, data in found])
+
+
+def same(one: Any, other: Any) -> None:
+    """Two values are equal, and so is the order of their keys."""
+    assert one == other
+    assert json.dumps(one) == json.dumps(other)
+
+
+def scrubbed(value: Any) -> Any:
+    """A body without its ids, times and versions."""
+    if isinstance(value, list):
+        return [scrubbed(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    gone = {"id", "created", "created_at", "system_fingerprint", "signature"}
+    return {
+        name: type(one).__name__ if name in gone else scrubbed(one) for name, one in value.items()
+    }

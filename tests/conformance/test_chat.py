@@ -1,0 +1,340 @@
+"""Checklist 12 to 25 and 29 to 34: chat completions, against a real vLLM's. From raw bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.state import Group
+from proxy.dialects.chunks import fingerprint
+from tests.conformance.forms import (
+    CALL,
+    CAPTURES,
+    CHAT,
+    GREETING,
+    HELLO,
+    TOOLED,
+    always,
+    ask,
+    chunks,
+    completion,
+    each,
+    same,
+    scrubbed,
+    settle,
+    shapes,
+    stream,
+    text_of,
+    told,
+)
+from tests.support.front import BODIES, Front, fronted
+from tests.support.seat import settings
+
+UNTRAINED = {"x_ajet_train": "no"}
+USAGE = {"stream_options": {"include_usage": True}}
+
+
+def asked(f: Front) -> list[dict[str, Any]]:
+    """The bodies the upstream was asked with."""
+    return [body for _, body, _ in f.world.swarm.chats]
+
+
+def latest(f: Front) -> Group:
+    """The group opened last."""
+    found: Group = list(f.world.state.groups.values())[-1]
+    return found
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        ("chat", HELLO, GREETING),
+        (
+            "chat_length",
+            {**HELLO, "max_tokens": 5},
+            completion(None, reasoning="\nThe user wants", finish="length", tokens=(17, 5, 4)),
+        ),
+        (
+            "tool",
+            TOOLED,
+            completion(
+                None,
+                reasoning="\nI need the tool.\n",
+                calls=[("get_weather", '{"city": "Paris"}')],
+                tokens=(42, 33, 7),
+            ),
+        ),
+    ],
+)
+async def test_12_non_stream_key_set(
+    tmp_path: Path, name: str, body: dict[str, Any], says: dict[str, Any]
+) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(says)
+        found = await told(f, CHAT, body)
+        same(scrubbed(found), CAPTURES[name]["body"])
+        assert found["id"].startswith("chatcmpl-")
+        assert len(found["id"]) == len("chatcmpl-") + 16
+        assert found["system_fingerprint"] == fingerprint()
+        await settle(f)
+
+
+@pytest.mark.parametrize("answer", ["best", "live"])
+@pytest.mark.parametrize(("name", "more"), [("chat_stream", {}), ("chat_stream_usage", USAGE)])
+async def test_13_chunk_sequence(
+    tmp_path: Path, name: str, more: dict[str, Any], answer: str
+) -> None:
+    async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
+        f.world.swarm.answer = always(GREETING)
+        f.world.swarm.streaming = "tokens"
+        found = await stream(f, CHAT, {**HELLO, **more})
+        same(shapes(found), CAPTURES[name]["events"])
+        message = GREETING["choices"][0]["message"]
+        said = [data for _, data in found if data != "[DONE]"]
+        assert text_of(said) == message["content"]
+        assert text_of(said, "reasoning") == message["reasoning"]
+        await settle(f)
+
+
+async def test_14_usage_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(GREETING)
+        options: tuple[dict[str, Any], ...] = (
+            {},
+            {"stream_options": {}},
+            {"stream_options": {"include_usage": False}},
+        )
+        for more in options:
+            assert not any("usage" in one for one in await chunks(f, {**HELLO, **more}))
+        found = await chunks(f, {**HELLO, **USAGE})
+        assert not any("usage" in one for one in found[:-1])
+        assert found[-1]["choices"] == []
+        whole = (await told(f, CHAT, HELLO))["usage"]
+        assert found[-1]["usage"] == {k: v for k, v in whole.items() if v is not None}
+        # Of the winner alone, whatever the group has cost.
+        assert (whole["prompt_tokens"], whole["completion_tokens"]) == (17, 23)
+        await settle(f)
+
+
+async def test_15_usage_that_runs_along(tmp_path: Path) -> None:
+    more = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(GREETING)
+        found = await chunks(f, {**HELLO, **more})
+        running = [one["usage"]["completion_tokens"] for one in found]
+        assert running == sorted(running)
+        assert (running[0], running[-1]) == (0, 23)
+        for one in found:
+            usage = one["usage"]
+            assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        await settle(f)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_16_done_comes_last_and_once(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path, configured=settings(rewards={"retries": 0})) as f:
+        says: tuple[Any, ...] = (GREETING, completion("cut", finish="length"), RuntimeError("x"))
+        for number, one in enumerate(says):
+            f.world.swarm.answer = always(one)
+            body = {**BODIES[path], "stream": True, "user": str(number)}
+            answer = await ask(f, path, body)
+            assert answer.body.count(b"data: [DONE]") == 1
+            assert answer.body.endswith(b"\n\ndata: [DONE]\n\n")
+        await settle(f)
+
+
+async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        ids = set()
+        for alias in ("tiny", "gpt-4o", "org/some-model:7b"):
+            found = await chunks(f, {**HELLO, **USAGE, "model": alias, "n": 2})
+            (head,) = {(one["id"], one["created"], one["model"]) for one in found}
+            assert head[2] == alias
+            ids.add(head[0])
+        assert len(ids) == 3
+        await settle(f)
+
+
+@pytest.mark.parametrize(
+    ("says", "reason", "stop"),
+    [
+        (GREETING, "stop", None),
+        (completion("cut", finish="length"), "length", None),
+        (CALL, "tool_calls", None),
+        (completion("Hello! ", stop_reason="How"), "stop", "How"),
+        (completion("Hello! ", stop_reason=151645), "stop", 151645),
+    ],
+)
+async def test_18_finish_and_stop_reason(
+    tmp_path: Path, says: dict[str, Any], reason: str, stop: Any
+) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(says)
+        whole = (await told(f, CHAT, TOOLED))["choices"][0]
+        streamed = [choice for one in await chunks(f, TOOLED) for choice in one["choices"]]
+        for last in (whole, streamed[-1]):
+            assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
+        assert {one["finish_reason"] for one in streamed[:-1]} == {None}
+        await settle(f)
+
+
+async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
+    async def by_name(name: str, body: dict[str, Any], index: int) -> Any:
+        return completion(f"text of {name}")
+
+    async with fronted(tmp_path) as f:
+        for way in ("whole", "stream"):
+            f.world.swarm.answer = by_name
+            body: dict[str, Any] = {**HELLO, **({} if way == "whole" else USAGE), "n": 3}
+            if way == "whole":
+                found = await told(f, CHAT, body)
+                texts = [one["message"]["content"] for one in found["choices"]]
+                assert [one["index"] for one in found["choices"]] == [0, 1, 2]
+                usage = found["usage"]
+            else:
+                said = await chunks(f, body)
+                texts = [text_of(said, index=at) for at in range(3)]
+                roles = [one["choices"][0] for one in said[:3]]
+                assert [one["index"] for one in roles] == [0, 1, 2]
+                assert all(one["delta"]["role"] == "assistant" for one in roles)
+                usage = said[-1]["usage"]
+            assert len(set(texts)) == 3
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 3 * 23)
+            await settle(f)
+            group = latest(f)
+            names = [one.episode_uuid for one in group.candidates]
+            assert texts == [f"text of {names[at]}" for at in (3, 2, 1)]  # best first
+            assert group.returned == 3
+
+
+# --- what goes to the upstream ------------------------------------------------------------------
+
+
+async def test_20_seed_and_temperature(tmp_path: Path) -> None:
+    own = {"seed": 7, "temperature": 0.25}
+    async with fronted(tmp_path) as f:
+        await told(f, CHAT, {**HELLO, **own, "top_p": 0.5})
+        assert len(asked(f)) == 4
+        for body in asked(f):  # with one seed all candidates would be the same
+            assert not set(own) & set(body)
+            assert body["top_p"] == 0.5
+        f.world.swarm.chats.clear()
+        for _ in range(2):
+            await told(f, CHAT, {**HELLO, **own}, UNTRAINED)
+        one, other = asked(f)
+        assert one == other
+        assert {name: one[name] for name in own} == own
+        await settle(f)
+
+
+def _entries(text: str) -> list[dict[str, Any]]:
+    raw = text.encode()
+    parts = [raw[at : at + 3] for at in range(0, len(raw), 3)]
+    return [
+        {
+            "token": part.decode(errors="replace"),
+            "logprob": -0.1,
+            "bytes": list(part),
+            "top_logprobs": [{"token": "x", "logprob": -2.0, "bytes": [120]}],
+        }
+        for part in parts
+    ]
+
+
+async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
+    texts = [f"Candidate {at} says \U0001f600 naïvely." for at in range(4)]
+    says = [completion(text, logprobs={"content": _entries(text)}) for text in texts]
+    body = {**HELLO, "logprobs": True, "top_logprobs": 1}
+    async with fronted(tmp_path, configured=settings(proxy={"answer": "best"})) as f:
+        f.world.swarm.answer = each(*says)
+        choice = (await told(f, CHAT, body))["choices"][0]
+        assert _said(choice["logprobs"]["content"]) == choice["message"]["content"]
+        assert list(choice["logprobs"]["content"][0]) == list(
+            CAPTURES["chat_logprobs"]["body"]["choices"][0]["logprobs"]["content"][0]
+        )
+        f.world.swarm.answer = each(*says)
+        found = await chunks(f, body)
+        entries = [
+            entry
+            for one in found
+            for entry in (one["choices"][0]["logprobs"] or {}).get("content", ())
+        ]
+        assert _said(entries) == text_of(found)
+        assert text_of(found) in texts
+        await settle(f)
+
+
+def _said(entries: list[Any]) -> str:
+    return b"".join(bytes(one["bytes"]) for one in entries).decode()
+
+
+async def test_22_token_ids_are_the_winners(tmp_path: Path) -> None:
+    says = [
+        {**completion(f"text {at}", token_ids=[at, at]), "prompt_token_ids": [9]} for at in range(4)
+    ]
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = each(*says)
+        found = await told(f, CHAT, {**HELLO, "return_token_ids": True})
+        choice = found["choices"][0]
+        assert choice["message"]["content"] == f"text {choice['token_ids'][0]}"
+        assert found["prompt_token_ids"] == [9]
+        f.world.swarm.answer = each(*says)
+        said = await chunks(f, {**HELLO, "return_token_ids": True})
+        (ids,) = [one["choices"][0]["token_ids"] for one in said if _ids(one)]
+        assert text_of(said) == f"text {ids[0]}"
+        await settle(f)
+
+
+def _ids(one: dict[str, Any]) -> Any:
+    return one["choices"] and one["choices"][0].get("token_ids")
+
+
+PASSED: dict[str, dict[str, Any]] = {
+    "23-format": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "a", "schema": {"type": "object"}, "strict": True},
+        },
+        "structured_outputs": {"regex": "a+"},
+    },
+    "23-object": {"response_format": {"type": "json_object"}},
+    "24-stop": {"stop": ["How", "\n\n"], "include_stop_str_in_output": True},
+    "25-tokens": {"max_tokens": 12},
+    "25-new": {"max_completion_tokens": 12, "min_tokens": 2},
+    "31-unknown": {
+        "store": True,
+        "metadata": {"a": ["b"]},
+        "verbosity": "low",
+        "prompt_cache_key": "k",
+        "safety_identifier": "s",
+        "made_up": {"deep": [1, 2.5, None, "ü"]},
+        "top_k": 5,
+    },
+    "33-prefill": {
+        "messages": [
+            {"role": "user", "content": "Say hello."},
+            {"role": "assistant", "content": "Hel"},
+        ],
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    },
+}
+"""Fields that are the upstream's affair: every candidate is asked with them as they came."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("item", list(PASSED))
+async def test_23_24_25_31_33_fields_pass_untouched(
+    tmp_path: Path, item: str, stream: bool
+) -> None:
+    more = PASSED[item]
+    async with fronted(tmp_path) as f:
+        answer = await ask(f, CHAT, {**HELLO, **more, "stream": stream})
+        assert answer.status == 200
+        assert len(asked(f)) == 4
+        for body in asked(f):
+            same({name: body[name] for name in more}, more)
+        await settle(f)

@@ -1,0 +1,356 @@
+"""Checklist 45 to 64: what is refused, in whose words, and what comes of faults behind us.
+
+From raw bytes. The schema's own fuzzing (64) is in `test_schema.py`.
+"""
+
+import asyncio
+import contextlib
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import ScoringAbstained
+from core.settings import Settings
+from proxy.rewards.base import GroupContext
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+from swarm.answers import VLLM_OVERFLOW
+from tests.conformance.forms import (
+    CAPTURES,
+    CHAT,
+    COMPLETIONS,
+    HELLO,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    always,
+    ask,
+    completion,
+    events,
+    same,
+    settle,
+    stream,
+    text_of,
+)
+from tests.support.front import BODIES, LAST, Front, fronted
+from tests.support.scripted_swarm import Denied, ScriptedSwarm
+from tests.support.seat import settings
+from tests.support.wire import wire
+
+ONCE = settings(rewards={"retries": 0})
+
+# --- refused before anything is claimed ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        pytest.param("e_badjson", b'{"model": tiny', id="45"),
+        pytest.param("e_nomessages", {"model": "tiny"}, id="48"),
+        pytest.param("e_temp_type", {**HELLO, "temperature": "hot"}, id="49"),
+        pytest.param("e_model", {**HELLO, "model": "nope"}, id="50"),
+        pytest.param("e_model", {**HELLO, "model": "nope", "stream": True}, id="50-stream"),
+    ],
+)
+async def test_45_48_49_50_errors_in_vllms_words(tmp_path: Path, name: str, data: Any) -> None:
+    named = settings(proxy={"served_model_name": "tiny"})
+    async with fronted(tmp_path, configured=named) as f:
+        answer = await ask(f, CHAT, data)
+        assert answer.status == CAPTURES[name]["status"]
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["content-length"] == str(len(answer.body))
+        same(answer.json(), CAPTURES[name]["body"])
+        assert not f.world.state.groups
+        assert not f.world.swarm.claims
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_46_47_bodies_that_are_no_objects(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path) as f:
+        for data in (b"[]", b'"text"', b"null", b"7", b""):
+            answer = await ask(f, path, data)
+            assert answer.status == 400
+            error = answer.json()["error"]
+            assert (error["type"], error["param"]) == ("Bad Request", "body")
+            assert error["code"] == 400
+        assert not f.world.state.groups
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, MESSAGES])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_51_a_prompt_too_long_for_a_server_that_does_not_tell_its_window(
+    tmp_path: Path, path: str, streams: bool
+) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(Denied(400, f"{VLLM_OVERFLOW} is 4096 tokens."))
+        answer = await ask(f, path, {**BODIES[path], "stream": streams})
+        assert answer.status == (200 if streams else 400)  # nobody knew before
+        assert b"maximum context length" in answer.body
+        await settle(f)
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        pytest.param({"max_tokens": 0}, "max_tokens", id="52"),
+        pytest.param({"max_completion_tokens": -1}, "max_completion_tokens", id="52-new"),
+        pytest.param({"max_tokens": 1 << 70}, "body.max_tokens", id="52-huge"),
+        pytest.param({"stream_options": {"include_usage": True}}, "stream_options", id="53"),
+        pytest.param({"n": 0}, "n", id="n"),
+        pytest.param({"temperature": -1}, "temperature", id="temperature"),
+        pytest.param({"top_logprobs": 2}, "top_logprobs", id="top_logprobs"),
+        pytest.param({"logprobs": True, "top_logprobs": 21}, "top_logprobs", id="many"),
+        pytest.param({"tool_choice": "auto"}, "tool_choice", id="tool_choice"),
+        pytest.param({"messages": []}, "messages", id="messages"),
+    ],
+)
+async def test_52_53_values_vllm_refuses(tmp_path: Path, more: dict[str, Any], param: str) -> None:
+    async with fronted(tmp_path) as f:
+        answer = await ask(f, CHAT, {**HELLO, **more})
+        error = answer.json()["error"]
+        assert (answer.status, error["param"], error["code"]) == (400, param, 400)
+        assert list(error) == ["message", "type", "param", "code"]
+        assert error["type"] == ("Bad Request" if "." in param else "BadRequestError")
+        assert not f.world.state.groups
+
+
+async def test_54_55_56_content_types_paths_and_methods(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f, wire(f.url) as one:
+        for path in PATHS:
+            for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+                head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n"
+                await one.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
+                answer = await one.answer()
+                assert answer.status == 400
+                assert "Only 'application/json' is allowed" in answer.json()["error"]["message"]
+            await one.ask("GET", path)
+            answer = await one.answer()
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
+            assert answer.body == b'{"detail":"Method Not Allowed"}'
+            await one.ask("POST", f"{path}/nothing/here", BODIES[path])
+            answer = await one.answer()
+            assert (answer.status, answer.body) == (404, b'{"detail":"Not Found"}')
+
+
+async def test_57_401_is_vllms_own(tmp_path: Path) -> None:
+    async with fronted(tmp_path, configured=settings(proxy={"api_key": "sk-one"})) as f:
+        for path in PATHS:
+            answer = await ask(f, path, BODIES[path])
+            assert answer.status == CAPTURES["auth_none"]["status"]
+            same(answer.json(), CAPTURES["auth_none"]["body"])
+            assert "www-authenticate" not in answer.headers
+            for right in ({"authorization": "bearer sk-one"}, {"x_api_key": "sk-one"}):
+                assert (await ask(f, path, BODIES[path], headers=right)).status == 200
+        await settle(f)
+
+
+# --- faults behind us ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_60_the_rest_answers_when_some_fail(tmp_path: Path, path: str, streams: bool) -> None:
+    calls = 0
+
+    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+        nonlocal calls
+        calls += 1
+        return RuntimeError("gone") if calls <= 2 else completion(f"answer of {name}")
+
+    async with fronted(tmp_path, configured=ONCE) as f:
+        f.world.swarm.answer = says
+        answer = await ask(f, path, {**BODIES[path], "stream": streams})
+        assert answer.status == 200
+        assert b"answer of" in answer.body
+        await settle(f)
+        (group,) = f.world.state.groups.values()
+        assert group.phase == "DONE"
+        assert len(f.world.swarm.rewards) == 2  # of those that failed nothing is trained on
+
+
+HOOKS = {
+    "raises": 'def on_compute_relative_reward(*told, **more):\n    raise ValueError("/srv/judge")',
+    "hangs": "import time\ndef on_compute_relative_reward(*told, **more):\n    time.sleep(60)",
+    "nan": 'def on_compute_relative_reward(answers, *told, **more):\n    return [float("nan")] * 4',
+    "nothing": "def on_compute_relative_reward(*told, **more):\n    return None",
+}
+
+WHY = {"raises": "ValueError", "hangs": "within", "nan": "nan", "nothing": "None"}
+"""What the operator is told of each."""
+
+
+@contextlib.asynccontextmanager
+async def judged_by(home: Path, code: str, limit: float) -> AsyncIterator[HookSource]:
+    """The operator's own reward function."""
+    folder = home / "hooks"
+    folder.mkdir()
+    (folder / "on_compute_relative_reward.py").write_text(textwrap.dedent(code))
+    source = HookSource(folder, HookLimits(call_seconds=limit), home / "hooks.log")
+    await source.start()
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+@pytest.mark.parametrize("kind", list(HOOKS))
+async def test_61_a_broken_reward_function_costs_no_answer(tmp_path: Path, kind: str) -> None:
+    limit = 0.5
+    async with (
+        judged_by(tmp_path, HOOKS[kind], limit) as source,
+        fronted(tmp_path, configured=settings(rewards={"time_limit": limit})) as f,
+    ):
+        f.world.seat.rewards = source
+        began = asyncio.get_running_loop().time()
+        whole, streamed = await asyncio.gather(
+            ask(f, CHAT, HELLO), ask(f, CHAT, {**HELLO, "stream": True})
+        )
+        assert asyncio.get_running_loop().time() - began < limit + 5.0
+        assert whole.status == 200
+        assert whole.json()["choices"][0]["message"]["content"].startswith("answer")
+        assert LAST[CHAT] in streamed.body
+        assert b"error" not in streamed.body
+        assert b"/srv" not in whole.body + streamed.body
+        await settle(f)
+        assert not f.world.swarm.rewards  # no reward is invented
+        causes = " ".join(one.cause for one in f.world.kinds(ScoringAbstained))
+        assert WHY[kind] in causes, causes
+
+
+async def test_61_a_judge_slower_than_the_answer_budget(tmp_path: Path) -> None:
+    async def never(ctx: GroupContext) -> list[float]:
+        await asyncio.Event().wait()
+        return []
+
+    configured = settings(proxy={"answer_budget": 0.4}, rewards={"time_limit": 2.0})
+    async with fronted(tmp_path, configured=configured) as f:
+        f.world.source.scorer = never
+        began = asyncio.get_running_loop().time()
+        assert (await ask(f, CHAT, HELLO)).status == 200
+        assert asyncio.get_running_loop().time() - began < 1.5
+        await f.world.closed(10.0)
+        assert not f.world.swarm.claimed()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_62_a_server_restarted_in_mid_request(tmp_path: Path, streams: bool) -> None:
+    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
+        swarm.delay = 30.0
+        async with asyncio.TaskGroup() as tasks:
+            request = tasks.create_task(ask(f, CHAT, {**HELLO, "stream": streams}))
+            await swarm.until(lambda: len(swarm.chats) == 4)
+            swarm.set_state("OFFLINE", 0)
+            await f.world.until(lambda: f.world.server.watcher.current.shown == "OFFLINE")
+            swarm.delay = 0.0
+            swarm.set_state("BOOTING")
+            swarm.set_state("ROLLING", 1)
+        answer = request.result()
+        assert answer.status == 200  # late, from the episodes of the new engine
+        assert b"answer 0 of" in answer.body
+        await settle(f)
+        assert len(swarm.chats) == 8
+
+
+async def _down(f: Front, swarm: ScriptedSwarm) -> None:
+    swarm.set_state("OFFLINE", 0)
+    await f.world.until(lambda: f.world.server.watcher.current.shown == "OFFLINE")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_62_a_server_that_does_not_come_back(tmp_path: Path, path: str) -> None:
+    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
+        swarm.delay = 30.0
+        async with asyncio.TaskGroup() as tasks:
+            whole = tasks.create_task(ask(f, path, BODIES[path]))
+            streamed = tasks.create_task(ask(f, path, {**BODIES[path], "stream": True}))
+            await swarm.until(lambda: len(swarm.chats) == 8)
+            await _down(f, swarm)
+        assert whole.result().status == 503
+        assert int(whole.result().headers["retry-after"]) >= 1
+        name, last = events(streamed.result().body)[-1]
+        if path == RESPONSES:
+            assert last["response"]["status"] == "failed"
+        elif path == MESSAGES:
+            assert (name, last["error"]["type"]) == ("error", "overloaded_error")
+        else:
+            assert events(streamed.result().body)[-2][1]["error"]["code"] == 503
+        await f.world.closed()
+
+
+def test_62_the_default_budget_is_inside_what_clients_wait() -> None:
+    assert Settings().proxy.answer_budget < 120.0
+
+
+SECRETS = ("Traceback", "/srv", "10.1.2.3", "127.0.0.1", "RuntimeError", "sk-ajet", "episode")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_63_no_detail_of_ours_in_an_error(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path, configured=ONCE) as f:
+        bad = [b"{", b"[]", {"model": 1}, {**BODIES[path], "max_tokens": "x"}]
+        told = [(await ask(f, path, data)).body for data in bad]
+        f.world.swarm.answer = always(RuntimeError("Traceback: /srv/model on 10.1.2.3"))
+        told += [
+            (await ask(f, path, {**BODIES[path], "stream": streams})).body
+            for streams in (False, True)
+        ]
+        for body in told:
+            for secret in SECRETS:
+                assert secret.encode() not in body
+        await settle(f)
+
+
+# --- complaints ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ["best", "live"])
+async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, answer: str) -> None:
+    says = completion(
+        None, calls=[("get_weather", '{"city": "Pa')], finish="length", tokens=(17, 4, 0)
+    )
+    async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
+        f.world.swarm.answer = always(says)
+        f.world.swarm.streaming = "tokens"
+        tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
+        found = await stream(f, CHAT, {**HELLO, "max_tokens": 4, "tools": [tool]})
+        assert found[-1][1] == "[DONE]"
+        assert found[-2][1]["choices"][0]["finish_reason"] == "length"
+        arguments = [
+            call["function"].get("arguments", "")
+            for _, one in found[:-1]
+            for call in one["choices"][0]["delta"].get("tool_calls", ())
+        ]
+        assert "".join(arguments) == '{"city": "Pa'
+        assert not text_of([one for _, one in found[:-1]])
+        await settle(f)
+
+
+async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
+    said = asyncio.Semaphore(0)
+
+    async def on_token(name: str, index: int) -> None:
+        await said.acquire()
+
+    arguments = '{"city": "Llanfairpwllgwyngyll", "days": [1, 2, 3, 4, 5, 6, 7]}'
+    async with fronted(tmp_path, configured=settings(proxy={"answer": "live"})) as f:
+        f.world.swarm.answer = always(completion(None, calls=[("get_weather", arguments)]))
+        f.world.swarm.streaming, f.world.swarm.on_token = "tokens", on_token
+        tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
+        async with wire(f.url) as one:
+            await one.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
+            await one.head()
+            parts, got = one.chunks(), b""
+            half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
+            while half not in got:  # before the other half is said
+                said.release()
+                async with asyncio.timeout(2.0):
+                    got += await anext(parts)
+            assert b"7]}" not in got
+            for _ in range(50):
+                said.release()
+            got += b"".join([part async for part in parts])
+        assert got.count(b'"arguments"') >= 2
+        await settle(f)

@@ -1,0 +1,335 @@
+"""Checklist 65 to 75: clients that leave and come again, sessions, load. From raw bytes."""
+
+import asyncio
+import gc
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from core.events import GroupOpened, RequestJoined
+from tests.conformance.forms import (
+    CHAT,
+    HELLO,
+    MESSAGES,
+    PATHS,
+    TOOLED,
+    ask,
+    chunks,
+    settle,
+    text_of,
+    told,
+)
+from tests.support.front import BODIES, LAST, Front, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
+from tests.support.wire import wire
+
+LIVE = settings(proxy={"answer": "live"})
+
+
+def opened(f: Front) -> list[Any]:
+    return f.world.kinds(GroupOpened)
+
+
+# --- clients that leave -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_65_who_leaves_in_the_midst_of_an_answer(tmp_path: Path, path: str) -> None:
+    said = asyncio.Semaphore(0)
+
+    async def on_token(name: str, index: int) -> None:
+        await said.acquire()
+
+    async def says(name: str, body: dict[str, Any], index: int) -> str:
+        if not body.get("stream"):
+            await asyncio.sleep(30.0)
+        return "alpha beta gamma delta"
+
+    async with ScriptedSwarm(answer=says) as swarm, fronted(tmp_path, swarm, LIVE) as f:
+        swarm.streaming, swarm.on_token = "tokens", on_token
+        async with wire(f.url) as one:
+            await one.ask("POST", path, {**BODIES[path], "stream": True})
+            await one.head()
+            got = b""
+            parts = one.chunks()
+            while b"alpha" not in got:
+                said.release()
+                got += await anext(parts)
+        began = asyncio.get_running_loop().time()
+        await f.world.until(lambda: not swarm.claimed(), 2.0)
+        assert asyncio.get_running_loop().time() - began < 1.0
+        await f.world.closed()
+        assert not swarm.rewards
+        said.release()
+        for _ in range(50):
+            said.release()
+        await f.world.until(lambda: not f.desk.meter.open)
+        # The slots are free: the next one is served.
+        swarm.answer = _quick
+        assert (await ask(f, path, {**BODIES[path], "user": "next"})).status == 200
+        await settle(f)
+
+
+async def _quick(name: str, body: dict[str, Any], index: int) -> str:
+    return "quick"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+async def test_67_a_retry_after_a_timeout_makes_no_second_group(
+    tmp_path: Path, path: str, streams: bool
+) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.delay = 0.3
+        body = {**BODIES[path], "stream": streams}
+        async with wire(f.url) as one:
+            await one.ask("POST", path, body)
+            await f.world.until(lambda: len(f.world.swarm.chats) == 4)
+        answer = await ask(f, path, body)  # at once, as clients do
+        assert answer.status == 200
+        assert b"answer 0 of" in answer.body or LAST[path] in answer.body
+        await settle(f)
+        assert len(f.world.swarm.claims) == 4
+        assert len(opened(f)) == len(f.world.kinds(RequestJoined)) == 1
+
+
+async def test_67_a_late_retry_finds_the_first_cancelled(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        swarm = f.world.swarm
+        swarm.delay = 30.0
+        async with wire(f.url) as one:
+            await one.ask("POST", CHAT, HELLO)
+            await f.world.until(lambda: len(swarm.chats) == 4)
+        await f.world.until(lambda: not swarm.claimed())
+        swarm.delay = 0.0
+        assert (await ask(f, CHAT, HELLO)).status == 200
+        await settle(f)
+        assert swarm.most_claimed == 4  # never 2N at once
+        assert len(swarm.rewards) == 4
+
+
+# --- names and sessions -------------------------------------------------------------------------
+
+
+async def test_69_the_clients_id_reaches_all_episodes(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        answer = await ask(f, CHAT, HELLO, headers={"x_request_id": "my-id-1"})
+        assert answer.headers["x-request-id"] == "my-id-1"
+        assert answer.json()["id"] == "chatcmpl-my-id-1"
+        asked = [headers for _, _, headers in f.world.swarm.chats]
+        ids = [{name.lower(): one for name, one in told.items()}["x-request-id"] for told in asked]
+        assert ids == ["my-id-1"] * 4
+        await settle(f)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_70_sessions(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path, configured=settings(proxy={"repeats": 1})) as f:
+        ways: list[tuple[str, dict[str, str], dict[str, Any]]] = [
+            (path, {"X_Session_ID": "s-0"}, {}),
+            (path, {"x_session_id": "s-1"}, {}),
+            (path, {"session_id": "s-2"}, {}),
+            (path, {"x_claude_code_session_id": "s-3"}, {}),
+            (path, {}, {"session_id": "s-4"}),
+            (f"/sessions/s-5{path}", {}, {}),
+            (path, {"authorization": "Bearer sk-ajet-session-s-6"}, {}),
+            (path, {"x_api_key": "sk-ajet-session-s-7"}, {}),
+            (path, {}, {"metadata": {"user_id": "user_1_account__session_s-8-abcdef"}}),
+            (path, {}, {"client_metadata": {"session_id": "s-9"}}),
+        ]
+        for where, headers, more in ways:
+            answer = await ask(f, where, {**BODIES[path], **more}, headers=headers)
+            assert answer.status == 200, answer.body
+        await settle(f)
+        found = [one.session for one in opened(f)]
+        assert found == [*(f"s-{at}" for at in range(8)), "s-8-abcdef", "s-9"]
+
+
+async def test_71_a_title_call_is_one_episode_and_not_trained_on(tmp_path: Path) -> None:
+    title = [
+        {
+            "role": "system",
+            "content": "You are a title generator. You output ONLY a thread title. No more.",
+        },
+        {"role": "user", "content": "Generate a title for this conversation:\n"},
+        *HELLO["messages"],
+    ]
+    mark = {"x_session_id": "ses_1"}
+    async with fronted(tmp_path) as f:
+        helper, main = await asyncio.gather(
+            ask(f, CHAT, {**HELLO, "messages": title, "stream": True}, headers=mark),
+            ask(f, CHAT, {**TOOLED, "stream": True}, headers=mark),
+        )
+        assert helper.status == main.status == 200
+        assert LAST[CHAT] in helper.body
+        await settle(f)
+        assert len(f.world.swarm.claims) == 1 + 4
+        assert len(f.world.swarm.rewards) == 4
+        assert sorted(one.helper for one in opened(f)) == ["", "opencode-title"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_72_caps_of_a_session(tmp_path: Path, path: str) -> None:
+    capped = settings(proxy={"session_cap": 1, "session_calls": 2, "repeats": 1})
+    mark = {"x_session_id": "wild"}
+    async with fronted(tmp_path, configured=capped) as f, wire(f.url) as first:
+        f.world.swarm.delay = 0.3
+        await first.ask("POST", path, BODIES[path], **mark)
+        await f.world.until(lambda: f.world.swarm.chats)
+        before = len(f.world.swarm.claims)
+        for streams in (False, True):  # one is open
+            body = {**BODIES[path], "stream": streams, "user": "other"}
+            answer = await ask(f, path, body, headers=mark)
+            assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+            assert "Too many requests" in answer.json()["error"]["message"]
+        assert len(f.world.swarm.claims) == before
+        assert (await first.answer()).status == 200
+        await settle(f)
+        assert (await ask(f, path, {**BODIES[path], "user": "b"}, headers=mark)).status == 200
+        await settle(f)
+        answer = await ask(f, path, {**BODIES[path], "user": "c"}, headers=mark)  # the third
+        assert answer.status == 429
+        assert 1 <= int(answer.headers["retry-after"]) <= 61
+        tame = {"x_session_id": "tame"}
+        assert (await ask(f, path, BODIES[path], headers=tame)).status == 200
+        await settle(f)
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+async def crowd(f: Front, requests: int, users: int) -> int:
+    """So many requests, every fifth of them left in its midst; how many were answered."""
+    numbers = itertools.count()
+    answered = 0
+
+    async def user() -> None:
+        nonlocal answered
+        while (number := next(numbers)) < requests:
+            path = PATHS[number % 4]
+            body = {**BODIES[path], "stream": bool(number % 3), "user": str(number)}
+            if number % 5 == 0:
+                async with wire(f.url) as one:
+                    await one.ask("POST", path, body)
+                    await asyncio.sleep(0.01)
+            else:
+                answer = await ask(f, path, body, seconds=60.0)
+                assert answer.status == 200, answer.body
+                answered += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(users):
+            tasks.create_task(user())
+    return answered
+
+
+def sockets(process: psutil.Process) -> int:
+    return sum(one.status != psutil.CONN_LISTEN for one in process.net_connections())
+
+
+async def test_73_nothing_is_left_behind(tmp_path: Path) -> None:
+    process = psutil.Process()
+    async with (
+        ScriptedSwarm(batch=100_000, slots=100) as swarm,
+        fronted(tmp_path, swarm, settings(proxy={"repeats": 2})) as f,
+    ):
+        swarm.repeat = 2
+        swarm.delay = 0.02
+        await crowd(f, 20, 10)
+        await f.world.closed(10.0)
+        swarm.register(1000)
+        tasks, files = len(asyncio.all_tasks()), process.num_fds()
+        assert await crowd(f, 150, 10) == 120
+        await f.world.closed(20.0)
+        await f.world.until(lambda: not f.desk.meter.open)
+        assert not swarm.claimed()
+        assert len(f.world.seat.tasks) == 1  # the watcher
+        await f.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 4, 5.0)
+        await f.world.until(lambda: process.num_fds() <= files + 12, 5.0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_73_ten_thousand_requests_and_a_thousand_long_streams(tmp_path: Path) -> None:
+    process = psutil.Process()
+
+    def resident() -> float:
+        gc.collect()
+        return process.memory_info().rss / 1e6
+
+    async with (
+        ScriptedSwarm(batch=10_000_000, slots=40_000) as swarm,
+        fronted(tmp_path, swarm, settings(proxy={"repeats": 1, "stream_budget": 60.0})) as f,
+    ):
+        swarm.repeat = 1
+        swarm.delay = 0.02
+        sizes = []
+        for _ in range(10):
+            await crowd(f, 1000, 40)
+            await f.world.closed(30.0)
+            swarm.chats.clear()
+            f.world.events.clear()
+            sizes.append(resident())
+        print(f"resident after each 1000 requests, MB: {[round(one) for one in sizes]}")
+        assert sizes[-1] - sizes[4] < 60.0  # the script's own books grow too
+        swarm.delay = 20.0
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(1000):
+                body = {**HELLO, "stream": True, "user": f"long {number}"}
+                tasks.create_task(ask(f, CHAT, body, seconds=120.0))
+        await f.world.closed(60.0)
+        assert not swarm.claimed()
+        assert len(f.world.seat.tasks) == 1
+
+
+async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> None:
+    calls = 0
+
+    async def says(name: str, body: dict[str, Any], index: int) -> str:
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 0:
+            await asyncio.sleep(30.0)
+        return f"answer of {name}"
+
+    wait = 0.3
+    configured = settings(
+        proxy={"straggler_after": wait, "straggler": "cut"}, rating={"window": 0.0}
+    )
+    async with fronted(tmp_path, configured=configured) as f:
+        f.world.swarm.answer = says
+        for path in (CHAT, MESSAGES):
+            began = time.monotonic()
+            assert b"answer of" in (await ask(f, path, {**BODIES[path], "stream": True})).body
+            assert (await told(f, path, BODIES[path]))["id"]
+            assert time.monotonic() - began < 2 * (wait + 1.0)
+        await settle(f)
+        assert len(f.world.swarm.aborts) == 4  # the late ones
+
+
+async def test_75_a_slow_episode_and_an_answer_that_is_not_streamed(tmp_path: Path) -> None:
+    async def says(name: str, body: dict[str, Any], index: int) -> str:
+        await asyncio.sleep(30.0 if name == f.world.swarm.claims[0] else 0.0)
+        return f"answer of {name}"
+
+    async with fronted(tmp_path, configured=settings(proxy={"answer_budget": 0.4})) as f:
+        f.world.swarm.answer = says
+        began = time.monotonic()
+        found = await told(f, CHAT, HELLO)
+        assert time.monotonic() - began < 1.5
+        assert found["choices"][0]["message"]["content"].startswith("answer of")
+
+
+async def test_complaint_a_stream_while_everything_is_recorded(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        said = await chunks(f, {**HELLO, "return_token_ids": True})
+        assert text_of(said).startswith("answer 0 of")
+        await settle(f)
+        (group,) = f.world.state.groups.values()
+        assert (group.phase, group.returned) == ("DONE", 3)
+        assert f.world.seat.journal.error == ""

@@ -1,0 +1,92 @@
+"""Checklist 64: the proxy fuzzed from its own OpenAPI. No 5xx, and it still works."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples_of
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+
+from core.settings import Settings
+from tests.conformance.forms import PATHS, ask
+from tests.support.front import BODIES, Front, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
+
+QUIET = {"session_calls": 0, "session_cap": 0, "repeats": 2}
+STATUSES = {200, 400, 401, 404, 405, 413}
+
+
+def fuzz(url: str, examples: int, seen: list[int]) -> None:
+    """Everything the document offers, with bodies that fit its schemas and bodies that do not."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    schema.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+    operations: list[Any] = list(schema.get_all_operations())
+    assert len(operations) >= 16
+    for found in operations:
+        _call(found.ok(), examples, seen)
+
+
+def _call(operation: Any, examples: int, seen: list[int]) -> None:
+    @examples_of(
+        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
+    @given(operation.as_strategy())
+    def check(case: Any) -> None:
+        answer = case.call_and_validate(checks=[not_a_server_error], timeout=20)
+        seen.append(answer.status_code)
+
+    check()
+
+
+async def sound(f: Front, examples: int) -> None:
+    """Fuzz a front from a thread, and see that it works after that."""
+    seen: list[int] = []
+    await asyncio.to_thread(fuzz, f.url, examples, seen)
+    assert len(seen) > examples
+    assert 200 in seen
+    assert set(seen) <= STATUSES
+    for path in PATHS:
+        assert (await ask(f, path, BODIES[path])).status == 200
+    await f.world.closed(20.0)
+    assert not f.world.swarm.claimed()
+    assert len(f.world.seat.tasks) == 1
+
+
+def quiet(**more: Any) -> Settings:
+    return settings(proxy={**QUIET, **more})
+
+
+async def test_64_no_5xx_under_schemathesis(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(batch=100_000, slots=2000) as swarm,
+        fronted(tmp_path, swarm, quiet()) as f,
+    ):
+        await sound(f, 6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("answer", ["best", "live"])
+async def test_64_no_5xx_under_schemathesis_at_length(tmp_path: Path, answer: str) -> None:
+    async with (
+        ScriptedSwarm(batch=1_000_000, slots=50_000) as swarm,
+        fronted(tmp_path, swarm, quiet(answer=answer)) as f,
+    ):
+        await sound(f, 400)
+
+
+async def test_64_without_the_key_everything_of_v1_is_401(tmp_path: Path) -> None:
+    async with fronted(tmp_path, configured=quiet(api_key="sk-one")) as f:
+        document = (await f.client.get("/openapi.json")).json()
+        async with httpx.AsyncClient(base_url=f.url) as client:
+            for path, methods in document["paths"].items():
+                for method in methods:
+                    answer = await client.request(method, path, json={})
+                    assert (answer.status_code == 401) == path.startswith("/v1/"), path
+                    assert answer.status_code < 500

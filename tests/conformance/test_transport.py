@@ -1,0 +1,249 @@
+"""Checklist 1 to 11: headers, chunks, signs of life, connections. From raw bytes.
+
+`docs/conformance.md` tells where the items are tested that have no test here.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from core.settings import Settings
+from core.sockets import BindError, bind, is_loopback, public_url
+from proxy.rewards.base import GroupContext
+from proxy.serve import KEEP_ALIVE
+from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
+from tests.support.front import BODIES, LAST, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
+from tests.support.wire import Wire, wire
+
+QUIET = {"messages": {"ping"}, "responses": {"response.in_progress"}}
+
+
+def is_quiet(path: str, event: Any) -> bool:
+    """Whether an event changes nothing for who reads it."""
+    if path in ("/v1/messages", "/v1/responses"):
+        return event["type"] in QUIET[path.rpartition("/")[2]]
+    choices = event["choices"]
+    if path == CHAT:
+        return all(not one["delta"] and one["finish_reason"] is None for one in choices)
+    return all(not one["text"] and one["finish_reason"] is None for one in choices)
+
+
+class Heard:
+    """What comes on a stream, and when."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.at: list[float] = []
+        self.parts: list[bytes] = []
+
+    async def listen(self, one: Wire) -> None:
+        """To the end of the stream."""
+        loop = asyncio.get_running_loop()
+        async for part in one.chunks():
+            self.at.append(loop.time())
+            self.parts.append(part)
+
+    @property
+    def gaps(self) -> list[float]:
+        return [after - before for before, after in itertools.pairwise(self.at)]
+
+    @property
+    def told(self) -> list[Any]:
+        return [data for _, data in events(b"".join(self.parts)) if data != "[DONE]"]
+
+    @property
+    def quiet(self) -> int:
+        return sum(is_quiet(self.path, one) for one in self.told)
+
+
+async def hear(url: str, path: str, **more: Any) -> Heard:
+    """One streamed request, to its end."""
+    heard = Heard(path)
+    async with wire(url) as one:
+        await one.ask("POST", path, {**BODIES[path], "stream": True, **more})
+        assert (await one.head())[0] == 200
+        await heard.listen(one)
+    assert LAST[path] in heard.parts[-1]
+    return heard
+
+
+def test_04_a_sign_of_life_comes_in_time_unless_told_otherwise() -> None:
+    assert Settings().proxy.keepalive <= 15.0
+    assert Settings().proxy.stream_budget >= 600.0
+
+
+@pytest.mark.parametrize("slow", ["sync", "episodes", "rewards", "operator"])
+async def test_04_a_data_event_in_every_phase(tmp_path: Path, slow: str) -> None:
+    every, patience = 0.1, 0.6
+    configured = settings(
+        proxy={"keepalive": every},
+        rating={"mode": "hold" if slow == "operator" else "off", "discard_timeout_rating": 0.7},
+    )
+
+    async def scores(ctx: GroupContext) -> list[float]:
+        await asyncio.sleep(patience)
+        return [answer.index / 10 for answer in ctx.answers]
+
+    state = "WEIGHT_SYNCING" if slow == "sync" else "ROLLING"
+    async with (
+        ScriptedSwarm(state=state, automatic=False) as swarm,
+        fronted(tmp_path, swarm, configured) as f,
+    ):
+        if slow == "episodes":
+            swarm.delay = patience
+        if slow == "rewards":
+            f.world.source.scorer = scores
+        if slow == "sync":
+            asyncio.get_running_loop().call_later(patience, swarm.set_state, "ROLLING", 2)
+        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for heard in found:
+            assert heard.quiet >= 3, heard.path
+            waiting = heard.gaps[: heard.quiet]
+            assert max(waiting) < 2.5 * every, heard.path
+        await settle(f)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
+    seconds = 400.0
+
+    async def scores(ctx: GroupContext) -> list[float]:
+        await asyncio.sleep(seconds)
+        return [answer.index / 10 for answer in ctx.answers]
+
+    configured = settings(
+        proxy={"keepalive": Settings().proxy.keepalive, "stream_budget": 600.0},
+        rewards={"time_limit": 500.0},
+        rating={"discard_timeout": 600.0},
+    )
+    async with (
+        ScriptedSwarm(slots=64) as swarm,
+        fronted(tmp_path, swarm, configured) as f,
+    ):
+        f.world.source.scorer = scores
+        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for heard in found:
+            assert heard.at[-1] - heard.at[0] > seconds - 1
+            assert heard.quiet >= 39
+            assert max(heard.gaps) < 15.0
+        await f.world.closed(30.0)
+
+
+async def test_05_a_live_answer_comes_as_it_is_said(tmp_path: Path) -> None:
+    pace = 0.4
+
+    async def on_token(name: str, index: int) -> None:
+        await asyncio.sleep(pace)
+
+    async def says(name: str, body: dict[str, Any], index: int) -> str:
+        return "one two three four five"
+
+    configured = settings(proxy={"answer": "live", "keepalive": 10.0})
+    async with (
+        ScriptedSwarm(answer=says, slots=64) as swarm,
+        fronted(tmp_path, swarm, configured) as f,
+    ):
+        swarm.streaming, swarm.on_token = "tokens", on_token
+        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for heard in found:
+            words = [index for index, part in enumerate(heard.parts) if _word(part)]
+            times = [heard.at[index] for index in words][:5]
+            gaps = [after - before for before, after in itertools.pairwise(times)]
+            assert len(gaps) == 4, heard.path
+            assert max(gaps) < pace + 0.2, heard.path
+            assert min(gaps) > pace / 2, heard.path
+        await settle(f)
+
+
+def _word(part: bytes) -> bool:
+    return re.search(rb"\b(one|two|three|four|five)\b", part) is not None
+
+
+async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.delay = 0.3
+        for path in PATHS:
+            heard = await hear(f.url, path)
+            told = [at for at, part in zip(heard.at, heard.parts, strict=True) if b"answer" in part]
+            assert told[0] - heard.at[0] > 0.25
+            assert heard.at[-1] - told[0] < 0.1
+        await settle(f)
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        6.0,  # longer than a uvicorn keeps a connection when nobody tells it to
+        pytest.param(30.0, marks=pytest.mark.soak),
+        pytest.param(90.0, marks=pytest.mark.soak),
+    ],
+)
+async def test_07_an_idle_connection_is_used_again(tmp_path: Path, idle: float) -> None:
+    assert KEEP_ALIVE > 90
+    async with fronted(tmp_path) as f, contextlib.AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(wire(f.url)) for _ in range(3)]
+        bodies = [BODIES[CHAT], {**BODIES[CHAT], "stream": True}, None]
+        for again in range(2):
+            for one, body in zip(lines, bodies, strict=True):
+                if body is None:
+                    await one.ask("GET", "/v1/models")
+                else:
+                    await one.ask("POST", CHAT, {**body, "user": str(again)})
+                assert (await one.answer()).status == 200
+            if not again:
+                await asyncio.sleep(idle)
+        await settle(f)
+
+
+async def test_08_a_hundred_streams_of_all_dialects_do_not_mix(tmp_path: Path) -> None:
+    async def says(name: str, body: dict[str, Any], index: int) -> str:
+        return f"you said {body['messages'][-1]['content']}"
+
+    async with (
+        ScriptedSwarm(batch=1000, slots=400, answer=says) as swarm,
+        fronted(tmp_path, swarm, settings(proxy={"repeats": 1})) as f,
+    ):
+
+        async def one(number: int) -> Any:
+            path = PATHS[number % 4]
+            body = json.dumps(BODIES[path]).replace("Say hello.", f"number {number};")
+            told = (await ask(f, path, {**json.loads(body), "stream": True}, seconds=30.0)).body
+            assert f"number {number};" in text_in(path, told)
+            first = events(told)[0][1]
+            return (first.get("message") or first.get("response") or first)["id"]
+
+        ids = await asyncio.gather(*(one(number) for number in range(100)))
+        assert len(set(ids)) == 100
+        await f.world.closed(20.0)
+        assert not swarm.claimed()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+async def test_11_the_loopback_by_any_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    try:
+        bind(host, 0).close()
+    except BindError as error:
+        pytest.skip(str(error))  # a machine without IPv6
+    assert is_loopback(host)
+    monkeypatch.setattr("tests.support.served.bind", lambda _, port: bind(host, port))
+    async with fronted(tmp_path, configured=settings(proxy={"host": host})) as f:
+        port = urlsplit(f.url).port
+        assert port is not None
+        names = [public_url(host, port), f"http://localhost:{port}"]
+        for name in names[: 1 if host == "::1" else 2]:
+            async with httpx.AsyncClient(base_url=name) as client:
+                assert (await client.post(CHAT, json=BODIES[CHAT])).status_code == 200
+        await settle(f)

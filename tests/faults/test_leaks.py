@@ -1,0 +1,92 @@
+"""Nothing is left of requests: no task, no socket, no file, no record, and memory stays flat."""
+
+import asyncio
+import gc
+import random
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.cost_run import Stub, child, load, our_proxy, settled
+from tests.support.faults_field import configured
+from tests.support.faults_load import Load
+from tests.support.front import fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+
+LEAVING = 0.2
+FLAT = 12.0
+"""MB that memory may grow from the second quarter to the last."""
+
+
+async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(batch=1000, slots=64) as swarm,
+        fronted(tmp_path, swarm, configured(replay_window=0)) as front,
+    ):
+        swarm.delay = 0.2
+        groups, process = front.world.groups, psutil.Process()
+        crowd = Load(front.url, random.Random(1), 20.0, leave=LEAVING)
+        await crowd.ask()  # what is made once
+        await front.world.closed()
+        tasks = len(asyncio.all_tasks())
+        files = process.num_fds()
+        async with crowd.running(8):
+            await swarm.until(lambda: len(crowd.asked) >= 80, 60)
+        await front.world.closed(10)
+        await front.world.until(lambda: not swarm.claimed())
+        assert crowd.tally()["left"] > 5
+        assert not any(crowd.faults().values())
+        sense = groups.senses["s"]
+        assert not sense._holders
+        assert not sense._windows
+        assert not groups._admission._joinable
+        assert all(gate.inside == 0 for gate in groups._admission._gates.values())
+        assert not front.desk._waiting
+        assert front.desk.meter.open == 0
+        # Connections to the server are kept for a few seconds in case somebody needs them.
+        await front.world.until(lambda: process.num_fds() <= files + 2, 15)
+        await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
+
+
+@pytest.mark.process
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("requests", [10_000])
+def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
+    users, steps, quarter = 32, 20, 5
+    with child("bench.cost_stub") as (_, port):
+        stub = Stub(port)
+        with our_proxy(stub, tmp_path) as ours:
+            stub.delay(10)
+            process = psutil.Process(ours.pid)
+            resident, asked, left, errors = [], 0, 0, 0
+            with load(ours.port, users, "--leaving", str(LEAVING)) as crowd:
+                crowd.round(requests=4 * users)
+                threads = process.num_threads()
+                for _ in range(steps):
+                    seen = crowd.round(requests=requests / steps, seconds=300)
+                    asked += seen["requests"] + seen["left"]
+                    left += seen["left"]
+                    errors += seen["errors"]
+                    gc.collect()
+                    resident.append(ours.resident())
+            counted = settled(stub)
+            early = sum(resident[quarter : 2 * quarter]) / quarter
+            late = sum(resident[-quarter:]) / quarter
+            files = process.num_fds()
+            sockets = len(process.net_connections())
+            print(
+                f"{asked} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
+                f"{early:.1f} then, {late:.1f} at last; {files} files, {sockets} sockets, "
+                f"{process.num_threads()} threads ({threads} before)"
+            )
+            print("MB:", " ".join(f"{one:.1f}" for one in resident))
+            assert asked >= requests * 0.98
+            assert left >= asked * LEAVING / 2
+            assert not errors
+            assert not counted["open"]
+            assert not counted["lost"]
+            assert late - early < FLAT
+            assert process.num_threads() <= threads + 2
+            assert files < 64

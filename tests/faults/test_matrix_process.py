@@ -1,0 +1,176 @@
+"""The proxy's process killed, stopped and cut off under load, with the real times."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.home import running
+from tests.support.faults_audit import audit, outcomes
+from tests.support.faults_load import Load
+from tests.support.faults_relay import FarSwarm, Mood, far_swarm
+from tests.support.stack import Stack
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+BUDGET = 60.0
+"""Seconds for an answer of both kinds: longer than any of these faults lasts."""
+CONFIG = f"""\
+proxy:
+  answer_budget: {BUDGET}
+  stream_budget: {BUDGET}
+  keepalive: 0.5
+  session_cap: 0
+  session_calls: 0
+"""
+
+
+@dataclass
+class Seat:
+    """A proxy in its own process, and what is around it."""
+
+    stack: Stack
+    swarm: FarSwarm
+    load: Load
+    rng: random.Random
+    port: int
+
+    async def moment(self, most: int = 60) -> None:
+        target = self.swarm.requests.total() + self.rng.randint(1, most)
+        await self.swarm.until(lambda: self.swarm.requests.total() >= target, 20)
+
+    async def served(self, more: int = 4) -> None:
+        since = asyncio.get_running_loop().time()
+        await self.swarm.until(lambda: self.load.answered(since) >= more, BUDGET + 10)
+
+    async def start(self) -> None:
+        told = ("--swarm-url", self.swarm.url, "--port", str(self.port))
+        info = await asyncio.to_thread(self.stack.start, "proxy", *told)
+        self.port = info.port
+
+
+@contextlib.asynccontextmanager
+async def seated(home: Path, seed: int) -> AsyncIterator[Seat]:
+    """All up and under load; the books are checked at the end."""
+    home.mkdir()
+    (home / "config.yaml").write_text(CONFIG)
+    rng = random.Random(seed)
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> str:
+        await asyncio.sleep(rng.uniform(0.02, 0.3))
+        return f"answer {index} of {name[:6]}"
+
+    swarm = FarSwarm(batch=6, slots=28, answer=answer, sync_seconds=0.2)
+    async with far_swarm(swarm):
+        with Stack(home) as stack:
+            seat = Seat(stack, swarm, Load("", rng, BUDGET + 5.0), rng, 0)
+            await seat.start()
+            seat.load.url = f"http://127.0.0.1:{seat.port}"
+            async with seat.load.running(4):
+                await seat.served(2)
+                yield seat
+            state = await asyncio.to_thread(stack.state)
+            async with asyncio.timeout(30):
+                while state.open_groups():
+                    state = await asyncio.to_thread(stack.state)
+            with contextlib.suppress(TimeoutError):
+                await swarm.until(lambda: not swarm.ours(state.client_uuid), 15)
+            assert await asyncio.to_thread(stack.stop, "proxy") == 0
+            books, wrong = audit(stack.home.journal, swarm, seat.load, state.client_uuid)
+            told = f"{books} {dict(outcomes(stack.home.journal))} {dict(seat.load.tally())}"
+            print(told)
+            assert books.clean, "\n".join([told, *wrong])
+            assert books.sent > 0
+            assert "Traceback" not in stack.log("proxy")
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.soak)])
+async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
+    async with seated(tmp_path / "home", 11) as seat:
+        for _ in range(kills):
+            await seat.moment()
+            with seat.load.outage(proxy=True):
+                await asyncio.to_thread(seat.stack.kill, "proxy")
+                await seat.start()
+            told = (await asyncio.to_thread(seat.stack.state)).alerts
+            assert any(key.startswith("recovered:") for key in told), told
+            await seat.served()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("what", ["frozen", "gone", "mute", "restarted", "synced"])
+async def test_kill_while_the_server_is_in_trouble(tmp_path: Path, what: str) -> None:
+    """The next proxy finds it out of reach, or with nothing left of what was claimed."""
+    moods: dict[str, Mood] = {"frozen": "frozen", "mute": "mute"}
+    async with seated(tmp_path / "home", 15) as seat:
+        for _ in range(3):
+            await seat.moment()
+            with seat.load.outage(), seat.load.outage(proxy=True):
+                if what == "synced":
+                    seat.swarm.set_state("WEIGHT_SYNCING")
+                else:
+                    await seat.swarm.relay.become(moods.get(what, "gone"))
+                await asyncio.to_thread(seat.stack.kill, "proxy")
+                if what == "restarted":
+                    seat.swarm.set_state("OFFLINE", 0)
+                    await seat.swarm.relay.become("well")
+                await seat.start()
+                if what == "restarted":
+                    seat.swarm.set_state("BOOTING")
+                    seat.swarm.set_state("ROLLING", 1)
+                await seat.swarm.relay.become("well")
+            await seat.served()
+
+
+@pytest.mark.parametrize("stops", [1, pytest.param(10, marks=pytest.mark.soak)])
+async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> None:
+    async with seated(tmp_path / "home", 12) as seat:
+        for _ in range(stops):
+            await seat.moment()
+            before = [one for one in seat.load.asked if one.how == "open"]
+            with seat.load.outage(proxy=True):
+                assert await asyncio.to_thread(seat.stack.stop, "proxy") == 0
+                await seat.start()
+            await seat.served()
+            assert before
+            assert {one.how for one in before} <= {"answered", "left", "refused"}, before
+            told = (await asyncio.to_thread(seat.stack.state)).alerts
+            assert not any(key.startswith("recovered:") for key in told), told
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("mood", "seconds", "word"),
+    [
+        ("frozen", 20.0, "frozen"),
+        ("mute", 40.0, "mute"),
+        ("gone", 5.0, "gone"),
+        ("gone", 20.0, "gone"),
+    ],
+)
+async def test_a_server_out_of_reach(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
+    """The real times: what freezes for 20 s has lost nobody, and each trouble has its name."""
+    async with seated(tmp_path / "home", 13) as seat:
+        await seat.moment()
+        loop = asyncio.get_running_loop()
+        with seat.load.outage():
+            await seat.swarm.relay.become(mood)
+            began = loop.time()
+            named = set()
+            while loop.time() < began + seconds:
+                state = await asyncio.to_thread(seat.stack.state)
+                named |= {one.lost.partition(":")[0] for one in state.servers.values() if one.lost}
+                await asyncio.sleep(0.5)
+            assert word in named
+            await seat.swarm.relay.become("well")
+        await seat.served()
+        state = await asyncio.to_thread(seat.stack.state)
+        assert not any(one.lost for one in state.servers.values())
+        if mood == "frozen":
+            assert not any(one.how == "refused" for one in seat.load.asked), seat.load.faults()
+    assert running(seat.stack.home, "proxy") is None

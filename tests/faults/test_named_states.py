@@ -1,0 +1,200 @@
+"""Each trouble with a server has its name on screen, and is a queue or a 503 for users."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.watch
+import swarm.watcher
+from console.session import Session
+from console.widgets.engine_parts import server_panel
+from console.widgets.overview_parts import alerts, engines
+from console.widgets.section import Room
+from console.widgets.status_bar import bar_line
+from core.state import Server
+from proxy.errors import Refusal
+from proxy.groups import Limits
+from tests.support.faults_relay import FarSwarm, Mood, far_swarm
+from tests.support.seat import World, settings, world
+
+QUICK = Limits(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (swarm.watcher, "GONE_FOR", 1.0),
+        (swarm.watcher, "FROZEN_FOR", 1.0),
+        (proxy.watch, "LOST_LIMIT", 1.5),
+        (proxy.watch, "NEVER_LIMIT", 0.5),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@contextlib.asynccontextmanager
+async def watched(home: Path) -> AsyncIterator[tuple[World, FarSwarm]]:
+    """A proxy whose state tells of its server."""
+    async with far_swarm(FarSwarm()) as far:
+        chosen = settings(proxy={"answer_budget": 8.0})
+        async with world(home, far, chosen, QUICK, watched=True) as w:
+            w.server.watcher.poll_timeout = 0.3
+            await w.until(lambda: server(w).state == "ROLLING" and not server(w).lost)
+            yield w, far
+
+
+def server(w: World) -> Server:
+    found: Server = w.state.servers["s"]
+    return found
+
+
+def session(w: World) -> Session:
+    made = Session()
+    made.state, made.seen = w.state, True
+    return made
+
+
+def screens(w: World) -> str:
+    """The overview's engine and alerts, and the engine screen, as text."""
+    seat, room = session(w), Room(140, 40, True)
+    shown = (engines(seat, room), alerts(seat, room), server_panel(server(w), seat, room))
+    return "\n".join(one.plain for one in shown)
+
+
+def bar(w: World) -> str:
+    return bar_line(session(w), 160).plain
+
+
+async def answered_or_told(w: World) -> int:
+    """The status of a request made now; it ends within its budget."""
+    try:
+        ticket = await w.ask()
+    except Refusal as refusal:
+        return refusal.status
+    reply = await w.reply(ticket, 9.0)
+    return 200 if reply.refusal is None else reply.refusal.status
+
+
+@pytest.mark.parametrize(
+    ("mood", "first", "then"),
+    [("gone", "gone", "gone"), ("frozen", "frozen", "mute"), ("mute", "frozen", "mute")],
+)
+async def test_a_server_that_does_not_answer(
+    tmp_path: Path, mood: Mood, first: str, then: str
+) -> None:
+    async with watched(tmp_path) as (w, far):
+        await far.relay.become(mood)
+        queued = await w.ask("queued")
+        await w.until(lambda: server(w).lost.startswith(f"{first}: "))
+        assert f"× {first.upper()} · ROLLING" in bar(w)
+        assert f"× {first}: " in screens(w)
+        await w.until(lambda: server(w).lost.startswith(f"{then}: "))
+        await w.until(lambda: "lost:s" in w.state.alerts)
+        assert w.state.alerts["lost:s"].cause.startswith(f"s does not answer: {then}: ")
+        assert f"s does not answer: {then}" in screens(w)
+        assert "requests wait or are answered 503" in w.state.alerts["lost:s"].todo
+        # Whoever waited since before is told off once it is not expected back, as is who comes now.
+        reply = await w.reply(queued, 9.0)
+        assert reply.refusal is not None
+        assert (reply.refusal.status, bool(reply.refusal.retry_after)) == (503, True)
+        with pytest.raises(Refusal) as told:
+            await w.ask("late")
+        assert (told.value.status, told.value.retry_after) == (503, 10)
+        assert "refused:s" in w.state.alerts
+        await far.relay.become("well")
+        await w.until(lambda: not server(w).lost)
+        assert "● ROLLING" in bar(w)
+        assert "lost:s" not in w.state.alerts
+        assert "refused:s" not in w.state.alerts
+        assert await answered_or_told(w) == 200
+
+
+@pytest.mark.parametrize("mood", ["gone", "frozen"])
+async def test_a_server_that_comes_back_soon_is_a_queue(tmp_path: Path, mood: Mood) -> None:
+    async with watched(tmp_path) as (w, far):
+        await far.relay.become(mood)
+        ticket = await w.ask("queued")
+        await w.until(lambda: server(w).lost)
+        await far.relay.become("well")
+        assert (await w.reply(ticket, 9.0)).answer is not None
+
+
+async def test_a_port_that_never_answered(tmp_path: Path) -> None:
+    async with (
+        far_swarm(FarSwarm()) as far,
+        world(tmp_path, far, settings(), QUICK, watched=True) as w,
+    ):
+        w.server.watcher.poll_timeout = 0.3
+        await far.relay.become("mute")
+        # As if it never had answered: what a proxy that starts before a dead port knows.
+        w.server.watcher.current = swarm.watcher.Seen()
+        w.state.started_at = w.seat.clock()
+        await w.until(lambda: server(w).lost.startswith("mute: "))
+        assert "does not answer: mute" in (await alert(w, "lost:s")).cause
+        with pytest.raises(Refusal, match="busy"):
+            await w.ask()
+
+
+async def alert(w: World, key: str) -> Any:
+    return await w.until(lambda: w.state.alerts.get(key))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool) -> None:
+    """Knocked OFFLINE under our feet, or killed and back with empty state."""
+    async with watched(tmp_path) as (w, far):
+        far.delay = 5.0
+        ticket = await w.ask("in flight")
+        await w.until(lambda: len(far.chats) == 4)
+        if empty:
+            await far.relay.become("gone")
+            await w.until(lambda: server(w).lost.startswith("gone: "))
+        far.set_state("OFFLINE", 0)
+        await far.relay.become("well")
+        told = await alert(w, "off:s")
+        word = "restarted: what it held is gone" if empty else "stopped by someone else"
+        assert word in told.cause
+        assert word in server(w).detail
+        assert "○ OFFLINE" in bar(w)
+        assert "! 1 alert" in bar(w)
+        assert screens(w).count(word) == 3
+        reply = await w.reply(ticket, 9.0)
+        assert reply.refusal is not None
+        assert reply.refusal.status == 503
+        assert await answered_or_told(w) == 503
+        await w.closed()
+        assert not far.claimed()
+        far.delay = 0.0
+        far.set_state("BOOTING")
+        far.set_state("ROLLING", 1)
+        await w.until(lambda: "off:s" not in w.state.alerts)
+        assert await answered_or_told(w) == 200
+        assert not w.state.alerts
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("BOOTING", "BOOTING"),
+        ("WEIGHT_SYNCING", "WEIGHT SYNCING"),
+        ("WEIGHT_EXPORTING", "WEIGHT EXPORTING"),
+        ("ROLLING_POST", "ROLLING POST"),
+        ("STRANGE", "? ENGINE.STRANGE"),
+    ],
+)
+async def test_no_state_lets_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
+    """Whatever the engine says it is, a request ends within its budget."""
+    chosen = settings(proxy={"answer_budget": 0.5})
+    async with (
+        far_swarm(FarSwarm(automatic=False)) as far,
+        world(tmp_path, far, chosen, QUICK, watched=True) as w,
+    ):
+        far.set_state(state)
+        await w.until(lambda: server(w).raw == f"ENGINE.{state}")
+        began = asyncio.get_running_loop().time()
+        assert await answered_or_told(w) == 503
+        assert asyncio.get_running_loop().time() - began < 2.0
+        assert words in bar(w)

@@ -1,0 +1,129 @@
+"""A proxy with its HTTP front, a swarm server that can fail in every way, and users at work.
+
+async with field(tmp_path, seed=1) as f:
+    await f.moment()            # some requests later
+    ...                         # break something
+    await f.served(5)           # and that many are answered again
+books, wrong = f.books          # once the context is left
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.submit
+import swarm.watcher
+from core.settings import Settings
+from swarm.answers import EndOutcome
+from swarm.client import AsyncSwarmClient
+from tests.support.faults_audit import Books, audit
+from tests.support.faults_load import Load
+from tests.support.faults_relay import FarSwarm, far_swarm
+from tests.support.front import Front, fronted
+from tests.support.seat import settings
+
+PATIENCE = 1.0
+"""Seconds a claim, an abort or an end may take; the real ones get 30."""
+GONE_FOR, FROZEN_FOR, POLL = 0.6, 1.2, 0.3
+"""Seconds; the real ones are 10, 25 and 3."""
+BUDGET = 15.0
+"""Seconds for an answer, of both kinds."""
+
+
+@dataclass
+class Field:
+    """All parts."""
+
+    front: Front
+    swarm: FarSwarm
+    load: Load
+    rng: random.Random
+    books: tuple[Books, list[str]] = field(default_factory=lambda: (Books(), []))
+
+    async def moment(self, most: int = 40) -> None:
+        """Some requests at the swarm server later: a moment that differs with the seed."""
+        target = self.swarm.requests.total() + self.rng.randint(1, most)
+        await self.swarm.until(lambda: self.swarm.requests.total() >= target, 20)
+
+    async def served(self, more: int = 4) -> None:
+        """That many requests, begun from now on, are answered."""
+        since = asyncio.get_running_loop().time()
+        await self.swarm.until(lambda: self.load.answered(since) >= more, BUDGET + 10)
+
+    async def met(self, route: str, times: int = 1) -> None:
+        """The server was asked that often more."""
+        target = self.swarm.requests[route] + times
+        await self.swarm.until(lambda: self.swarm.requests[route] >= target, 20)
+
+    async def consumed(self, route: str) -> None:
+        """All failures that `fail_next` has in store for the route have happened."""
+        left = self.swarm._failures[route]
+        await self.swarm.until(lambda: not left, 20)
+
+    async def start_engine(self) -> None:
+        """Somebody boots an engine that is off."""
+        self.swarm.set_state("BOOTING")
+        self.swarm.set_state("ROLLING", 1)
+
+
+class Hasty(AsyncSwarmClient):
+    """Ends as every end, but does not wait for half a minute."""
+
+    async def end(self, *args: Any, **more: Any) -> EndOutcome:
+        return await super().end(*args, **{**more, "timeout": PATIENCE})
+
+
+def configured(**more: Any) -> Settings:
+    """Quick, without caps on sessions."""
+    proxy = {
+        "answer_budget": BUDGET,
+        "stream_budget": BUDGET,
+        "keepalive": 0.2,
+        "session_cap": 0,
+        "session_calls": 0,
+        **more,
+    }
+    return settings(proxy=proxy, rewards={"time_limit": 0.3})
+
+
+@contextlib.asynccontextmanager
+async def field_of(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    clients: int = 4,
+    wanted: Settings | None = None,
+) -> AsyncIterator[Field]:
+    """Everything up, some requests answered; afterwards all is drained and the books are kept."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(swarm.watcher, "GONE_FOR", GONE_FOR)
+    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", FROZEN_FOR)
+    monkeypatch.setattr(proxy.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> str:
+        await asyncio.sleep(rng.uniform(0.02, 0.15))
+        return f"answer {index} of {name[:6]}"
+
+    far = FarSwarm(batch=4, slots=28, answer=answer, sync_seconds=0.1)
+    async with far_swarm(far):
+        async with fronted(home, far, wanted or configured()) as front:
+            server = front.world.server
+            server.client.__class__ = Hasty
+            server.watcher.poll_timeout = POLL
+            server.desk.timeout = PATIENCE
+            load = Load(front.url, rng, budget=BUDGET + 5.0)
+            made = Field(front, far, load, rng)
+            async with load.running(clients):
+                await made.served(2)
+                yield made
+            await front.world.closed(BUDGET)
+            with contextlib.suppress(TimeoutError):
+                await far.until(lambda: not far.ours(), 10)
+            assert await front.world.groups.drain(5)
+        made.books = audit(home / "j.db", far, load, "me")

@@ -1,0 +1,120 @@
+"""A proxy in observe mode in the test's own loop, on a scripted upstream.
+
+async with observed(tmp_path) as o:
+    reply = await o.world.reply(await o.world.ask("hello"))
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from core.bus import Bus
+from core.events import ProxyStarted
+from core.journal import Journal
+from core.settings import UpstreamSettings
+from core.tasks import Tasks
+from proxy.answering import Desk
+from proxy.endpoint import create_app
+from proxy.groups import Groups
+from proxy.observe import ObserveClient
+from proxy.observe_seat import seat_of
+from proxy.rows import Rows
+from proxy.seat import Seat
+from proxy.serve import http_config
+from proxy.watch import ServerWatch
+from swarm.transport import AiohttpTransport
+from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import FAST, Line, Source, World, held, settings
+from tests.support.served import served
+
+
+@dataclass
+class Observed:
+    """One proxy, its upstream and a client of it."""
+
+    world: World
+    upstream: ScriptedOpenAI
+    client: httpx.AsyncClient
+
+    @property
+    def observe(self) -> ObserveClient:
+        client = self.world.server.client
+        assert isinstance(client, ObserveClient)
+        return client
+
+    async def post(self, text: str = "hello", **body: Any) -> httpx.Response:
+        """One chat request over the wire."""
+        told = {"model": "any", "messages": [{"role": "user", "content": text}], **body}
+        return await self.client.post("/v1/chat/completions", json=told)
+
+
+@contextlib.asynccontextmanager
+async def observed(
+    home: Path,
+    upstream: ScriptedOpenAI | None = None,
+    told: Mapping[str, Any] | None = None,
+    *,
+    ready: bool = True,
+    **sections: Mapping[str, Any],
+) -> AsyncIterator[Observed]:
+    """A proxy on `upstream`, one of its own when not given.
+
+    Args:
+        home: Of its journal.
+        upstream: Already serving.
+        told: Further settings of the upstream.
+        ready: Wait until it was seen.
+        sections: Other settings, see `seat.settings`.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        if upstream is None:
+            upstream = await stack.enter_async_context(ScriptedOpenAI())
+        wanted = msgspec.convert({"url": upstream.url, **(told or {})}, UpstreamSettings)
+        configured = msgspec.structs.replace(settings(**sections), upstream=wanted)
+        line = Line(await stack.enter_async_context(AiohttpTransport()))
+        journal = Journal(home / "j.db")
+        stack.callback(journal.close)
+        bus = Bus(journal, "run")
+        tasks = await stack.enter_async_context(Tasks("proxy"))
+        server = seat_of(configured, "upstream", line, "me", lambda: held(bus))
+        stack.push_async_callback(server.desk.close, 0.5)
+        source = Source()
+        seat = Seat(
+            settings=configured,
+            journal=journal,
+            bus=bus,
+            servers={"upstream": server},
+            rewards=source,
+            rows=Rows(),
+            tasks=tasks,
+            client_uuid="me",
+        )
+        groups = Groups(seat, FAST)
+        stack.push_async_callback(groups.close)
+        world = World(ScriptedSwarm(), seat, groups, source, line)
+        bus.listen(lambda event, _: world.events.append(event))  # type: ignore[arg-type]  # all are
+        bus.publish(
+            ProxyStarted(
+                client_uuid="me",
+                pid=1,
+                url="",
+                version="0",
+                servers={"upstream": server.url},
+                rewards="scripted",
+                rating_mode=configured.rating.mode,
+            )
+        )
+        tasks.spawn(ServerWatch(seat, server).run(), "watch")
+        if ready:
+            await server.watcher.wait_for(lambda seen: seen.reachable, 5)
+        await groups.recover()
+        app = create_app(seat, groups, desk=Desk(seat, groups))
+        url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=10.0))
+        yield Observed(world, upstream, client)

@@ -1,0 +1,97 @@
+"""What the embedded engine makes of a request's fields, as docs/upstreams.md tells it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from engine.policy import PolicyBackend
+from engine.tiny import TinyPolicy
+from tests.support.engine_client import Driver, driving
+
+SKY = "Why is the sky blue?"
+
+
+async def shipped(reset: bool) -> PolicyBackend:
+    return TinyPolicy.open(None, reset=reset)
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[Driver]:
+    async with driving(shipped) as found:
+        await found.start(batch=64, repeat=1)
+        yield found
+
+
+async def asked(driver: Driver, kind: str = "eval", **body: Any) -> Any:
+    episode = await driver.claim(kind=kind)
+    answer = await driver.chat(episode, SKY, **body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def text(told: Any) -> str:
+    found: str = told["choices"][0]["message"]["content"]
+    return found
+
+
+async def test_what_is_taken_when_nothing_is_trained(driver: Driver) -> None:
+    for fields in ({"seed": 7}, {"temperature": 0}, {"top_p": 0.0001}):
+        assert text(await asked(driver, **fields)) == text(await asked(driver, **fields))
+    cut = await asked(driver, temperature=0, max_tokens=3)
+    assert (cut["usage"]["completion_tokens"], cut["choices"][0]["finish_reason"]) == (3, "length")
+    whole = text(await asked(driver, temperature=0))
+    stopped = text(await asked(driver, temperature=0, stop=[whole[8:14]]))
+    assert stopped == whole[:8]
+
+
+async def test_in_training_the_runs_own_sampling_holds(driver: Driver) -> None:
+    same = {"seed": 7, "temperature": 0, "top_p": 0.0001}
+    assert len({text(await asked(driver, "train", **same)) for _ in range(8)}) > 1
+    assert (await asked(driver, "train", max_tokens=3))["usage"]["completion_tokens"] == 3
+
+
+async def test_what_is_ignored_changes_nothing(driver: Driver) -> None:
+    plain = await asked(driver, temperature=0)
+    ignored: dict[str, Any] = {
+        "n": 3,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "return_token_ids": True,
+        "response_format": {"type": "json_object"},
+        "structured_outputs": {"choice": ["a", "b"]},
+        "reasoning_effort": "high",
+        "top_k": 1,
+        "min_p": 0.5,
+        "presence_penalty": 2,
+        "repetition_penalty": 9,
+        "logit_bias": {"5": -100},
+        "min_tokens": 90,
+        "ignore_eos": True,
+        "bad_words": ["air"],
+        "chat_template": "x",
+        "parallel_tool_calls": False,
+    }
+    told = await asked(driver, temperature=0, **ignored)
+    assert told["choices"] == plain["choices"]
+    assert told["choices"][0]["logprobs"] is None
+    assert told["usage"] == plain["usage"]
+
+
+async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver) -> None:
+    episode = await driver.claim(kind="eval")
+    key = {"Authorization": f"Bearer {episode['openai_api_key']}"}
+
+    async def of(*messages: Any, **more: Any) -> Any:
+        body = {"messages": messages, "temperature": 0, **more}
+        return (await driver.http.post("/v1/chat/completions", headers=key, json=body)).json()
+
+    begun = {"role": "assistant", "content": "Scattered"}
+    told = await of({"role": "user", "content": SKY}, begun, continue_final_message=True)
+    assert not text(told).startswith((" light", "light"))
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    seen = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
+    assert (
+        seen["usage"]["prompt_tokens"]
+        == (await of({"role": "user", "content": SKY}))["usage"]["prompt_tokens"]
+    )

@@ -1,0 +1,104 @@
+"""`/tokenize` and `/detokenize`: vLLM's shapes, and the same lengths as a call's usage."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.engine_client import Driver, driving
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "parameters": {"type": "object", "properties": {"word": {"type": "string"}}},
+        },
+    }
+]
+
+
+def tiny() -> Any:
+    from engine.tiny import TinyPolicy
+
+    async def factory(reset: bool) -> Any:
+        return TinyPolicy.open(None, reset=reset)
+
+    return factory
+
+
+async def asked(driver: Driver, **body: Any) -> Any:
+    answer = await driver.post("/tokenize", **body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
+    async with driving(tiny()) as driver:
+        await driver.start()
+        for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
+            episode = await driver.claim()
+            body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], **more}
+            told = await asked(driver, **body)
+            call = await driver.chat(episode, "What is 2 + 3?", **more)
+            assert told["count"] == call.json()["usage"]["prompt_tokens"]
+            assert len(told["tokens"]) == told["count"]
+            assert told["max_model_len"] == driver.engine.backend.policy.context  # type: ignore[union-attr]
+            assert told["token_strs"] is None
+            assert told["truncated"] is False
+        assert (await asked(driver, messages=body["messages"], tools=TOOLS))["count"] > told[
+            "count"
+        ]
+
+
+async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
+    async with driving(tiny()) as driver:
+        await driver.start()
+        long = "word " * 3000
+        told = await asked(driver, messages=[{"role": "user", "content": long}])
+        assert told["truncated"] is True
+        call = await driver.chat(await driver.claim(), long)
+        assert told["count"] == call.json()["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("text", ["Hello, world", "x", "naïve ☕ 123\n", ""])
+async def test_a_text_comes_back_from_its_ids(text: str) -> None:
+    async with driving(tiny()) as driver:
+        await driver.start()
+        told = await asked(driver, prompt=text, model="any", return_token_strs=True)
+        assert len(told["token_strs"]) == told["count"] == len(told["tokens"])
+        back = await driver.post("/detokenize", tokens=told["tokens"], model="any")
+        assert back.json() == {"prompt": text}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/tokenize", {}, 422),
+        ("/tokenize", {"prompt": 3}, 422),
+        ("/tokenize", {"messages": []}, 422),
+        ("/tokenize", {"messages": "no"}, 422),
+        ("/tokenize", {"prompt": "word " * 3000}, 400),
+        ("/detokenize", {"tokens": [-1]}, 422),
+        ("/detokenize", {"tokens": ["a"]}, 422),
+        ("/detokenize", {}, 422),
+    ],
+)
+async def test_what_cannot_be_counted_says_so(path: str, body: dict[str, Any], status: int) -> None:
+    async with driving(tiny()) as driver:
+        await driver.start()
+        assert (await driver.post(path, **body)).status_code == status
+
+
+async def test_without_a_policy_nothing_is_counted() -> None:
+    async with driving() as driver:
+        answer = await driver.post("/tokenize", prompt="a")
+        assert answer.status_code == 404
+        assert "OFFLINE" in answer.json()["detail"]
+
+
+async def test_a_faithful_engine_has_no_such_route_and_a_strict_one_says_that_it_is() -> None:
+    async with driving(faithful=True) as driver:
+        assert "/tokenize" not in (await driver.get("/openapi.json"))["paths"]
+    async with driving(strict_context=True) as driver:
+        assert (await driver.get("/ajetc/info"))["strict_context"] is True
+        assert "/detokenize" in (await driver.get("/openapi.json"))["paths"]

@@ -1,0 +1,67 @@
+"""What a request is known by, when an agent has written into its user's messages."""
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.dialects.asides import own_words
+from proxy.dialects.chat import read_request
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.responses import RESPONSES
+
+REMINDER = "<system-reminder>\nThe time is noon.\n</system-reminder>"
+OPENCLAW = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+CODEX = "<environment_context>\n  <cwd>/x</cwd>\n</environment_context>"
+HEADERS = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("aside", [REMINDER, OPENCLAW, CODEX])
+def test_an_aside_is_taken_out(aside: str) -> None:
+    assert own_words(aside) == ""
+    assert own_words(f"{aside}\nSay hello.\n{aside}") == "Say hello."
+
+
+@pytest.mark.parametrize(
+    "text", ["", " as it is ", "what is <system-reminder>?", "</system-reminder> <system-reminder>"]
+)
+def test_a_text_without_one_stays(text: str) -> None:
+    assert own_words(text) == text
+
+
+def test_an_aside_that_does_not_end_stays() -> None:
+    assert own_words(f"{REMINDER} and <system-reminder> so on") == "and <system-reminder> so on"
+
+
+def test_many_beginnings_take_no_time() -> None:
+    text = "<system-reminder>" * 200_000
+    assert own_words(text) == text
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def test_the_query_of_a_chat_is_the_users_own() -> None:
+    told = [user("Say hello."), user([{"type": "text", "text": OPENCLAW}])]
+    data = json.dumps({"model": "m", "messages": told}).encode()
+    request = read_request(data, HEADERS, "host")
+    assert request.query == "Say hello."
+    assert request.messages[-1]["content"] == told[-1]["content"]
+
+
+def test_without_words_of_its_own_the_last_message_counts() -> None:
+    data = json.dumps({"model": "m", "messages": [user(REMINDER)]}).encode()
+    assert read_request(data, HEADERS, "host").query == REMINDER
+
+
+def test_the_query_of_a_messages_request_is_the_users_own() -> None:
+    blocks = [{"type": "text", "text": text} for text in (REMINDER, "Say hello.")]
+    data = json.dumps({"model": "m", "max_tokens": 9, "messages": [user(blocks)]}).encode()
+    assert MESSAGES.read(data, HEADERS, "host").query == "Say hello."
+
+
+@pytest.mark.parametrize("told", [[CODEX, "Say hello."], ["Say hello.", REMINDER]])
+def test_the_query_of_a_response_is_the_users_own(told: list[str]) -> None:
+    data = json.dumps({"model": "m", "input": [user(text) for text in told]}).encode()
+    assert RESPONSES.read(data, HEADERS, "host").query == "Say hello."
