@@ -115,11 +115,12 @@ class Job:
         return lines
 
 
-def parse_job(text: str) -> Job:
+def parse_job(text: str, usual: float = 1.0) -> Job:
     """Read a job.
 
     Args:
         text: YAML, a mapping at the top.
+        usual: Temperature of a job that names none.
 
     Raises:
         JobError: broken YAML or a value that cannot be trained with; names the key.
@@ -128,7 +129,7 @@ def parse_job(text: str) -> Job:
     base = Job()
     temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
     if temperature is None:
-        temperature = base.temperature
+        temperature = usual
     name = read.text(_NAME)
     hyper = _hyper(read, temperature)
     return Job(

@@ -40,6 +40,8 @@ from core.events.mock import (
 from core.events.seat import (
     AlertCleared,
     AlertRaised,
+    Checkpoint,
+    CheckpointsListed,
     ConsoleAttached,
     ConsoleDetached,
     EngineChanged,
@@ -67,6 +69,7 @@ AnyEvent = (
     | EngineLost
     | PoolChanged
     | UpdateDone
+    | CheckpointsListed
     | GroupOpened
     | ClaimIntended
     | EpisodeClaimed
@@ -121,6 +124,8 @@ __all__ = [
     "CandidateAnswered",
     "CandidateFailed",
     "CandidateScore",
+    "Checkpoint",
+    "CheckpointsListed",
     "ClaimIntended",
     "ClaimsReturned",
     "ConsoleAttached",
