@@ -24,6 +24,9 @@ _CHAT = {
     "overflow": "the prompt is too long",
     "unauthorized": "the engine refused the key",
     "upstream": "the engine failed",
+    "refused": "the engine refused the request",
+    "limited": "the engine takes no more requests for now",
+    "broken": "the answer broke off",
     "timed_out": "no answer in time",
     "unreachable": "the engine could not be reached",
 }

@@ -1,4 +1,4 @@
-"""A small steady load of clients of all dialects, some of whom leave; every request is accounted."""
+"""A small steady load of clients of all dialects, some of whom leave; all requests are counted."""
 
 import asyncio
 import contextlib
