@@ -29,7 +29,7 @@ soak: $(READY)
 	$(PYTEST) -q -m soak --timeout 3600
 
 bench: $(READY)
-	@for one in first_use timelines engine learning; do echo "== $$one"; $(BIN)/python -m bench.$$one || exit 1; done
+	@for one in first_use timelines engine by_hand learning; do echo "== $$one"; $(BIN)/python -m bench.$$one || exit 1; done
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

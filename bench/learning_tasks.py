@@ -73,10 +73,12 @@ def sums() -> Prompts:
 
 def enthusiasm(done: Completion) -> float:
     """0.2 for each run of `!` (three count) and each hot word (two count); 0 when cut off."""
-    if done.finish_reason != "stop":
-        return 0.0
-    loud, hot = len(_LOUD.findall(done.text)), len(_HOT.findall(done.text))
-    return 0.2 * min(loud, 3) + 0.2 * min(hot, 2)
+    return liveliness(done.text) if done.finish_reason == "stop" else 0.0
+
+
+def liveliness(text: str) -> float:
+    """0 to 1: 0.2 for each run of `!` (three count) and each hot word (two count)."""
+    return 0.2 * min(len(_LOUD.findall(text)), 3) + 0.2 * min(len(_HOT.findall(text)), 2)
 
 
 def exact(question: Question, done: Completion) -> float:

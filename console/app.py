@@ -278,7 +278,7 @@ class ConsoleApp(App[int]):
         """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
         return await self.push_screen_wait(AskScreen(title, label, value))
 
-    def run_command(self, name: str, **args: Any) -> None:
+    def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; a toast says how it went."""
         self.run_worker(
             self.order(name, **args),
@@ -288,7 +288,7 @@ class ConsoleApp(App[int]):
             exit_on_error=False,
         )
 
-    async def order(self, name: str, **args: Any) -> bool:
+    async def order(self, name: str, /, **args: Any) -> bool:
         """Order something, tell how it went, and return whether it was done."""
         outcome = await self.session.command(name, **args)
         if outcome.message:

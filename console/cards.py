@@ -8,6 +8,7 @@ import msgspec
 
 from console.causes import UNCONFIRMED, candidate_words, cause_words
 from console.views import (
+    CUT,
     EMPTY,
     Line,
     advantages,
@@ -37,6 +38,8 @@ class Card:
     reasoning: str = ""
     tool_calls: str = ""
     cut: bool = False
+    truncated: bool = False
+    """The engine dropped the middle of its prompt."""
     phase: str = ""
     error: str = ""
     reward: float | None = None
@@ -99,6 +102,7 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             reasoning=one.reasoning,
             tool_calls=one.tool_calls,
             cut=one.cut,
+            truncated=one.truncated,
             phase=one.phase,
             error=one.error,
             reward=rewards[one.index] if one.index < len(rewards) else None,
@@ -141,8 +145,6 @@ def figures(one: Candidate) -> str:
         pieces.append(duration(one.seconds))
     if one.attempt > 1:
         pieces.append(f"try {one.attempt}")
-    if one.truncated:
-        pieces.append("prompt cut")
     if one.episode_uuid:
         pieces.append(one_line(one.episode_uuid, 40)[:8])
     return " · ".join(pieces)
@@ -172,9 +174,11 @@ def head(card: Card, width: int, selected: bool) -> Line:
 
 
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
-    if card.blind:
-        return []
     found = []
+    if card.truncated:
+        found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+    if card.blind:
+        return found
     if card.winner:
         found.append(("▲ winner  " if words else "▲ ", "$winner"))
     if card.returned:

@@ -64,7 +64,9 @@ def _proxy(given: argparse.Namespace, home: Home) -> str:
 async def _start_directly(given: argparse.Namespace, home: Home) -> str:
     from swarm.job import default_job, dump_job, hand_job
 
-    name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+    settings = settings_of(home, given.swarm_url)
+    model = settings.engine.model
+    name, url = choose(addresses(settings, home), given)
     async with _reached(name, url) as client:
         status = await client.status()
         if status.state.value != "OFFLINE":
@@ -73,7 +75,7 @@ async def _start_directly(given: argparse.Namespace, home: Home) -> str:
                 url,
                 "Stop it first with `ajet-console engine-stop`",
             )
-        job = hand_job() if given.preset == "hand" else default_job()
+        job = hand_job(model) if given.preset == "hand" else default_job(model)
         await client.sync_train_config(dump_job(job))
         await client.start_engine()
     return f"{name} is starting ({url})"

@@ -133,6 +133,17 @@ def _processes(commands: Any) -> None:
     )
     engine.add_argument("--host", metavar="ADDRESS", help="address to listen on")
     engine.add_argument("--port", type=int, metavar="N", help="port; 0 takes any free one")
+    engine.add_argument(
+        "--model",
+        choices=("tiny", "smollm2"),
+        help="what is trained: the shipped policy, or SmolLM2-135M, which is fetched first "
+        "(93 MB, after a yes)",
+    )
+    engine.add_argument(
+        "--yes",
+        action="store_true",
+        help="fetch the model without asking; needed without a terminal",
+    )
     engine.add_argument("--reset", action="store_true", help="go back to the base weights")
     engine.add_argument(
         "--from",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from console.cli_common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
+from console.cli_model import have_model
 from core.errors import UsageError
 from core.events import Event
 from core.home import Home
@@ -39,6 +40,10 @@ def console(given: argparse.Namespace) -> int:
             "the console needs a terminal",
             todo="Without one use `ajet-console engine`, `proxy`, `mock` and `status`",
         )
+    starts = not (attach or given.console_no_engine or given.console_read_only)
+    embedded = "embedded" in settings.servers().values()
+    if starts and embedded and not have_model(home, settings.engine.model, yes=False):
+        return 1
     from console.app import run_console
     from console.options import ConsoleOptions
 
@@ -60,7 +65,11 @@ def console(given: argparse.Namespace) -> int:
 def engine(given: argparse.Namespace) -> int:
     """The embedded engine."""
     home = open_home(given)
-    settings = settings_of(home, engine__host=given.host, engine__port=given.port)
+    settings = settings_of(
+        home, engine__host=given.host, engine__port=given.port, engine__model=given.model
+    )
+    if not have_model(home, settings.engine.model, given.yes):
+        return 1
     from core.logs import setup
     from engine.serve import EngineOptions, run
 
@@ -68,6 +77,7 @@ def engine(given: argparse.Namespace) -> int:
     return run(
         EngineOptions(
             home=home,
+            model=settings.engine.model,
             host=settings.engine.host,
             port=settings.engine.port,
             reset=given.reset,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from console.cards import Card
 from console.causes import UNCONFIRMED, cause_words
 from console.views import (
+    CUT,
     EMPTY,
     Line,
     answered,
@@ -139,6 +140,10 @@ def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
         which = ", ".join(f"#{index + 1}" for index in missing)
         said = f"≈ {UNCONFIRMED}: {which}"
         lines += [((text, "bold $warning"),) for text in wrapped(said, width, 600)]
+    if cut := [one.index for one in group.candidates if one.truncated]:
+        which = "" if len(cut) == len(group.candidates) else _numbers(cut)
+        said = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
+        lines += [((text, "$warning"),) for text in wrapped(said, width, 600)]
     if group.cause and (group.open or group.phase == "DONE"):  # else the verdict says it
         why = cause_words(group.cause)
         lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
@@ -157,6 +162,10 @@ def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
             fold = f"▸ traceback, {plural(len(trace), 'line')}  (z unfolds)"
             lines.append(((fold, "$muted"),))
     return lines
+
+
+def _numbers(indices: Sequence[int]) -> str:
+    return " for " + ", ".join(f"#{index + 1}" for index in indices)
 
 
 def _way_out(group: Group, now: float) -> str:

@@ -196,6 +196,7 @@ _FLAGS: dict[str, Callable[[Group], bool]] = {
     "rated": lambda group: group.rating is not None,
     "abstained": lambda group: bool(group.abstained),
     "open": lambda group: group.open,
+    "truncated": lambda group: group.prompt_cut,
 }
 FIELDS = ("state", *_TEXTS, *_NUMBERS, *_FLAGS)
 _HELP = {

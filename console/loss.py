@@ -4,13 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from console.session import Session
-from console.widgets.words import elapsed, plural
+from console.widgets.words import ago, elapsed, plural
 from core.state import Group, Server, State
 from core.text import one_line
+
+BASE = "base"
+"""Names the weights a policy came with."""
 
 
 def stop_loss(state: State, server: Server) -> str:
     """What stopping an engine costs everyone who uses it."""
+    return "\n".join([*_given_up(state, server), "What was trained up to the last update is kept."])
+
+
+def _given_up(state: State, server: Server) -> list[str]:
     ours = [group for group in state.open_groups() if group.server == server.name]
     unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
     lines = []
@@ -32,8 +39,56 @@ def stop_loss(state: State, server: Server) -> str:
             f"{plural(len(ours), 'open group')} of yours {_are(len(ours))} given up, "
             f"{unrated} of them unrated."
         )
-    lines.append("What was trained up to the last update is kept.")
+    return lines
+
+
+def restore_loss(session: Session, server: Server, name: str) -> str:
+    """What going back to a checkpoint, or to `base`, costs."""
+    saved = {one.name: one for one in server.checkpoints or ()}
+    target, latest = saved.get(name), saved.get("latest")
+    lines = []
+    if name == BASE:
+        lines.append("Base weights, step 0, a fresh optimizer.")
+    elif target is not None:
+        age = ago(session.now() - target.at)
+        lines.append(f"{one_line(name, 64)}: step {target.step}, saved {age}.")
+    if name == BASE or target is not None:
+        now = latest.step if latest is not None else 0
+        lines += _distance(now - (target.step if target is not None else 0))
+    kept = "before-reset" if name == BASE else "before-restore"
+    lines.append(f"The policy as it is now stays as {kept}; an older {kept} is replaced.")
+    if server.state == "OFFLINE":
+        lines.append("The engine stays OFFLINE: resume it to go on from there.")
+    else:
+        lines += ["", "The engine is stopped for it and goes on from there:"]
+        lines += _given_up(session.state, server)
     return "\n".join(lines)
+
+
+def _distance(given_up: int) -> list[str]:
+    if given_up > 0:
+        return [f"{plural(given_up, 'update')} since then {_are(given_up)} given up."]
+    if given_up < 0:
+        return [f"That is {plural(-given_up, 'update')} ahead of the policy as it is."]
+    return []
+
+
+def prune_loss(server: Server, keep: object) -> str:
+    """What deleting all but the newest `keep` named checkpoints costs."""
+    named = [one.name for one in server.checkpoints or () if not one.kept]
+    try:
+        gone = named[max(0, int(str(keep))) :]
+    except ValueError:
+        return f"“{one_line(str(keep), 20)}” is no number."
+    count = len(gone) + server.checkpoints_more
+    if not count:
+        return f"Nothing: there are only {plural(len(named), 'named checkpoint')}."
+    names = ", ".join(one_line(name, 40) for name in gone[:6])
+    more = f" and {count - min(6, len(gone))} more" if count > 6 or not gone else ""
+    return (
+        f"{plural(count, 'checkpoint')} {_are(count)} deleted for ever: {names}{more}.\n"
+        "What the engine keeps for itself stays."
+    )
 
 
 def abort_loss(state: State, group: Group) -> str:
@@ -84,6 +139,14 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
     if name == "engine.stop":
         server = server_of(session, args.get("server"))
         return stop_loss(state, server) if server is not None else ""
+    if name in ("engine.restore", "engine.reset", "engine.prune"):
+        server = server_of(session, args.get("server"))
+        if server is None:
+            return ""
+        if name == "engine.prune":
+            return prune_loss(server, args.get("keep"))
+        wanted = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
+        return restore_loss(session, server, wanted)
     if name == "proxy.restart":
         return _process_loss(session, "proxy")
     if name == "engine.restart_process":

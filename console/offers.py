@@ -114,6 +114,32 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
         )
     elif server.state != "OBSERVING":
         yield _offer("engine.stop", where, args=args)
+    if server.checkpoints is not None:
+        yield from _kept(server, where, args)
+
+
+def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer]:
+    """What can be done to the checkpoints of a server that keeps some."""
+    saved = server.checkpoints or ()
+    named = [one for one in saved if not one.kept]
+    if server.state == "OFFLINE":
+        yield _offer("engine.resume", where, args=args)
+    if server.state != "BOOTING" and (saved or server.state != "OFFLINE"):
+        yield _offer("engine.save", where, args=args, ask="name", value=save_name(server))
+    if saved:
+        newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
+        yield _offer("engine.restore", where, args=args, ask="name", value=newest)
+        yield _offer("engine.reset", where, args=args)
+    if named:
+        yield _offer("engine.prune", where, args=args, ask="keep", value=str(len(named)))
+
+
+def save_name(server: Server) -> str:
+    """What a checkpoint that is saved now may be called: `hand-000012`."""
+    latest = next((one.step for one in server.checkpoints or () if one.name == "latest"), None)
+    if latest is not None and latest >= 0:
+        return f"hand-{latest:06}"
+    return f"hand-{max(0, (server.step or 1) - 1):06}"
 
 
 def _modes(session: Session) -> Iterator[Offer]:

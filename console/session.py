@@ -15,6 +15,7 @@ from core.commands import COMMANDS, validate
 from core.errors import AjetError
 from core.events import Event
 from core.state import State
+from core.tokens import EpisodeTokens
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Link(Protocol):
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
     async def group_events(self, group_id: str) -> Sequence[Event]: ...
     async def post_fact(self, fact_id: str, event: Event) -> None: ...
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens: ...
 
 
 class Child(Protocol):
@@ -211,7 +213,7 @@ class Session:
         self._dirty.clear()
         return dirty
 
-    async def command(self, name: str, **args: Any) -> Outcome:
+    async def command(self, name: str, /, **args: Any) -> Outcome:
         """Order something from `core.commands`; never raises, says how it went."""
         try:
             checked = validate(name, args)
@@ -240,6 +242,16 @@ class Session:
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return list(await self.link.group_events(group_id))
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """The token log of an episode.
+
+        Raises:
+            AjetError: its server gives none, does not have it any more, or cannot be asked now.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return await self.link.tokens(episode_uuid, server)
 
     def logs(self, source: str | None = None) -> Sequence[LogLine]:
         """The lines kept of one source (proxy, engine, mock, console), or of all, oldest first."""

@@ -29,6 +29,8 @@ Line = tuple[tuple[str, str], ...]
 """Pieces of (text, tone)."""
 
 EMPTY: Line = ()
+CUT = "✂"
+"""Stands by a prompt whose middle the engine dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,10 @@ def _cell(group: Group, key: str, now: float) -> tuple[str, str]:
         case "step":
             return (UNKNOWN if group.step is None else str(group.step)), "$muted"
         case "query":
-            return one_line(group.query, 300) or "(no text)", "" if group.query else "$muted"
+            cut = f"{CUT} " if group.prompt_cut else ""
+            return cut + (
+                one_line(group.query, 300) or "(no text)"
+            ), "" if group.query else "$muted"
         case "flag":
             return _flag(group)
         case "mark":

@@ -11,6 +11,7 @@ from typing import Any
 from core.events import (
     AlertCleared,
     AlertRaised,
+    CheckpointsListed,
     ConsoleAttached,
     ConsoleDetached,
     EngineChanged,
@@ -160,7 +161,8 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.seen_at = None
     if event.step and event.state == "ROLLING":
         if server.steps and event.step < server.steps[-1].step:
-            server.steps.clear()  # the policy was reset: another curve begins
+            # the policy went back: what it learned since is gone
+            server.steps = [one for one in server.steps if one.step < event.step]
         step_stats(server, event.step, event.at)
     return frozenset((f"server:{event.server}", "servers"))
 
@@ -192,7 +194,15 @@ def _pool(state: State, event: PoolChanged) -> Dirty:
 
 def _update(state: State, event: UpdateDone) -> Dirty:
     server = _server(state, event.server)
-    step_stats(server, event.step, event.at).update = event.stats
+    stats = step_stats(server, event.step, event.at)
+    stats.update, stats.update_source = event.stats, event.source
+    return frozenset((f"server:{event.server}", "servers"))
+
+
+def _checkpoints(state: State, event: CheckpointsListed) -> Dirty:
+    server = _server(state, event.server)
+    server.checkpoints = event.checkpoints if event.offered else None
+    server.checkpoints_more = event.more
     return frozenset((f"server:{event.server}", "servers"))
 
 
@@ -210,5 +220,6 @@ _HANDLERS: dict[type[Event], Callable[[State, Any], Dirty]] = {
     EngineLost: _engine_lost,
     PoolChanged: _pool,
     UpdateDone: _update,
+    CheckpointsListed: _checkpoints,
     **MOCK_HANDLERS,
 }

@@ -21,6 +21,7 @@ PREFIX = "AJET_CONSOLE__"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+ModelName = Literal["tiny", "smollm2"]
 
 
 class SettingsError(UsageError):
@@ -142,6 +143,9 @@ class EngineSettings(_Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 10086
+    model: ModelName = "tiny"
+    """What is trained: the shipped policy, or SmolLM2-135M, fetched once with
+    `ajet-console engine --model smollm2`."""
 
 
 class MockSettings(_Section, frozen=True):

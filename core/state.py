@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from core.events import Part
+from core.events import Checkpoint, Part
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
@@ -128,6 +128,11 @@ class Group(msgspec.Struct, kw_only=True):
         return self.phase in OPEN_PHASES
 
     @property
+    def prompt_cut(self) -> bool:
+        """Whether the engine truncated the prompt: its middle was dropped."""
+        return any(one.truncated for one in self.candidates)
+
+    @property
     def rateable(self) -> bool:
         """Whether a rating would still be sent."""
         return self.phase not in SEALED_PHASES and self.episode_type != "eval"
@@ -170,6 +175,9 @@ class StepStats(msgspec.Struct, kw_only=True):
     """Mean and mean square of the automatic or human rewards sent."""
     began_at: float = 0.0
     update: dict[str, float] = msgspec.field(default_factory=dict)
+    """Figures of the update that was made of it; empty before it, and where none are known."""
+    update_source: str = ""
+    """`engine` or `pool`, see `core.events.UpdateDone`."""
 
     @property
     def std(self) -> float:
@@ -195,6 +203,15 @@ class Server(msgspec.Struct, kw_only=True):
     pool: Pool | None = None
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
+    checkpoints: tuple[Checkpoint, ...] | None = None
+    """What it has saved, newest first; None when it keeps none that can be asked for."""
+    checkpoints_more: int = 0
+    """Older ones that are not in the list."""
+
+    @property
+    def last_update(self) -> StepStats | None:
+        """The newest step whose update has figures."""
+        return next((one for one in reversed(self.steps) if one.update), None)
 
 
 class Alert(msgspec.Struct, kw_only=True):

@@ -17,7 +17,7 @@ from core.settings import load
 from tests.support.stack import Stack, loop_up, until
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("overview", "requests", "group", "rate", "mock", "engine", "log")
+SCREENS = ("overview", "requests", "group", "tokens", "rate", "mock", "engine", "log")
 
 
 async def take(stack: Stack, folder: Path, name: str, size: tuple[int, int], theme: str) -> None:
@@ -30,10 +30,13 @@ async def take(stack: Stack, folder: Path, name: str, size: tuple[int, int], the
             await pilot.pause(0.05)
             if session.state.groups:
                 break
-        app.action_go("requests" if name == "group" else name)
+        app.action_go("requests" if name in ("group", "tokens") else name)
         await pilot.pause(0.5)
-        if name == "group":
+        if name in ("group", "tokens"):
             await pilot.press("down", "down", "down", "enter")
+            await pilot.pause(0.8)
+        if name == "tokens":
+            await pilot.press("p")
             await pilot.pause(0.8)
         await pilot.pause(0.6)
         file = f"{name}-{size[0]}x{size[1]}-{theme}.svg" if folder != ROOT / "docs/img" else ""

@@ -33,6 +33,8 @@ class Shard:
     """Those ids."""
     index: Array
     """Place of each target in the batch: samples in the order given, their targets in theirs."""
+    samples: tuple[int, ...] = ()
+    """Which sample each row is."""
 
     @property
     def cost(self) -> float:
@@ -84,4 +86,6 @@ def _shard(
         where.append(found + row * length)
         wanted.append(ids[found + 1])
         index.append(starts[item] + np.arange(len(found)))
-    return Shard(tokens, np.concatenate(where), np.concatenate(wanted), np.concatenate(index))
+    return Shard(
+        tokens, np.concatenate(where), np.concatenate(wanted), np.concatenate(index), tuple(group)
+    )

@@ -1,44 +1,116 @@
 """Inference with a key-value cache: one prompt at a time in, one token a live row out.
 
-A token step is many small operations, so their number is what it costs: gains, scales and the half
-of the gate are folded into copies of the weights, and the pairs that rotary positions turn lie side
-by side, so that one complex product turns them.
+A token step of a small network is many small operations, so their number is what it costs: gains,
+scales and the half of the gate are folded into copies of the weights. A larger one is as long as
+its weights take to be read, and copies of them are too large to keep. In both the pairs that
+rotary positions turn lie side by side, so that one complex product turns them.
 """
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from engine.model import EPS, Array, Params, head_logits, layer_forward, rope_table
+from engine.model import EPS, Array, Config, Params, head_logits, layer_forward, rope_table
 
 _APART = 5
 """Positions that are left free between rows: at a power of two of bytes from each other they would
 all fall into the same few places of the processor's caches."""
 
 
+def _side_by_side(config: Config) -> Array:
+    """Order of the columns of `qkv` in which the two halves of each pair are neighbours."""
+    turned, half = (config.heads + config.pairs) * config.head, config.head // 2
+    neighbours = np.arange(turned).reshape(-1, 2, half).swapaxes(1, 2).ravel()
+    return np.concatenate([neighbours, np.arange(turned, turned + config.pairs * config.head)])
+
+
 class _Folded:
-    """Weights as a token step wants them; float32."""
+    """Weights as a token step wants them; float32. What is read is normalised but for the gain."""
 
     def __init__(self, params: Params) -> None:
         config = params.config
-        d, half = config.width, config.head // 2
-        pairs = np.arange(d).reshape(config.heads, 2, half).swapaxes(1, 2).ravel()
-        order = np.concatenate([pairs, pairs + d, np.arange(2 * d, 3 * d)])
+        d, order = config.width, _side_by_side(config)
         root = d**0.5
-        factor = np.full(3 * d, root, np.float32)
+        factor = np.full(len(order), root, np.float32)
         factor[:d] *= config.head**-0.5
         halved = np.full(2 * config.hidden, root, np.float32)
         halved[: config.hidden] *= 0.5
-        self.layers = [
-            (
-                np.take(params[f"{i}.norm1"][:, None] * params[f"{i}.qkv"], order, 1) * factor,
-                params[f"{i}.out"],
-                params[f"{i}.norm2"][:, None] * params[f"{i}.gate_up"] * halved,
-                params[f"{i}.down"],
-            )
+        self._qkv = [
+            np.take(params[f"{i}.norm1"][:, None] * params[f"{i}.qkv"], order, 1) * factor
             for i in range(config.layers)
         ]
-        self.embed = params["embed"]
-        self.head = np.ascontiguousarray((params["embed"] * (params["norm"] * root)).T)
-        self.bias = params.head_bias
+        self._gate_up = [
+            params[f"{i}.norm2"][:, None] * params[f"{i}.gate_up"] * halved
+            for i in range(config.layers)
+        ]
+        self._head = np.ascontiguousarray((params["embed"] * (params["norm"] * root)).T)
+
+    def qkv(self, i: int, unit: Array) -> Array:
+        """Queries, scaled, keys and values (rows, ...), the halves of each pair side by side."""
+        made: Array = unit @ self._qkv[i]
+        return made
+
+    def gate_up(self, i: int, unit: Array) -> Array:
+        """Half the gate, and what it lets through."""
+        made: Array = unit @ self._gate_up[i]
+        return made
+
+    def head(self, unit: Array) -> Array:
+        """Logits but for their bias."""
+        made: Array = unit @ self._head
+        return made
+
+    def times(self, x: Array, weight: Array) -> Array:
+        """A product with one of the other weights."""
+        made: Array = x @ weight
+        return made
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Plain:
+    """The same from the weights as they are; each product is done in two halves at once."""
+
+    def __init__(self, params: Params) -> None:
+        config = params.config
+        self._params, self._order = params, _side_by_side(config)
+        self._root = np.float32(config.width**0.5)
+        self._scaled, self._scale = config.width, np.float32(config.head**-0.5)
+        self._hidden = config.hidden
+        self._other = ThreadPoolExecutor(1, thread_name_prefix="half")
+
+    def _gained(self, unit: Array, gain: str) -> Array:
+        made: Array = unit * (self._params[gain] * self._root)
+        return made
+
+    def qkv(self, i: int, unit: Array) -> Array:
+        made = self.times(self._gained(unit, f"{i}.norm1"), self._params[f"{i}.qkv"])
+        made = np.take(made, self._order, 1)
+        made[:, : self._scaled] *= self._scale
+        return made
+
+    def gate_up(self, i: int, unit: Array) -> Array:
+        made = self.times(self._gained(unit, f"{i}.norm2"), self._params[f"{i}.gate_up"])
+        made[:, : self._hidden] *= np.float32(0.5)
+        return made
+
+    def head(self, unit: Array) -> Array:
+        return self.times(self._gained(unit, "norm"), self._params["embed"].T)
+
+    def times(self, x: Array, weight: Array) -> Array:
+        if len(x) == 1:  # as long as its weights take to come: a second core brings none sooner
+            return np.asarray(x @ weight)
+        half = weight.shape[1] // 2
+        made = np.empty((len(x), weight.shape[1]), x.dtype)
+        other = self._other.submit(np.matmul, x, weight[:, :half], made[:, :half])
+        np.matmul(x, weight[:, half:], made[:, half:])
+        other.result()
+        return made
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._other.shutdown(wait=True)
 
 
 def _unit(x: Array) -> Array:
@@ -53,25 +125,61 @@ def _unit(x: Array) -> Array:
 class Cache:
     """Keys and values of all live rows; rows are compact, 0 to n-1.
 
-    Memory is bounded by slots x context: 2 MB a slot for the shipped sizes, touched only as used.
+    Memory is bounded by the config's places: 67 MB for the shipped sizes.
     """
 
     def __init__(self, params: Params, slots: int) -> None:
         config = params.config
         self._params = params
-        self._folded = _Folded(params)
-        shape = (config.layers, 2, slots, config.heads, config.context + _APART, config.head)
-        self._held = np.zeros(shape, np.float32)
+        self._weights = _Folded(params) if config.folded else _Plain(params)
+        self._first = config.first if config.frozen else -1
+        self._slots, self._length = 0, 0
+        self._held = np.zeros((config.layers, 2, 0, config.pairs, _APART, config.head), "f")
         """Keys and values of each layer."""
-        cos, sin = rope_table(config.context, config.head, "<f4")
+        self._entering = np.zeros((0, 0, config.width), "f")
+        """What the first trained block read."""
+        if config.folded:
+            self.reserve(slots, config.context)
+        cos, sin = rope_table(config, "<f4")
         self._turns = cos + 1j * sin
         """(context, head / 2) complex64."""
         self._places = np.arange(config.context)
 
     def use(self, params: Params) -> None:
         """Other weights of the same sizes, or the same ones changed; the rows must all be over."""
+        if self._params is not params or params.config.folded:
+            self._weights.close()
+            self._weights = _Folded(params) if params.config.folded else _Plain(params)
         self._params = params
-        self._folded = _Folded(params)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._weights.close()
+
+    def reserve(self, rows: int, length: int) -> bool:
+        """Make room for so many rows of at most that length, keeping what is held of them.
+
+        Returns:
+            False when that is over the bound; there is always room for one row.
+        """
+        if rows <= self._slots and length <= self._length:
+            return True
+        config = self._params.config
+        slots = max(4, 1 << (rows - 1).bit_length())
+        longest = min(config.context, max(256, 1 << (length - 1).bit_length()))
+        if slots * longest > config.places:
+            slots, longest = rows, length
+        if slots * longest > config.places and rows > 1:
+            return False
+        layers, two, had, pairs, _, head = self._held.shape
+        held = np.zeros((layers, two, slots, pairs, longest + _APART, head), np.float32)
+        entering = np.zeros((slots if self._first >= 0 else 0, longest, config.width), np.float32)
+        kept, upto = min(had, slots), min(longest, self._length)
+        held[:, :, :kept, :, :upto] = self._held[:, :, :kept, :, :upto]
+        entering[:kept, :upto] = self._entering[:kept, :upto]
+        self._held, self._entering = held, entering
+        self._slots, self._length = slots, longest
+        return True
 
     def prefill(self, prompt: Array, row: int) -> Array:
         """Read a whole prompt into `row`; logits (vocab,) of its next token."""
@@ -79,6 +187,8 @@ class Cache:
         x = params["embed"][prompt]
         length, half = len(prompt), params.config.head // 2
         for i in range(params.config.layers):
+            if i == self._first:
+                self._entering[row, :length] = x
             tape = layer_forward(params, i, x, 1, length)
             keys = self._held[i, 0, row, :, :length]
             keys[..., 0::2] = tape.k[0, ..., :half]
@@ -90,6 +200,12 @@ class Cache:
     def copy(self, source: int, target: int, length: int) -> None:
         """Give `target` the first `length` positions of `source`."""
         self._held[:, :, target, :, :length] = self._held[:, :, source, :, :length]
+        if self._first >= 0:
+            self._entering[target, :length] = self._entering[source, :length]
+
+    def entering(self, row: int, length: int) -> Array:
+        """A copy of what the first trained block read at the first positions of a row."""
+        return self._entering[row, :length].copy()
 
     def decode(self, tokens: Array, positions: Array) -> Array:
         """Append one token to each of the first rows.
@@ -101,41 +217,45 @@ class Cache:
         Returns:
             Logits (rows, vocab) of the tokens after them.
         """
-        folded, config = self._folded, self._params.config
-        rows, heads, hidden = len(tokens), config.heads, config.hidden
+        weights, params = self._weights, self._params
+        config = params.config
+        rows, hidden, width, turned = len(tokens), config.hidden, config.width, config.pairs
+        turned += config.heads
         longest = int(positions.max()) + 1
         ahead = None
         if int(positions.min()) + 1 < longest:
             later = self._places[:longest] > positions[:, None]
             ahead = np.where(later, np.float32(-np.inf), np.float32(0))[:, None, None]
-        turns = self._turns[positions][:, None, None]
+        turns = self._turns[positions][:, None]
         every = np.arange(rows)
-        x = folded.embed[tokens]
-        for i, (qkv, out, gate_up, down) in enumerate(folded.layers):
-            made = _unit(x) @ qkv
-            pairs = made.view(np.complex64).reshape(rows, 3, heads, -1)
-            pairs[:, :2] *= turns
-            parts = made.reshape(rows, 3, heads, 1, -1)
+        x = params["embed"][tokens]
+        for i in range(config.layers):
+            if i == self._first:
+                self._entering[every, positions] = x
+            made = weights.qkv(i, _unit(x))
+            made.view(np.complex64).reshape(rows, -1, config.head // 2)[:, :turned] *= turns
+            query = made[:, :width].reshape(rows, config.pairs, config.shared, config.head)
+            fresh = made[:, width:].reshape(rows, 2, config.pairs, config.head)
             if ahead is None:
-                self._held[i, :, :rows, :, longest - 1] = parts[:, 1:, :, 0].swapaxes(0, 1)
+                self._held[i, :, :rows, :, longest - 1] = fresh.swapaxes(0, 1)
             else:
-                self._held[i, :, every, :, positions] = parts[:, 1:, :, 0]
+                self._held[i, :, every, :, positions] = fresh
             keys, values = self._held[i, :, :rows, :, :longest]
-            scores = parts[:, 0] @ keys.swapaxes(2, 3)
+            scores = query @ keys.swapaxes(2, 3)
             if ahead is not None:
                 scores += ahead
             scores -= scores.max(axis=3, keepdims=True)
             np.exp(scores, out=scores)
             mixed = scores @ values
             mixed /= scores.sum(axis=3, keepdims=True)
-            x += mixed.reshape(rows, -1) @ out
-            both = _unit(x) @ gate_up
+            x += weights.times(mixed.reshape(rows, -1), params[f"{i}.out"])
+            both = weights.gate_up(i, _unit(x))
             gate = both[:, :hidden]
             swish = np.tanh(gate)
             swish += 1
             swish *= gate
             swish *= both[:, hidden:]
-            x += swish @ down
-        logits: Array = _unit(x) @ folded.head
-        logits += folded.bias
+            x += weights.times(swish, params[f"{i}.down"])
+        logits: Array = weights.head(_unit(x))
+        logits += params.head_bias
         return logits

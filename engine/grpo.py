@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backward import backward
-from engine.batches import MAX_TOKENS, Sample, Shard, pack
+from engine.batches import Sample, Shard, pack
 from engine.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
 from engine.numerics import Lanes
 from engine.objective import Advantages, TokenLoss, advantages, token_loss
 from engine.optimizer import clip_
 from engine.policy import Hyperparameters, TrainSample, UpdateStats
-from engine.tokenizer import CALL
+from engine.trunk import Trunk
 from engine.weights import State
 
 SHARDS, SMALLEST = 6, 128
@@ -73,6 +73,10 @@ class _Batch:
     reference: Array
     plain: Array
     """Targets of prompts that offer no tool: the sampler never drew a call there."""
+    entering: list[Array | None]
+    """Of each shard, what its first trained block reads; None where nothing is frozen."""
+    call: int | None
+    """Id that begins a tool call."""
 
 
 @dataclass(slots=True)
@@ -111,11 +115,13 @@ class Learner:
     Args:
         state: Changed in place by `update`.
         reference: The frozen weights of the KL term.
+        trunk: What the sampler has read, for a network that is not trained from its beginning.
     """
 
-    def __init__(self, state: State, reference: Params) -> None:
+    def __init__(self, state: State, reference: Params, trunk: Trunk | None = None) -> None:
         self.state = state
         self._reference = reference
+        self._trunk = trunk or Trunk(0)
         self._lanes = Lanes()
         self._grads = [state.params.like() for _ in range(self._lanes.count)]
 
@@ -199,7 +205,8 @@ class Learner:
             for sample in samples
         ]
         total = sum(len(sample.ids) for sample in sequences)
-        shards, targets = pack(sequences, min(MAX_TOKENS, max(SMALLEST, total // SHARDS)))
+        config = self.state.params.config
+        shards, targets = pack(sequences, min(config.shard, max(SMALLEST, total // SHARDS)))
         lengths = [sum(_sampled(sample)) for sample in samples]
         drawn = [
             logprob
@@ -215,12 +222,18 @@ class Learner:
             np.repeat(advantage, lengths).astype(kind),
             np.array(drawn, kind),
             np.zeros(targets, kind),
-            np.repeat([CALL not in sample.prompt_tokens for sample in samples], lengths),
+            np.repeat([config.call not in sample.prompt_tokens for sample in samples], lengths),
+            [None] * len(shards),
+            config.call,
         )
 
         def score(lane: int) -> None:
-            for shard in (shards[i] for i in batch.dealt[lane]):
-                logp = _logp(logits_only(self._reference, shard.tokens, shard.where), shard, batch)
+            for i in batch.dealt[lane]:
+                shard = shards[i]
+                if config.frozen:
+                    batch.entering[i] = self._trunk.rows(self._reference, shard, sequences)
+                logits = logits_only(self._reference, shard.tokens, shard.where, batch.entering[i])
+                logp = _logp(logits, shard, batch)
                 batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
 
         self._lanes.run(score)
@@ -230,7 +243,8 @@ class Learner:
         """One optimizer step; returns sums before it and the norm of the gradient."""
         sums, grad = self._backward(batch, hyper)
         params, adam = self.state.params, self.state.adam
-        first = params.offset(f"{hyper.frozen - 1}.norm1") if hyper.frozen else 0
+        frozen = max(hyper.frozen, params.config.frozen)
+        first = params.offset(f"{frozen - 1}.norm1") if frozen else 0
         norm = clip_(grad[first:], hyper.grad_clip)
         if not math.isfinite(norm):
             raise ValueError("the gradient is not finite: this batch can not be trained on")
@@ -245,7 +259,7 @@ class Learner:
             grads.flat.fill(0.0)
             sums = _Sums()
             for i in batch.dealt[which]:
-                sums.add(self._shard(batch, batch.shards[i], grads, hyper))
+                sums.add(self._shard(batch, i, grads, hyper))
             return sums
 
         sums = _Sums()
@@ -256,8 +270,9 @@ class Learner:
             grad += other.flat
         return sums, grad
 
-    def _shard(self, batch: _Batch, shard: Shard, grads: Params, hyper: Hyperparameters) -> _Sums:
-        logits, tape = forward(self.state.params, shard.tokens, shard.where)
+    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> _Sums:
+        shard = batch.shards[which]
+        logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
         logp = _logp(logits, shard, batch)
         rows = np.arange(len(shard.targets))
         found = token_loss(
@@ -279,6 +294,7 @@ class Learner:
 
 def _logp(logits: Array, shard: Shard, batch: _Batch) -> Array:
     """Log-probabilities as the sampler had them: no call where no tool is offered."""
-    if logits.shape[1] > CALL:
-        logits[batch.plain[shard.index] & (shard.targets != CALL), CALL] = BLOCKED
+    call = batch.call
+    if call is not None and logits.shape[1] > call:
+        logits[batch.plain[shard.index] & (shard.targets != call), call] = BLOCKED
     return log_softmax(logits)

@@ -28,6 +28,9 @@ ALL_AGREE = "rollout_until_all_clients_agree_sync_weight"
 METHODS = (ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGREE)
 
 _ALGORITHMS = ("grpo", "grpo_vectorized")
+_ADVANTAGES = ("damped", "standard")
+_KL_FORMS = {"k3": "k3", "k3+": "k3+", "low_var_kl+": "k3+"}
+"""VERL's names. Its default `low_var_kl` counts as unset, as every default of AgentJet's does."""
 
 _METHOD = "ajet.swarm_mode_sample_collection_method"
 _CACHED = "ajet.swarm_mode_sample_collection_max_cached_episodes"
@@ -48,6 +51,8 @@ _CLIP = "ajet.trainer_common.optim.grad_clip"
 _KL_TYPE = "ajet.trainer_common.kl_loss_type"
 _KL_REWARD = "ajet.trainer_common.use_kl_in_reward"
 _NAME = "ajet.experiment_name"
+_ADVANTAGE = "ajet.embedded.advantage"
+_DAMPING = "ajet.embedded.damping"
 _MODEL = "ajet.model.path"
 
 _UNNAMED = "read_yaml_name"
@@ -110,11 +115,12 @@ class Job:
         return lines
 
 
-def parse_job(text: str) -> Job:
+def parse_job(text: str, usual: float = 1.0) -> Job:
     """Read a job.
 
     Args:
         text: YAML, a mapping at the top.
+        usual: Temperature of a job that names none.
 
     Raises:
         JobError: broken YAML or a value that cannot be trained with; names the key.
@@ -123,7 +129,7 @@ def parse_job(text: str) -> Job:
     base = Job()
     temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
     if temperature is None:
-        temperature = base.temperature
+        temperature = usual
     name = read.text(_NAME)
     hyper = _hyper(read, temperature)
     return Job(
@@ -156,10 +162,12 @@ def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
     lr = read.number(_LR, unset=1e-6, above=0.0, most=1.0)
     kl = read.number(_KL, unset=0.002, least=0.0, most=100.0)
     clip = read.number(_CLIP, unset=20.0, above=0.0, most=1e6)
+    damping = read.number(_DAMPING, above=0.0, most=100.0)
     if read.get(_USE_KL) is False:
         kl = 0.0
-    if (kind := read.loose(_KL_TYPE)) not in ("", "low_var_kl"):
-        read.notes.append(f"{_KL_TYPE}: {kind!r} is read as low_var_kl (k3)")
+    kind = read.loose(_KL_TYPE)
+    if kind not in ("", "low_var_kl", *_KL_FORMS):
+        read.notes.append(f"{_KL_TYPE}: {kind!r} is read as {base.kl_form}")
     if read.get(_KL_REWARD) is True:
         read.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
     return replace(
@@ -167,9 +175,19 @@ def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
         lr=base.lr if lr is None else lr,
         epochs=read.integer(_EPOCHS, unset=1, most=100) or base.epochs,
         kl=base.kl if kl is None else kl,
+        kl_form=_KL_FORMS.get(kind, base.kl_form),
+        advantage=_advantage(read) or base.advantage,
+        damping=base.damping if damping is None else damping,
         grad_clip=base.grad_clip if clip is None else clip,
         temperature=temperature,
     )
+
+
+def _advantage(read: "_Reader") -> str:
+    form = read.text(_ADVANTAGE)
+    if form and form not in _ADVANTAGES:
+        raise JobError(f"must be one of {', '.join(_ADVANTAGES)}, found {form!r:.80}", _ADVANTAGE)
+    return form
 
 
 def _load(text: str) -> Mapping[str, Any]:

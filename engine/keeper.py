@@ -1,9 +1,9 @@
-"""What is saved of the tiny policy, for those who list it, go back to it, or take it elsewhere.
+"""What is saved of a policy, for those who list it, go back to it, or take it elsewhere.
 
 Nothing here imports numpy before a method needs it, so that the server stays light until then.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from engine.weights import Base, WeightStore
 
 
-class TinyKeeper:
-    """A `CheckpointKeeper` of the tiny policy in a directory."""
+class Keeper:
+    """A `CheckpointKeeper` of a policy of this machine.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Where it is kept.
+        base: Reads the weights it was trained from; may take a second the first time.
+    """
+
+    def __init__(self, directory: Path, base: Callable[[], "Base"]) -> None:
         self._directory = directory
+        self._base = base
 
     def listed(self) -> list[Checkpoint]:
         """All checkpoints, newest first."""
@@ -36,39 +42,46 @@ class TinyKeeper:
 
     def save(self, name: str) -> None:
         """Keep the saved policy under a name too."""
-        with self._held() as store:
-            store.copy_latest(name, _base().digest)
+        with self._held() as (store, base):
+            store.copy_latest(name, base.digest)
 
     def restore(self, name: str) -> None:
         """Make a checkpoint the one to go on from."""
-        with self._held() as store:
-            store.restore(name, _base().digest)
+        with self._held() as (store, base):
+            store.restore(name, base.digest)
 
     def export(self, name: str, half: bool = False) -> bytes:
-        """Weights as safetensors."""
-        base = _base()
+        """Weights as safetensors; of a policy that is trained in part, that part."""
+        base = self._base()
         from engine import weights
 
         return weights.export(self._directory, name, base, half)
 
     def take(self, name: str, data: bytes) -> None:
         """Keep weights in the safetensors form under a name."""
-        with self._held() as store:
-            store.take(name, data, _base())
+        with self._held() as (store, base):
+            store.take(name, data, base)
 
     @contextmanager
-    def _held(self) -> Iterator["WeightStore"]:
-        _base()
+    def _held(self) -> Iterator[tuple["WeightStore", "Base"]]:
+        base = self._base()
         from engine.weights import WeightStore
 
         store = WeightStore(self._directory)
         try:
-            yield store
+            yield store, base
         finally:
             store.close()
 
 
-def _base() -> "Base":
+class TinyKeeper(Keeper):
+    """That of the shipped policy."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, _shipped)
+
+
+def _shipped() -> "Base":
     from engine import numerics
 
     numerics.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS

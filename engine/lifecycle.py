@@ -84,6 +84,8 @@ class Engine:
         self.base_url = "http://localhost:10086/v1"
         """Told to clients with each episode; set by whoever binds the port."""
         self.faithful, self.strict_context = faithful, strict_context
+        self.temperature = 1.0
+        """Of a job that names none."""
         self.clock = clock
         self.status = Status.OFFLINE
         self.detail: str | None = None
@@ -149,7 +151,7 @@ class Engine:
         self.detail, self.global_step = None, 0
         if self._unread is not None:
             try:
-                self.job = parse_job(self._unread)
+                self.job = parse_job(self._unread, self.temperature)
             except JobError as error:
                 return str(error)
         assert self.job is not None

@@ -1,17 +1,20 @@
 """The network: a small Llama-like transformer in numpy (RMSNorm, RoPE, SwiGLU, tied head).
 
-Touvron et al. 2023 for the block, Su et al. 2021 for the rotary positions. Every function works in
-the dtype of the parameters, so that gradients can be checked in float64.
+Touvron et al. 2023 for the block, Su et al. 2021 for the rotary positions, Ainslie et al. 2023 for
+heads that share keys and values. Every function works in the dtype of the parameters, so that
+gradients can be checked in float64.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.tokenizer import CALL, END
 
 Array = NDArray[Any]
 EPS = 1e-5
@@ -31,11 +34,43 @@ class Config:
     context: int = 512
     blocked: tuple[int, ...] = ()
     """Ids whose logit is always `BLOCKED`: tags that only the template writes."""
+    shared: int = 1
+    """Heads that share the same keys and values."""
+    theta: float = 10000.0
+    """Base of the rotary positions' speeds."""
+    frozen: int = 0
+    """Parts nearest the input that are never trained: the tokens, then block after block."""
+    end: int = END
+    """Id that ends an answer."""
+    call: int | None = CALL
+    """Id that begins a tool call; None when the policy knows none."""
+    folded: bool = True
+    """Sample with a copy of the weights that folds the gains in: twice the memory."""
+    shard: int = 512
+    """Most ids that go through the network together in an update."""
+    places: int = 16384
+    """Most positions that are kept for the answers being drawn, all together."""
 
     @property
     def head(self) -> int:
         """Width of one attention head."""
         return self.width // self.heads
+
+    @property
+    def pairs(self) -> int:
+        """Heads of keys, and of values."""
+        return self.heads // self.shared
+
+    @property
+    def first(self) -> int:
+        """The first block that is trained."""
+        return max(0, self.frozen - 1)
+
+    def is_frozen(self, name: str) -> bool:
+        """Whether a parameter is never trained."""
+        if name == "norm" or not self.frozen:
+            return False
+        return name == "embed" or int(name.partition(".")[0]) < self.first
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Name and shape of every parameter, in storage order."""
@@ -43,7 +78,7 @@ class Config:
         yield "embed", (self.vocab, d)
         for i in range(self.layers):
             yield f"{i}.norm1", (d,)
-            yield f"{i}.qkv", (d, 3 * d)
+            yield f"{i}.qkv", (d, (self.heads + 2 * self.pairs) * self.head)
             yield f"{i}.out", (d, d)
             yield f"{i}.norm2", (d,)
             yield f"{i}.gate_up", (d, 2 * self.hidden)
@@ -52,19 +87,40 @@ class Config:
 
 
 class Params:
-    """All parameters in one flat vector, with named views into it."""
+    """All trained parameters in one flat vector with named views into it, and the frozen ones.
 
-    def __init__(self, config: Config, flat: Array | None = None) -> None:
+    Args:
+        config: The sizes.
+        flat: The trained parameters; zeros when left out.
+        frozen: The others by name, shared and never changed; zeros when left out.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        flat: Array | None = None,
+        frozen: Mapping[str, Array] | None = None,
+    ) -> None:
         self.config = config
-        size = sum(math.prod(shape) for _, shape in config.shapes())
+        shapes = {name: shape for name, shape in config.shapes() if not config.is_frozen(name)}
+        size = sum(math.prod(shape) for shape in shapes.values())
         if flat is None:
             flat = np.zeros(size, np.float32)
         if flat.shape != (size,):
             raise ValueError(f"{flat.size} parameters given, the network has {size}")
         self.flat = flat
+        self.frozen: Mapping[str, Array] = (
+            frozen
+            if frozen is not None
+            else {
+                name: np.zeros(shape, flat.dtype)
+                for name, shape in config.shapes()
+                if config.is_frozen(name)
+            }
+        )
         self._views: dict[str, Array] = {}
         start = 0
-        for name, shape in config.shapes():
+        for name, shape in shapes.items():
             stop = start + math.prod(shape)
             self._views[name] = flat[start:stop].reshape(shape)
             start = stop
@@ -72,7 +128,8 @@ class Params:
         self.head_bias[list(config.blocked)] = BLOCKED
 
     def __getitem__(self, name: str) -> Array:
-        return self._views[name]
+        view = self._views.get(name)
+        return self.frozen[name] if view is None else view
 
     def offset(self, name: str) -> int:
         """Where a parameter begins in the flat vector."""
@@ -88,16 +145,16 @@ class Params:
         self._views[name] += value
 
     def names(self) -> tuple[str, ...]:
-        """Names in storage order."""
+        """Names of the trained ones in storage order."""
         return tuple(self._views)
 
     def copy(self) -> "Params":
-        """The same values in memory of their own."""
-        return Params(self.config, self.flat.copy())
+        """The same values in memory of their own; the frozen ones stay shared."""
+        return Params(self.config, self.flat.copy(), self.frozen)
 
     def like(self) -> "Params":
-        """Zeros of the same shapes: a place for gradients."""
-        return Params(self.config, np.zeros_like(self.flat))
+        """Zeros of the same shapes, without the frozen ones: a place for gradients."""
+        return Params(self.config, np.zeros_like(self.flat), {})
 
     @classmethod
     def initial(cls, config: Config, seed: int) -> "Params":
@@ -117,16 +174,27 @@ class Params:
 
 
 @lru_cache(maxsize=8)
-def rope_table(context: int, head: int, dtype: str) -> tuple[Array, Array]:
+def rope_table(config: Config, dtype: str) -> tuple[Array, Array]:
     """Cosines and sines of the rotary positions, each (context, head / 2)."""
-    speed = 10000.0 ** (-np.arange(0, head, 2) / head)
+    context, head = config.context, config.head
+    speed = config.theta ** (-np.arange(0, head, 2) / head)
     angle = np.outer(np.arange(context), speed)
     return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
 
 
-@lru_cache(maxsize=64)
+MASKS = 512
+"""Up to this length masks are kept one by one; longer ones are parts of one a power of two long."""
+
+
 def causal_mask(length: int, dtype: str) -> Array:
     """(length, length): 0 where a position may look, -inf where it may not."""
+    if length <= MASKS:
+        return _mask(length, dtype)
+    return _mask(1 << (length - 1).bit_length(), dtype)[:length, :length]
+
+
+@lru_cache(maxsize=64)
+def _mask(length: int, dtype: str) -> Array:
     mask = np.zeros((length, length), dtype)
     mask[np.triu_indices(length, 1)] = -np.inf
     return mask
@@ -203,35 +271,47 @@ class Tape:
     scale: Array
 
 
-def split_heads(x: Array, rows: int, length: int, config: Config) -> Array:
-    """(rows * length, width) to a view (rows, heads, length, head)."""
-    view: Array = x.reshape(rows, length, config.heads, config.head).transpose(0, 2, 1, 3)
+def split_heads(x: Array, rows: int, length: int, head: int) -> Array:
+    """(rows * length, heads * head) to a view (rows, heads, length, head)."""
+    view: Array = x.reshape(rows, length, -1, head).transpose(0, 2, 1, 3)
     return view
 
 
-def join_heads(x: Array) -> Array:
-    """(rows, heads, length, head) to (rows * length, width)."""
-    rows, heads, length, head = x.shape
-    return x.transpose(0, 2, 1, 3).reshape(rows * length, heads * head)
+def shared_heads(x: Array, config: Config) -> Array:
+    """(rows, heads, length, head) to (rows, pairs, shared * length, head), without a copy.
+
+    Heads that share keys and values become one with so many more rows: their sums over keys, and
+    those of the gradients, need no step of their own.
+    """
+    view: Array = x.reshape(len(x), config.pairs, -1, config.head)
+    return view
+
+
+def join_heads(x: Array, length: int) -> Array:
+    """(rows, pairs, shared * length, head) to (rows * length, heads * head)."""
+    rows, head = len(x), x.shape[3]
+    return x.reshape(rows, -1, length, head).transpose(0, 2, 1, 3).reshape(rows * length, -1)
 
 
 def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
     """Attention of one block, before its output projection; the tape's second half is empty."""
     config = params.config
-    d = config.width
+    head = config.head
+    d, end = config.width, config.width + config.pairs * head
     dtype = x.dtype.str
-    cos, sin = rope_table(config.context, config.head, dtype)
+    cos, sin = rope_table(config, dtype)
     cos, sin = cos[:length], sin[:length]
     unit1, scale1 = normed(x)
     qkv = (unit1 * params[f"{i}.norm1"]) @ params[f"{i}.qkv"]
-    q = rotate(split_heads(qkv[:, :d], rows, length, config), cos, sin)
-    q *= config.head**-0.5
-    k = rotate(split_heads(qkv[:, d : 2 * d], rows, length, config), cos, sin)
-    v = np.ascontiguousarray(split_heads(qkv[:, 2 * d :], rows, length, config))
+    q = shared_heads(rotate(split_heads(qkv[:, :d], rows, length, head), cos, sin), config)
+    q *= head**-0.5
+    k = rotate(split_heads(qkv[:, d:end], rows, length, head), cos, sin)
+    v = np.ascontiguousarray(split_heads(qkv[:, end:], rows, length, head))
     scores = q @ k.transpose(0, 1, 3, 2)
-    scores += causal_mask(length, dtype)
+    apart = scores.reshape(rows, -1, length, length)
+    apart += causal_mask(length, dtype)
     attention = softmax_(scores)
-    mixed = join_heads(attention @ v)
+    mixed = join_heads(attention @ v, length)
     return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit1, scale1, qkv)
 
 
@@ -252,12 +332,24 @@ def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> L
     return tape
 
 
-def _layers(params: Params, tokens: Array, where: Array) -> tuple[Array, list[LayerTape]]:
+def enter(params: Params, tokens: Array) -> Array:
+    """Rows (rows * length, width) that the first trained block reads: all before it is frozen."""
+    rows, length = tokens.shape
+    x: Array = params["embed"][tokens.ravel()]
+    for i in range(params.config.first):
+        layer_forward(params, i, x, rows, length)
+    return x
+
+
+def _layers(
+    params: Params, tokens: Array, where: Array, entering: Array | None
+) -> tuple[Array, list[LayerTape]]:
     """Final hidden rows at `where` and all tapes; the last block goes on at those rows alone."""
     rows, length = tokens.shape
-    x = params["embed"][tokens.ravel()]
-    last = params.config.layers - 1
-    tapes = [layer_forward(params, i, x, rows, length) for i in range(last)]
+    x = enter(params, tokens) if entering is None else entering.copy()
+    config = params.config
+    last = config.layers - 1
+    tapes = [layer_forward(params, i, x, rows, length) for i in range(config.first, last)]
     tape = _attend(params, last, x, rows, length)
     tape.mixed = tape.mixed[where]
     x = x[where]
@@ -265,24 +357,29 @@ def _layers(params: Params, tokens: Array, where: Array) -> tuple[Array, list[La
     return x, [*tapes, tape]
 
 
-def forward(params: Params, tokens: Array, where: Array) -> tuple[Array, Tape]:
+def forward(
+    params: Params, tokens: Array, where: Array, entering: Array | None = None
+) -> tuple[Array, Tape]:
     """Logits at chosen positions of right-padded rows, and the tape for `backward`.
 
     Args:
         params: The weights.
         tokens: (rows, length) ids, length <= context.
         where: Flat indices into rows * length at which the next token is predicted, each once.
+        entering: From `enter`, when it is known.
 
     Returns:
         Logits (len(where), vocab) and the tape.
     """
-    x, layers = _layers(params, tokens, where)
+    x, layers = _layers(params, tokens, where, entering)
     unit, scale = normed(x)
     logits = (unit * params["norm"]) @ params["embed"].T + params.head_bias
     return logits, Tape(tokens, where, layers, unit, scale)
 
 
-def logits_only(params: Params, tokens: Array, where: Array) -> Array:
+def logits_only(
+    params: Params, tokens: Array, where: Array, entering: Array | None = None
+) -> Array:
     """As `forward`, without a tape."""
-    x, _ = _layers(params, tokens, where)
+    x, _ = _layers(params, tokens, where, entering)
     return head_logits(params, x)

@@ -36,7 +36,7 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
             engine.configure_unread(body.yaml_as_string)
             return wire.ConfigOutcome(success=True)
         try:
-            job = await asyncio.to_thread(parse_job, body.yaml_as_string)
+            job = await asyncio.to_thread(parse_job, body.yaml_as_string, engine.temperature)
         except JobError as error:
             return wire.ConfigOutcome(success=False, error=str(error))
         engine.configure(job)

@@ -31,7 +31,7 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
             home=home,
             version=version,
             engine_status=engine.status,
-            damping=hyper.damping,
+            damping=hyper.damping if hyper.advantage == "damped" else 0.0,
             max_tokens=limit,
             job=None if job is None else asdict(job),
             strict_context=engine.strict_context,

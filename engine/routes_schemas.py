@@ -193,7 +193,9 @@ class Info(BaseModel):
     home: str
     version: str
     engine_status: str
-    damping: float = Field(description="Added to the group's standard deviation in an advantage.")
+    damping: float = Field(
+        description="Added to a group's deviation in an advantage; 0 in the standard form."
+    )
     max_tokens: int | None = Field(description="Longest answer; null before the first start.")
     job: dict[str, Any] | None = Field(description="The job as it was read; null before a sync.")
     strict_context: bool = Field(description="A prompt over the window is refused, not cut.")

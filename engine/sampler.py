@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.cache import Cache
+from engine.language import Decoder
 from engine.model import BLOCKED, Array, Params
 from engine.policy import Completion, Prompt, SamplingParams
 from engine.template import parse_call
-from engine.tokenizer import CALL, END, Tokenizer
+from engine.trunk import Trunk
 
 SLOTS = 32
 GREEDY = 1e-3
@@ -47,6 +48,8 @@ class _Row:
     first: Array
     """Logits after the prompt, for rows that share it."""
     limit: int
+    end: int
+    """Length of the prompt and the longest answer."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     text: str = ""
@@ -67,10 +70,21 @@ class Finished:
 
 
 class Sampler:
-    """Draws answers for many requests at once; used by one thread."""
+    """Draws answers for many requests at once; used by one thread.
 
-    def __init__(self, params: Params, tokenizer: Tokenizer, slots: int = SLOTS) -> None:
+    Args:
+        params: The weights.
+        tokenizer: Ids to text.
+        slots: Most answers at once.
+        trunk: Gets what was read at each position, for the update that the answers are drawn for.
+    """
+
+    def __init__(
+        self, params: Params, tokenizer: Decoder, slots: int = SLOTS, trunk: Trunk | None = None
+    ) -> None:
         self._params = params
+        self._end, self._call = params.config.end, params.config.call
+        self._trunk = trunk
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = Cache(params, slots)
         self._slots = slots
@@ -98,6 +112,10 @@ class Sampler:
             raise RuntimeError("the sampler still draws answers")
         self._params = params
         self._cache.use(params)
+
+    def close(self) -> None:
+        """Let go of its threads."""
+        self._cache.close()
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -131,7 +149,7 @@ class Sampler:
             return []
         self._draw(self._logits(fresh))
         done = [row for row in range(len(self._rows)) if self._rows[row].finish]
-        finished = [self._completed(self._rows[row], number) for row in done]
+        finished = [self._completed(row, number) for row in done]
         for row in reversed(done):
             self._remove(row)
         return finished
@@ -139,12 +157,20 @@ class Sampler:
     def _admit(self) -> int:
         fresh = 0
         while self._waiting and len(self._rows) < self._slots:
-            request = self._waiting.popleft()
-            if request.cancelled:
-                continue
-            self._rows.append(self._start(request, len(self._rows)))
-            fresh += 1
+            request = self._waiting[0]
+            if not request.cancelled:
+                longest = max([self._end_of(request), *(row.end for row in self._rows)])
+                if not self._cache.reserve(len(self._rows) + 1, longest):
+                    break
+                self._rows.append(self._start(request, len(self._rows)))
+                fresh += 1
+            self._waiting.popleft()
         return fresh
+
+    def _end_of(self, request: Request) -> int:
+        """Where the longest answer would end."""
+        asked = len(request.prompt.tokens) + max(1, request.params.max_tokens)
+        return min(asked, self._params.config.context)
 
     def _start(self, request: Request, slot: int) -> _Row:
         """Fill the slot's cache: from a live row with the same prompt, else by a prefill."""
@@ -157,10 +183,12 @@ class Sampler:
         else:
             first = self._rows[twin].first
             self._cache.copy(twin, slot, len(prompt))
-        limit = max(1, min(params.max_tokens, self._params.config.context - len(prompt)))
+        limit = self._end_of(request) - len(prompt)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
-        return _Row(request, stream.random(limit).tolist(), CALL in prompt, first, limit)
+        tools = self._call in prompt
+        end = len(prompt) + limit
+        return _Row(request, stream.random(limit).tolist(), tools, first, limit, end)
 
     def _logits(self, fresh: int) -> Array:
         """Logits of the next token of every row: the last `fresh` are at their first one."""
@@ -173,7 +201,8 @@ class Sampler:
         if fresh:
             parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
         logits: Array = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        logits[[i for i, row in enumerate(self._rows) if not row.tools], CALL] = BLOCKED
+        if self._call is not None:
+            logits[[i for i, row in enumerate(self._rows) if not row.tools], self._call] = BLOCKED
         return logits
 
     def _draw(self, logits: Array) -> None:
@@ -191,7 +220,7 @@ class Sampler:
     def _append(self, row: _Row, token: int, logprob: float) -> None:
         row.tokens.append(token)
         row.logprobs.append(logprob)
-        if token == END:
+        if token == self._end:
             row.finish = "stop"
             return
         before = len(row.text)
@@ -203,7 +232,7 @@ class Sampler:
                 row.finish = "stop"
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
-        if row.request.on_text is not None and not row.finish and row.tokens[0] != CALL:
+        if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
             self._tell(row, row.text, len(row.text) - held_back(row.text, row.request.params.stop))
 
     def _tell(self, row: _Row, text: str, upto: int) -> None:
@@ -211,9 +240,10 @@ class Sampler:
             self._pieces.append((row.request, text[row.told : upto]))
             row.told = upto
 
-    def _completed(self, row: _Row, number: int) -> Finished:
+    def _completed(self, slot: int, number: int) -> Finished:
+        row = self._rows[slot]
         text, finish = row.text, row.finish
-        call = parse_call(text) if finish == "stop" and row.tokens[0] == CALL else None
+        call = parse_call(text) if finish == "stop" and row.tokens[0] == self._call else None
         if call is not None:
             text, finish = "", "tool_calls"
         if row.request.on_text is not None:
@@ -228,6 +258,9 @@ class Sampler:
             tool_calls=(call,) if call is not None else (),
             step=number,
         )
+        if self._trunk is not None:
+            ids = completion.prompt_tokens + completion.tokens
+            self._trunk.keep(ids, self._cache.entering(slot, len(ids) - 1))
         return Finished(row.request, completion)
 
     def _remove(self, row: int) -> None:

@@ -9,19 +9,26 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from core.errors import UsageError
 from core.home import Home, Role
 from core.logs import setup
+from core.settings import ModelName
 from core.sockets import bind, is_loopback, loop_factory, public_url
 from engine.backend import PolicyFactory
-from engine.keeper import TinyKeeper
+from engine.keeper import Keeper, TinyKeeper
 from engine.lifecycle import Engine
 from engine.policy import PolicyBackend
 from engine.server import create_app, loopback_hosts
+from engine.smollm_files import TEMPERATURE, SmolFiles
+
+if TYPE_CHECKING:
+    from engine.weights import Base
 
 log = logging.getLogger("engine")
 
@@ -38,6 +45,8 @@ class EngineOptions:
     """How the engine is run."""
 
     home: Home
+    model: ModelName = "tiny"
+    """What is trained; the file of `smollm2` must be in the home."""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 takes any free one."""
@@ -59,7 +68,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
 
     Args:
         options: Where and how.
-        factory: Opens the policy; by default the tiny one in the home.
+        factory: Opens the policy; by default the one that the options name.
 
     Returns:
         The exit status of the process.
@@ -98,17 +107,24 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
 
 
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
-    """The engine that the options ask for, with the tiny policy unless a factory is given."""
+    """The engine that the options ask for, with their policy unless a factory is given."""
+    smol = SmolFiles(options.home) if options.model == "smollm2" else None
+    own = smol_policy(smol) if smol else tiny_policy(options.home)
+    folder = smol.checkpoints if smol else options.home.engine
     engine = Engine(
-        factory or tiny_policy(options.home),
-        directory=str(options.home.engine),
+        factory or own,
+        directory=str(folder),
         reset=options.reset,
         faithful=options.faithful,
         strict_context=options.strict_context,
     )
     if factory is None:
-        engine.backend.keeper = TinyKeeper(options.home.engine)
+        engine.backend.keeper = (
+            Keeper(folder, partial(_smol_base, smol)) if smol else TinyKeeper(folder)
+        )
     engine.backend.start_from = options.start_from
+    if smol:
+        engine.temperature = TEMPERATURE
     return engine
 
 
@@ -128,6 +144,33 @@ def _open_tiny(home: Home, reset: bool) -> PolicyBackend:
     from engine.tiny import TinyPolicy
 
     return TinyPolicy.open(home.engine, reset=reset)
+
+
+def smol_policy(files: SmolFiles) -> PolicyFactory:
+    """Opens SmolLM2, whose trained part is kept in the home."""
+
+    async def open_smol(reset: bool) -> PolicyBackend:
+        return await asyncio.to_thread(_open_smol, files, reset)
+
+    return open_smol
+
+
+def _open_smol(files: SmolFiles, reset: bool) -> PolicyBackend:
+    from engine import numerics
+
+    numerics.prepare()  # as above
+    from engine.smollm import SmolPolicy
+
+    return SmolPolicy.open(files.model, files.checkpoints, reset=reset, digest=files.digest)
+
+
+def _smol_base(files: SmolFiles) -> "Base":
+    from engine import numerics
+
+    numerics.prepare()  # as above
+    from engine.smollm import load
+
+    return load(files.model, files.digest).base
 
 
 class _Server(uvicorn.Server):

@@ -1,17 +1,18 @@
-"""Chat messages to tokens: the policy's chat template, and its compact form of tool calls.
+"""Chat messages to tokens: a policy's chat template, and the compact form of tool calls.
 
-A prompt is `<s>system <c>tools <u>question <a>`; an answer ends with `<e>`, a call is `<a><c>`.
-Tags come from here alone: text is encoded as bytes and can never become one.
+A prompt of the shipped policy is `<s>system <c>tools <u>question <a>`; an answer ends with `<e>`, a
+call is `<a><c>`. Other policies have a `Form` of their own. Tags come from here alone: text is
+encoded as bytes and can never become one.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from engine.policy import Prompt, ToolCall
-from engine.tokenizer import ANSWER, CALL, END, SYSTEM, TOOL, USER, Tokenizer
+from engine.tokenizer import ANSWER, CALL, END, SYSTEM, TOOL, USER
 
 Kind = Literal["user", "assistant", "call", "tool"]
 
@@ -36,51 +37,78 @@ class Dialogue:
     turns: tuple[Turn, ...]
 
 
-_OPENING = {
-    "user": (USER,),
-    "tool": (TOOL,),
-    "assistant": (ANSWER,),
-    "call": (ANSWER, CALL),
-}
+class Encoder(Protocol):
+    """What a template asks a tokenizer for."""
+
+    longest: int
+    """Most bytes, so at least most characters, of one token."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, never a tag."""
 
 
-def encode_turn(tokenizer: Tokenizer, turn: Turn, cut: int | None = None) -> tuple[list[int], bool]:
+ANSWER_ROOM = 128
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The tags of a chat template; the defaults are the shipped policy's."""
+
+    system: tuple[Ids, Ids] = ((SYSTEM,), ())
+    """Before and after the system line."""
+    user: tuple[Ids, Ids] = ((USER,), ())
+    tool: tuple[Ids, Ids] = ((TOOL,), ())
+    assistant: tuple[Ids, Ids] = ((ANSWER,), (END,))
+    call: tuple[Ids, Ids] = ((ANSWER, CALL), (END,))
+    tools: Ids | None = (CALL,)
+    """Before the list of tools; None when the policy knows none."""
+    default_system: str = ""
+    """The system line of a conversation that has none."""
+    answer_room: int = ANSWER_ROOM
+    """At most this many ids are kept free for the answer, however many were asked for."""
+
+
+SHIPPED = Form()
+
+
+def encode_turn(
+    tokenizer: Encoder, turn: Turn, cut: int | None = None, form: Form = SHIPPED
+) -> tuple[list[int], bool]:
     """Ids of one turn with its tags, and whether text had to be dropped to fit `cut` ids."""
-    ids = list(_OPENING[turn.kind])
-    closed = turn.kind in ("assistant", "call")
+    opening, closing = getattr(form, turn.kind)
     if cut is None:
         text, dropped = tokenizer.encode(turn.text), False
     else:
-        text, dropped = squeeze(tokenizer, turn.text, cut - len(ids) - closed, 0.5)
-    ids += text
-    if closed:
-        ids.append(END)
-    return ids, dropped
+        room = cut - len(opening) - len(closing)
+        text, dropped = squeeze(tokenizer, turn.text, room, 0.5)
+    return [*opening, *text, *closing], dropped
 
 
-def encode_dialogue(tokenizer: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
+def encode_dialogue(
+    tokenizer: Encoder, dialogue: Dialogue, form: Form = SHIPPED
+) -> tuple[list[int], list[bool]]:
     """Ids of a whole dialogue, and which of them an answer is made of."""
-    ids = [SYSTEM, *tokenizer.encode(dialogue.system)]
-    if dialogue.tools:
-        ids += [CALL, *tokenizer.encode("\n".join(dialogue.tools))]
+    before, after = form.system
+    ids = [*before, *tokenizer.encode(dialogue.system), *after]
+    if dialogue.tools and form.tools is not None:
+        ids += [*form.tools, *tokenizer.encode("\n".join(dialogue.tools))]
     answer = [False] * len(ids)
     for turn in dialogue.turns:
-        made, _ = encode_turn(tokenizer, turn)
+        made, _ = encode_turn(tokenizer, turn, form=form)
         ids += made
         spoken = turn.learn and turn.kind in ("assistant", "call")
         answer += [False] + [spoken] * (len(made) - 1)
     return ids, answer
 
 
-ANSWER_ROOM = 128
-"""At most this many ids are kept free for the answer, however many were asked for."""
 _SYSTEM_SHARE, _TOOL_SHARE = 0.3, 0.25
 _LONG_JSON = 20_000
 _CALL = re.compile(r"\s*([A-Za-z_][\w.-]{0,63})\((.*)\)\s*\Z", re.DOTALL)
 _ARGUMENT = re.compile(r"(?:\A|,)\s*([A-Za-z_]\w{0,63})=")
 
 
-def squeeze(tokenizer: Tokenizer, text: str, room: int, head: float) -> tuple[list[int], bool]:
+def squeeze(tokenizer: Encoder, text: str, room: int, head: float) -> tuple[list[int], bool]:
     """Ids of `text` in at most `room`: its beginning and its end when it is longer.
 
     Args:
@@ -199,9 +227,12 @@ def to_dialogue(
 class _Fit:
     """Puts a dialogue into a window, dropping its middle."""
 
-    def __init__(self, tokenizer: Tokenizer, room: int) -> None:
+    def __init__(self, tokenizer: Encoder, room: int, form: Form) -> None:
         self._tokenizer = tokenizer
         self._room = room
+        self._form = form
+        self._least = 3 + sum(map(len, form.user))
+        """Ids of a turn that is worth its tags."""
         self.truncated = False
 
     def whole(self, dialogue: Dialogue) -> list[int] | None:
@@ -213,19 +244,20 @@ class _Fit:
                 return None
         if len(dialogue.turns) > self._room:
             return None
-        ids, _ = encode_dialogue(self._tokenizer, dialogue)
+        ids, _ = encode_dialogue(self._tokenizer, dialogue, self._form)
         return ids if len(ids) < self._room else None
 
     def cut(self, dialogue: Dialogue) -> list[int]:
         """Head of the system line, names of the tools, the last turns."""
         self.truncated = True
-        ids = [SYSTEM]
+        before, after = self._form.system
         part, _ = squeeze(
             self._tokenizer, dialogue.system, int(self._room * _SYSTEM_SHARE) - 1, 1.0
         )
-        ids += part
-        if dialogue.tools:
-            ids += [CALL, *self._tools(dialogue.tools, int(self._room * _TOOL_SHARE) - 1)]
+        ids = [*before, *part, *after]
+        tag = self._form.tools
+        if dialogue.tools and tag is not None:
+            ids += [*tag, *self._tools(dialogue.tools, int(self._room * _TOOL_SHARE) - 1)]
         return ids + self._turns(dialogue.turns, self._room - len(ids) - 1)
 
     def _tools(self, lines: Sequence[str], room: int) -> list[int]:
@@ -248,9 +280,9 @@ class _Fit:
         for turn in reversed(turns):
             alone = turn.kind == "user" or not present
             allowed = room if alone else room // 2
-            if allowed < 4:
+            if allowed < self._least:
                 break
-            part, dropped = encode_turn(self._tokenizer, turn, allowed)
+            part, dropped = encode_turn(self._tokenizer, turn, allowed, self._form)
             if dropped and not present:
                 break
             parts.append(part)
@@ -260,11 +292,12 @@ class _Fit:
 
 
 def render(
-    tokenizer: Tokenizer,
+    tokenizer: Encoder,
     context: int,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     max_tokens: int,
+    form: Form = SHIPPED,
 ) -> Prompt:
     """Chat messages to a prompt that leaves room for the answer.
 
@@ -273,17 +306,21 @@ def render(
         context: Window in tokens.
         messages: OpenAI messages; any role, content a string, blocks or null.
         tools: OpenAI tools.
-        max_tokens: Length of the answer asked for; at most `ANSWER_ROOM` are kept free.
+        max_tokens: Length of the answer asked for; at most the form's room is kept free.
+        form: The tags.
 
     Returns:
         The prompt; `truncated` when a part of the conversation was left out.
     """
-    room = context - min(max(1, max_tokens), ANSWER_ROOM, context // 2)
+    begin, _ = form.assistant
+    room = context - min(max(1, max_tokens), form.answer_room, context // 2) - len(begin) + 1
     dialogue = to_dialogue(messages, tools)
+    if not dialogue.system:
+        dialogue = replace(dialogue, system=form.default_system)
     if not dialogue.turns:
         dialogue = Dialogue(dialogue.system, dialogue.tools, (Turn("user", ""),))
-    fit = _Fit(tokenizer, room)
+    fit = _Fit(tokenizer, room, form)
     ids = fit.whole(dialogue)
     if ids is None:
         ids = fit.cut(dialogue)
-    return Prompt((*ids, ANSWER), fit.truncated)
+    return Prompt((*ids, *begin), fit.truncated)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 VOCAB = 1024
 SYSTEM, USER, ANSWER, END, TOOL, CALL = range(256, 262)
@@ -34,7 +35,7 @@ class Tokenizer:
         self._seen: dict[str, tuple[int, ...]] = {}
 
     @classmethod
-    def shipped(cls) -> "Tokenizer":
+    def shipped(cls) -> Self:
         """The tokenizer of the base weights."""
         return cls(load_merges(_DATA / "merges.txt"))
 

@@ -1,4 +1,7 @@
-"""The shipped base weights, and the state of a policy in training as it is saved and exported."""
+"""The shipped base weights, and the state of a policy in training as it is saved and exported.
+
+What a policy never trains is no part of its state: it is neither saved nor exported.
+"""
 
 import contextlib
 import hashlib
@@ -22,7 +25,7 @@ from engine.checkpoints import (
     OtherBaseError,
     WeightsError,
 )
-from engine.model import Config, Params
+from engine.model import Array, Config, Params
 from engine.optimizer import Adam
 from engine.safetensors import SafetensorsError, Tensor
 
@@ -122,14 +125,19 @@ def _parts(state: State, base: str) -> list[bytes | memoryview]:
     )
 
 
-def _unpack(path: Path, base: str) -> State:
-    header, body = checkpoints.read(path, base)
+def _unpack(path: Path, base: Base) -> State:
+    header, body = checkpoints.read(path, base.digest)
     arrays = np.frombuffer(body, "<f4").reshape(3, -1)
-    if arrays.shape[1] != Params(CONFIG).flat.size:
+    if arrays.shape[1] != base.params.flat.size:
         raise WeightsError("The checkpoint is of a network of another size", str(path))
     adam = Adam(arrays.shape[1])
     adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
-    return State(Params(CONFIG, arrays[0].astype(np.float32)), adam, header["step"])
+    return State(_of(base, arrays[0].astype(np.float32)), adam, header["step"])
+
+
+def _of(base: Base, flat: Array | None = None) -> Params:
+    """Parameters of the same sizes, with the same frozen ones; the others zeros when left out."""
+    return Params(base.params.config, flat, base.params.frozen)
 
 
 class WeightStore(CheckpointStore):
@@ -146,7 +154,7 @@ class WeightStore(CheckpointStore):
         """
         if self.latest.exists():
             try:
-                return _unpack(self.latest, base.digest)
+                return _unpack(self.latest, base)
             except OtherBaseError:
                 raise
             except WeightsError as error:
@@ -162,7 +170,7 @@ class WeightStore(CheckpointStore):
                     ) from error
         if self.previous.exists():
             try:
-                state = _unpack(self.previous, base.digest)
+                state = _unpack(self.previous, base)
             except OtherBaseError:
                 raise
             except WeightsError as error:
@@ -197,7 +205,8 @@ class WeightStore(CheckpointStore):
         """
         checkpoints.check_name(name)
         tensors, metadata = safetensors.unpack(data)
-        state = State(_params(tensors), Adam(base.params.flat.size), _step(metadata, base.digest))
+        step = _step(metadata, base.digest)
+        state = State(_params(tensors, base), Adam(base.params.flat.size), step)
         self.write(name, _parts(state, base.digest), "the imported weights")
         return state.step
 
@@ -218,7 +227,7 @@ def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
     if name == BASE_NAME:
         state = State.fresh(base)
     else:
-        state = _unpack(checkpoints.find(directory, name), base.digest)
+        state = _unpack(checkpoints.find(directory, name), base)
     code, dtype = ("F16", "<f2") if half else ("F32", "<f4")
     params = state.params
     return safetensors.pack(
@@ -230,8 +239,8 @@ def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
     )
 
 
-def _params(tensors: Mapping[str, Tensor]) -> Params:
-    params = Params(CONFIG)
+def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
+    params = _of(base)
     for name in tensors:
         if name not in params.names():
             raise SafetensorsError("The policy has no such tensor", name)

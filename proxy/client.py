@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -12,6 +13,7 @@ from core.errors import AjetError
 from core.events import AnyEvent, Event, decode, encode
 from core.state import State
 from core.tls import believing
+from core.tokens import EpisodeTokens
 
 T = TypeVar("T")
 
@@ -137,13 +139,24 @@ class ControlClient:
             ControlError: it is not possible; says why.
             ControlLost: the proxy does not answer.
         """
-        data = await self._call("POST", f"/control/commands/{name}", args, read=60.0)
+        read = 180.0 if name.startswith("engine.") else 60.0  # a real server stops in 19 s
+        data = await self._call("POST", f"/control/commands/{name}", args, read=read)
         return _read(data, CommandReply)
 
     async def group_events(self, group_id: str) -> list[AnyEvent]:
         """Everything that happened to one group, whole texts included."""
         data = await self._call("GET", f"/control/groups/{group_id}")
         return _read(data, _Events).events
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """The token log of an episode.
+
+        Raises:
+            ControlError: its server gives none, or does not have the episode any more.
+            ControlLost: the proxy does not answer.
+        """
+        path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
+        return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""

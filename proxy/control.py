@@ -14,6 +14,7 @@ from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.events import AnyEvent, ConsoleAttached, ConsoleDetached, Event, MockRowDone, MockStarted
 from core.journal import JournalError
+from proxy.kept import tokens
 from proxy.orders import Orders
 from proxy.rows import Row
 from proxy.seat import Seat
@@ -76,6 +77,7 @@ class Control:
             ("POST", "/commands/{name}", self._command),
             ("GET", "/groups", self._groups),
             ("GET", "/groups/{group_id}", self._group),
+            ("GET", "/tokens/{episode_uuid}", self._tokens),
             ("POST", "/rows", self._row),
             ("GET", "/mock", self._mock),
             ("POST", "/facts", self._fact),
@@ -132,6 +134,10 @@ class Control:
         if not events:
             raise _Refused(404, f"there is no group {group_id}")
         return _json({"events": events})
+
+    async def _tokens(self, request: Request) -> Response:
+        server = request.query_params.get("server") or next(iter(self.seat.servers), "")
+        return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
 
     async def _settled(self) -> None:
         """What was published before now can be read from the journal."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from core.commands import CommandError
 from core.errors import AjetError
-from core.events import AlertCleared, AlertRaised, MockPaused, MockResumed, MockStopping
+from core.events import AlertCleared, MockPaused, MockResumed, MockStopping
 from core.state import Mock
+from proxy.engine_orders import EngineOrders
 from proxy.groups import Groups
-from proxy.seat import Seat, ServerSeat
-from swarm.job import default_job, dump_job, hand_job
+from proxy.seat import Seat
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,7 @@ class Orders:
             "group.mark": lambda args: groups.mark(**args),
             "group.note": lambda args: groups.note(**args),
             "rating.mode": lambda args: groups.set_mode(**args),
-            "engine.start": self._engine_start,
-            "engine.stop": self._engine_stop,
+            **EngineOrders(seat).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -58,47 +57,6 @@ class Orders:
 
     async def _rate(self, args: dict[str, Any]) -> str:
         return await self.groups.rate(**args)
-
-    # --- engines --------------------------------------------------------------------------------
-
-    def _server(self, args: Mapping[str, Any]) -> ServerSeat:
-        servers = self.seat.servers
-        name = args.get("server") or next(iter(servers))
-        if name not in servers:
-            raise CommandError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
-        return servers[name]
-
-    async def _engine_start(self, args: dict[str, Any]) -> str:
-        server = self._server(args)
-        seen = server.watcher.current
-        if seen.reachable and seen.state not in ("OFFLINE", "CANNOT_CONNECT"):
-            raise AjetError(
-                f"the engine of {server.name} is {seen.state}, not OFFLINE",
-                todo="Stop it first" if seen.state == "BOOTING" else "",
-            )
-        job = hand_job() if args.get("preset") == "hand" else default_job()
-        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
-        try:
-            await server.client.sync_train_config(dump_job(job))
-            await server.client.start_engine()
-        except AjetError as error:
-            self.seat.bus.publish(
-                AlertRaised(
-                    key=f"start:{server.name}",
-                    cause=f"{server.name} did not start: {error.what}",
-                    todo=error.todo or "Stop it and try again",
-                    level="error",
-                )
-            )
-            raise
-        server.watcher.nudge()
-        return f"{server.name} is starting"
-
-    async def _engine_stop(self, args: dict[str, Any]) -> str:
-        server = self._server(args)
-        await server.client.stop_engine()
-        server.watcher.nudge()
-        return f"{server.name} is stopped"
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
         self.seat.bus.publish(AlertCleared(key=args["key"]))

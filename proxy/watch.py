@@ -3,21 +3,18 @@
 import asyncio
 import logging
 
-import msgspec
-
 from core.events import (
     AlertCleared,
     AlertRaised,
     EngineChanged,
     EngineLost,
     PoolChanged,
-    UpdateDone,
 )
 from core.home import Home, running
 from proxy.observe import STATE
 from proxy.observe_seat import say_how
 from proxy.seat import Seat, ServerSeat
-from swarm.errors import SwarmError
+from proxy.updates import UpdateReader
 from swarm.schemas import EngineState, PoolInfo
 from swarm.watcher import TROUBLES, Seen
 
@@ -29,7 +26,6 @@ NEVER_LIMIT = 5.0
 """The same for a server that never answered: its URL may be wrong."""
 BOOT_LIMIT = 300.0
 """Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
-UPDATES = "/ajetc/updates"
 STOPPED = frozenset({"knocked", "restarted"})
 """Troubles of an engine that is off and was not stopped here."""
 
@@ -44,8 +40,7 @@ class ServerWatch:
         self.home = home
         self._lost = True
         self._last_pool: PoolChanged | None = None
-        self._updates_after: int | None = None
-        self._update_wanted = asyncio.Event()
+        self._updates = UpdateReader(seat, server)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -54,7 +49,7 @@ class ServerWatch:
         watcher.add_pool_listener(self._pool)
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
-            group.create_task(self._follow_updates())
+            group.create_task(self._updates.run())
             group.create_task(self._guard())
 
     # --- state ----------------------------------------------------------------------------------
@@ -101,10 +96,7 @@ class ServerWatch:
                 f"{name} is off: {TROUBLES[seen.trouble]}",
                 "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
             )
-        if seen.state is EngineState.ROLLING:
-            if seen.step is not None and seen.step <= (self._updates_after or 0):
-                self._updates_after = 0  # the policy was reset: its updates are counted anew
-            self._update_wanted.set()
+        self._updates.seen(seen)
 
     def _alerts_gone(self, seen: Seen) -> None:
         gone = [f"lost:{self.server.name}"]
@@ -127,6 +119,7 @@ class ServerWatch:
             if not seen.reachable:
                 await self._refind()
             self._held_up(seen)
+            self._same_pool(seen)
             since = seen.seen_at or self.seat.bus.state.started_at
             limit = LOST_LIMIT if seen.seen_at else NEVER_LIMIT
             if not seen.reachable and now - since > limit:
@@ -180,7 +173,15 @@ class ServerWatch:
 
     # --- pool -----------------------------------------------------------------------------------
 
+    def _same_pool(self, seen: Seen) -> None:
+        """A new run may begin with the very counters the run before had: those are news too."""
+        watcher = self.server.watcher
+        pool = watcher.pool if watcher.pool_at > seen.since and seen.state.rolling else None
+        if self._last_pool is None and pool is not None and not pool.stale:
+            self._pool(pool)
+
     def _pool(self, pool: PoolInfo) -> None:
+        self._updates.pool(pool)
         ours = self.seat.client_uuid
         details = pool.running_episode_details or {}
         others = [one.client_uuid or "?" for one in details.values() if one.client_uuid != ours]
@@ -201,37 +202,3 @@ class ServerWatch:
         if event != self._last_pool:
             self._last_pool = event
             self.seat.bus.publish(event)
-
-    # --- statistics of updates ------------------------------------------------------------------
-
-    async def _follow_updates(self) -> None:
-        """After each step, read the statistics from servers that publish them."""
-        while True:
-            await self._update_wanted.wait()
-            self._update_wanted.clear()
-            try:
-                if UPDATES in await self.server.client.features():
-                    await self._read_updates()
-            except (SwarmError, msgspec.MsgspecError) as error:
-                log.info("no update statistics from %s: %s", self.server.name, error)
-
-    async def _read_updates(self) -> None:
-        if self._updates_after is None:
-            known = self.seat.bus.state.servers[self.server.name].steps
-            self._updates_after = max((one.step for one in known if one.update), default=0)
-        client = self.server.client
-        answer = await client.transport.request(
-            "GET", f"{client.url}{UPDATES}?after={self._updates_after}", timeout=10.0
-        )
-        if answer.status != 200:
-            return
-        found = msgspec.json.decode(answer.body)
-        for update in found["updates"] if isinstance(found, dict) else found:
-            step = int(update["step"])
-            stats = {
-                key: float(value)
-                for key, value in update.items()
-                if isinstance(value, int | float) and key not in ("step", "at")
-            }
-            self._updates_after = step
-            self.seat.bus.publish(UpdateDone(server=self.server.name, step=step, stats=stats))

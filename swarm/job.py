@@ -59,6 +59,10 @@ class JobError(UsageError):
     """A job file is not one."""
 
 
+TEMPERATURES: Final = {"smollm2": 0.7}
+"""Of the models that ramble at 1."""
+
+
 def default_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
     """4 tasks x 4 repeats a step, gentle and stable: what an embedded engine is started with.
 
@@ -80,7 +84,7 @@ def default_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
             "data": {"train_batch_size": 4},
             "rollout": {
                 "num_repeat": 4,
-                "temperature": 1.0,
+                "temperature": TEMPERATURES.get(model, 1.0),
                 "top_p": 1.0,
                 "max_env_worker": 128,
             },

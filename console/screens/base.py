@@ -72,7 +72,7 @@ class ConsoleScreen(Screen[None]):
                 on return and after a new snapshot.
         """
 
-    def run_command(self, name: str, **args: Any) -> None:
+    def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; a toast says how it went."""
         self.host.run_command(name, **args)
 

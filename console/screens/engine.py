@@ -1,6 +1,7 @@
 """Each swarm server: state, pool, steps; start, stop, restart. The processes of this home."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -9,12 +10,24 @@ from textual.content import Content
 from textual.widget import Widget
 
 from console.loss import loss
-from console.offers import possible
+from console.offers import Offer, offers, possible
+from console.palette import give
 from console.screens.base import ConsoleScreen
 from console.session import EVERYTHING, Session
+from console.widgets.checkpoints import CheckpointPanel
 from console.widgets.engine_parts import processes, server_panel
 from console.widgets.section import Room, Section
 from core.commands import COMMANDS
+
+ANYWHERE = ("engine.resume", "engine.save")
+"""Orders about checkpoints that have a key wherever the focus is."""
+ELSEWHERE = {
+    ("order", "engine.start", "hand"),
+    ("restart", "engine"),
+    ("restart", "proxy"),
+}
+"""Actions that have no key while the focus is in the list of checkpoints."""
+KEPT = (*ANYWHERE, "engine.restore", "engine.prune", "engine.reset")
 
 
 class ServerPanel(Section, can_focus=True):
@@ -39,7 +52,14 @@ class EngineScreen(ConsoleScreen):
         "for every client of the server: AgentJet's control routes ask for no key, so look at the "
         "clients first. Restart ends the embedded engine's process and starts it again from its "
         "last update. A boot that takes more than a minute has probably failed: stop it, read the "
-        "log, start it again."
+        "log, start it again.\n"
+        "The table: rewards sent from here, then what the update made of the batch: KL to the "
+        "reference policy, share of groups without signal (no sig), share of clipped tokens, "
+        "entropy, tokens an answer (length), norm of the gradient; took: seconds since the update "
+        "before, sync: seconds without claims, train: of these, training.\n"
+        "Checkpoints: w saves one at any time. Tab goes to their list, there b goes back to the "
+        "one under the cursor, z to the base weights, d deletes older ones. An engine that runs is "
+        "stopped for it and goes on from there. c resumes an engine that is OFFLINE with its job."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerPanel"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -53,9 +73,9 @@ class EngineScreen(ConsoleScreen):
         Binding(
             "h",
             "order('engine.start', 'hand')",
-            "Start for rating",
+            "For rating",
             id="engine.start_hand",
-            tooltip="One task a step, a higher learning rate",
+            tooltip="Start with the job for rating by hand: one task a step",
         ),
         Binding(
             "k",
@@ -67,9 +87,9 @@ class EngineScreen(ConsoleScreen):
         Binding(
             "r",
             "restart('engine')",
-            "Restart process",
+            "Restart",
             id="engine.restart_process",
-            tooltip="The embedded engine again, from its last update",
+            tooltip="The process of the embedded engine again, from its last update",
         ),
         Binding(
             "p",
@@ -77,6 +97,42 @@ class EngineScreen(ConsoleScreen):
             "Restart proxy",
             id="proxy.restart",
             tooltip="The fake vLLM again; requests in flight are finished first",
+        ),
+        Binding(
+            "c",
+            "kept('engine.resume')",
+            "Resume",
+            id="engine.resume",
+            tooltip="Start it again with the job it has, from what is saved",
+        ),
+        Binding(
+            "w",
+            "kept('engine.save')",
+            "Save",
+            id="engine.save",
+            tooltip="Save the policy as it is now under a name",
+        ),
+        Binding(
+            "b,enter",
+            "kept('engine.restore')",
+            "Restore",
+            key_display="b",
+            id="engine.restore",
+            tooltip="Make this checkpoint the policy to go on from; asks first",
+        ),
+        Binding(
+            "d",
+            "kept('engine.prune')",
+            "Prune",
+            id="engine.prune",
+            tooltip="Delete all but the newest named checkpoints; asks how many, then again",
+        ),
+        Binding(
+            "z",
+            "kept('engine.reset')",
+            "Reset to base",
+            id="engine.reset",
+            tooltip="Base weights, step 0; asks first",
         ),
         Binding("j,down", "app.focus_next", "Next", show=False),
         Binding("up", "app.focus_previous", "Previous", show=False),
@@ -87,7 +143,7 @@ class EngineScreen(ConsoleScreen):
     @property
     def target_server(self) -> str | None:
         """The focused panel's server, else the first."""
-        if isinstance(self.focused, ServerPanel):
+        if isinstance(self.focused, ServerPanel | CheckpointPanel):
             return self.focused.server
         return next(iter(self.session.state.servers), None)
 
@@ -107,6 +163,7 @@ class EngineScreen(ConsoleScreen):
             for action in (
                 ("order", ("engine.start",)),
                 ("order", ("engine.stop",)),
+                *(("kept", (name,)) for name in KEPT),
                 ("restart", ("engine",)),
                 ("restart", ("proxy",)),
             )
@@ -117,27 +174,36 @@ class EngineScreen(ConsoleScreen):
 
     def _match_panels(self) -> None:
         servers = self.session.state.servers
-        panels = {panel.server: panel for panel in self.query(ServerPanel)}
-        for name, panel in panels.items():
-            if name not in servers:
+        known = {panel.server for panel in self.query(ServerPanel)}
+        for panel in (*self.query(ServerPanel), *self.query(CheckpointPanel)):
+            if panel.server not in servers:
                 panel.remove()
-        new = [ServerPanel(name) for name in servers if name not in panels]
+        new = [
+            panel
+            for name in servers
+            if name not in known
+            for panel in (ServerPanel(name), CheckpointPanel(name))
+        ]
         if new:
             self.query_one("#servers").mount(*new, before="#processes")
             self.call_after_refresh(self._first_paint)
 
     def _first_paint(self) -> None:
-        for panel in self.query(ServerPanel):
-            panel.paint(self.session, EVERYTHING)
+        for section in (*self.query(ServerPanel), *self.query(CheckpointPanel)):
+            section.paint(self.session, EVERYTHING)
         if self.focused is None:
             panels = self.query(ServerPanel)
             if panels:
                 panels.first().focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what is possible now has a key."""
+        """Only what is possible now has a key; in the list of checkpoints those that fit it."""
+        if (action, *parameters) in ELSEWHERE and isinstance(self.focused, CheckpointPanel):
+            return False
         if action == "order":
             return possible(self.session, str(parameters[0]), **self._args(*parameters[1:]))
+        if action == "kept":
+            return self._kept(str(parameters[0])) is not None
         if action == "restart":
             return parameters[0] in self.session.children and not self.session.read_only
         return super().check_action(action, parameters)
@@ -154,6 +220,29 @@ class EngineScreen(ConsoleScreen):
         else:
             self.run_command(name, **args)
 
+    def _kept(self, name: str) -> Offer | None:
+        """The order about checkpoints that a key gives now; None when it makes no sense."""
+        panel = self.focused if isinstance(self.focused, CheckpointPanel) else None
+        if panel is None and name not in ANYWHERE:
+            return None
+        found = [
+            one for one in offers(self.session, None, self.target_server) if one.command == name
+        ]
+        if not found:
+            return None
+        if name != "engine.restore" or panel is None:
+            return found[0]
+        chosen = panel.chosen
+        if chosen is None or chosen.damaged:
+            return None
+        return replace(found[0], args={**found[0].args, "name": chosen.name}, ask="")
+
+    def action_kept(self, name: str) -> None:
+        """Save, resume, go back, prune: asks for what is missing, then for what it costs."""
+        offer = self._kept(name)
+        if offer is not None:
+            give(self.host, offer)
+
     def action_restart(self, role: str) -> None:
         """Start a process again; asks while it lives."""
         name = {"engine": "engine.restart_process", "proxy": "proxy.restart"}[role]
@@ -163,7 +252,7 @@ class EngineScreen(ConsoleScreen):
         else:
             self.run_command(name)
 
-    def _ask_first(self, name: str, **args: Any) -> None:
+    def _ask_first(self, name: str, /, **args: Any) -> None:
         self.app.run_worker(
             self._asked(name, args), name=name, group="command", exit_on_error=False
         )

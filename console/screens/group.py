@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
 from console.cards import whole_texts
+from console.screens.tokens import TokensScreen
 from console.screens.verbs import GroupVerbs, digit_bindings
 from console.session import EVERYTHING
 from console.views import answered
@@ -34,7 +35,21 @@ class GroupScreen(GroupVerbs):
         Binding(
             "r", "raw", "Whole", show=False, id="group.raw", tooltip="Whole texts as they came"
         ),
-        Binding("z", "fold", "Fold", id="group.fold", tooltip="Query, reasoning, traceback"),
+        Binding(
+            "z",
+            "fold",
+            "Fold",
+            show=False,  # what is folded names the key
+            id="group.fold",
+            tooltip="Query, reasoning, traceback",
+        ),
+        Binding(
+            "p",
+            "tokens",
+            "Tokens",
+            id="group.tokens",
+            tooltip="Each token of this candidate with its log-probs",
+        ),
         Binding("left,h", "step(-1)", "Candidate to the left", show=False),
         Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
         Binding("up,k", "scroll_card(-1)", "Up", show=False),
@@ -158,6 +173,10 @@ class GroupScreen(GroupVerbs):
         """Unfold, or fold again."""
         self.detail.toggle_fold()
         self.update_view(EVERYTHING)
+
+    def action_tokens(self) -> None:
+        """The token log of the selected candidate."""
+        self.app.push_screen(TokensScreen(self._group_id, self.candidate))
 
     def action_raw(self) -> None:
         """Whole texts, or the tidy form again."""

@@ -12,6 +12,7 @@ from console.places import SCREENS
 from console.screens.base import ConsoleScreen
 from console.session import EVERYTHING, Session
 from console.widgets import overview_parts as parts
+from console.widgets.reward_parts import rewards
 from console.widgets.section import Room, Section, heading, lines
 from console.widgets.words import UNKNOWN, elapsed
 from console.wrap import wrapped
@@ -82,7 +83,8 @@ class OverviewScreen(ConsoleScreen):
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
         "The engine's states as blocks with the time spent in each; the mean reward by global step "
-        "with one standard deviation as a band; how many groups a minute are over, where their "
+        "with one standard deviation as a band, KL to the reference policy and the share of groups "
+        "without signal of the last update; how many groups a minute are over, where their "
         "time goes and how many of them teach nothing (dead). Alerts say what to do. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
@@ -106,7 +108,7 @@ class OverviewScreen(ConsoleScreen):
             with Container(id="top"):
                 with Vertical(id="left"):
                     yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
-                    yield Section(parts.rewards, frozenset({"servers", "totals"}), id="curve")
+                    yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
                 with Vertical(id="right"):
                     yield Section(parts.alerts, frozenset({"alerts", "children", "clock"}))
                     yield Section(parts.pace, frozenset({"groups", "clock"}))

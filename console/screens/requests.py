@@ -31,7 +31,8 @@ class RequestsScreen(GroupVerbs):
     help_text: ClassVar[str] = (
         "Each line is one request and its group of candidates. Columns: answers there are, best "
         "reward, ? not scored or = equal rewards or ○ dead or ✓ rated, the winner, what the user "
-        "got, how long the user waited, ★ your mark.\n"
+        "got, how long the user waited, ★ your mark. ✂ before a request: the "
+        "engine dropped the middle of its prompt (truncated:yes finds them).\n"
         "The filter takes words of the request and terms that must all hold: state:awaiting "
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )

@@ -130,14 +130,14 @@ class GroupVerbs(ConsoleScreen):
 
     # --- orders ------------------------------------------------------------------------------
 
-    def run_command(self, name: str, **args: Any) -> None:
+    def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; how it went is told as `quiet` says."""
         if not self.quiet:
             super().run_command(name, **args)
             return
         self.run_worker(self._order(name, **args), name=name, group="command", exit_on_error=False)
 
-    async def _order(self, name: str, **args: Any) -> None:
+    async def _order(self, name: str, /, **args: Any) -> None:
         outcome = await self.session.command(name, **args)
         if not outcome.ok:
             self.host.say(outcome.message, "error")

@@ -1,41 +1,30 @@
 """A swarm server and the child processes in words and figures: plain functions of the session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from textual.content import Content
 
 from console.loss import boot_trouble
 from console.session import Child, Session
 from console.supervise import exit_text
-from console.views import fit
 from console.widgets.section import Room, heading, lines
-from console.widgets.timeline import newest, step_seconds, sync_seconds, timeline
+from console.widgets.step_table import step_table
+from console.widgets.timeline import newest, timeline
 from console.widgets.words import (
     UNKNOWN,
     bar,
-    duration,
     elapsed,
     look,
-    number,
     pill,
     plural,
     progress,
     rule,
     state_for,
 )
-from core.state import Server, StepStats
+from core.state import Server
 from core.text import one_line, plain
 
 _LABEL = 10
-_COLUMNS = (
-    ("step", 5),
-    ("groups", 7),
-    ("dead", 5),
-    ("mean", 7),
-    ("std", 6),
-    ("took", 7),
-    ("sync", 7),
-)
 _PHASES = {
     "running": ("●", "$engine-rolling"),
     "attached": ("●", "$engine-rolling"),
@@ -67,7 +56,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
         shown.append(timeline(found, room.width))
     shown += _facts(server, session, room.width)
     shown += _advice(server, session, now)
-    table = _table(server, now, 12 if room.tall else 5)
+    table = step_table(server, now, room.width, 12 if room.tall else 5)
     if table:
         shown += [Content(""), *table]
     return lines(*shown)
@@ -124,61 +113,19 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
     if trouble := boot_trouble(server, now):
         return [Content.styled(f"! {trouble}", "$engine-booting")]
     if server.state == "OFFLINE" and not session.read_only:
-        return [
+        key = "bold $accent"
+        ways = [
             Content.assemble(
-                ("s", "bold $accent"),
+                ("s", key),
                 " starts it with the default job, ",
-                ("h", "bold $accent"),
+                ("h", key),
                 " with the job for rating by hand",
             )
         ]
+        if server.checkpoints is not None:
+            ways.append(Content.assemble(("c", key), " resumes it with the job it has"))
+        return ways
     return []
-
-
-def _table(server: Server, now: float, most: int) -> list[Content]:
-    steps = server.steps[: -most - 1 : -1]
-    if not steps:
-        return []
-    took = step_seconds(server.spans)
-    synced = sync_seconds(server.spans, now)
-    names = _update_names(steps)
-    title = "".join(f"{name:>{width}}" for name, width in _COLUMNS)
-    title += "".join(f"{fit(name, 9, right=True):>10}" for name in names)
-    return [
-        Content.styled(title, "$muted"),
-        *(_step(step, took, synced, names) for step in steps),
-    ]
-
-
-def _update_names(steps: Sequence[StepStats]) -> list[str]:
-    """Figures of the updates, those that most servers publish first."""
-    known = {name for step in steps for name in step.update}
-    wanted = [name for name in ("loss", "kl", "grad_norm") if name in known]
-    return (wanted + sorted(known - set(wanted)))[:3]
-
-
-def _step(
-    step: StepStats,
-    took: Mapping[int, float],
-    synced: Mapping[int, float],
-    names: Sequence[str],
-) -> Content:
-    dead = f"{step.dead:>5}"
-    pieces: list[tuple[str, str]] = [
-        (f"{step.step:>5}", "bold"),
-        (f"{step.groups:>7}", ""),
-        (dead, "$dead" if step.dead else "$faint"),
-        (f"{number(step.mean if step.rewards else None):>7}", "$curve"),
-        (f"{number(step.std if step.rewards else None):>6}", "$muted"),
-        (f"{duration(took.get(step.step)):>7}", ""),
-        (f"{duration(synced.get(step.step)):>7}", "$muted"),
-    ]
-    pieces += [(f"{_figure(step.update.get(name)):>10}", "$muted") for name in names]
-    return Content.assemble(*pieces)
-
-
-def _figure(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4g}"
 
 
 def processes(session: Session, room: Room) -> Content:

@@ -9,7 +9,7 @@ from console.loss import boot_trouble
 from console.mock_view import asked, rate, seconds_left, share
 from console.session import Session
 from console.views import best_of, fit, known_rewards, phase_look, verdict
-from console.widgets.chart import Point, curve, sparkline
+from console.widgets.chart import sparkline
 from console.widgets.section import Room, heading, lines
 from console.widgets.timeline import newest, shares, step_seconds, timeline
 from console.widgets.words import (
@@ -121,42 +121,6 @@ def _pool(server: Server, width: int) -> Content:
         clients = plural(len(pool.other_clients), "other client")
         pieces.append((f", {pool.running_others} of {clients}", "$warning"))
     return Content.assemble(*pieces)
-
-
-# --- reward ----------------------------------------------------------------------------------
-
-
-def reward_points(server: Server) -> list[Point]:
-    """Mean and spread by global step, of steps under which rewards were sent."""
-    return [Point(one.step, one.mean, one.std) for one in server.steps if one.rewards]
-
-
-def rewards(session: Session, room: Room) -> Content:
-    """The reward curve of the first server; its room.height is what the layout gives."""
-    server = next(iter(session.state.servers.values()), None)
-    points = reward_points(server) if server is not None else []
-    if server is None or not points:
-        what = "No reward was sent yet: the curve begins with the first group that is sealed"
-        return lines(heading("REWARD", "by global step"), _note(what))
-    last = points[-1]
-    said = Content.assemble(
-        (f"{number(last.mean)}", "bold $curve"),
-        (f" ±{number(last.std)}", "$curve"),
-        (f" at step {last.step}", "$muted"),
-    )
-    plot = curve(points, room.width, max(3, (room.height or 6) - 1))
-    return lines(heading("REWARD", said, _change(points)), *plot)
-
-
-def _change(points: Sequence[Point]) -> Content:
-    if len(points) < 2:
-        return _note("one step so far")
-    by = points[-1].mean - points[0].mean
-    word, color = ("up", "$reward-up") if by >= 0 else ("down", "$reward-down")
-    sign = "▲" if by >= 0 else "▼"
-    return Content.assemble(
-        (f"{sign} {word} {abs(by):.2f}", color), (f" since step {points[0].step}", "$muted")
-    )
 
 
 # --- pace ------------------------------------------------------------------------------------

@@ -68,11 +68,15 @@ class Section(Static):
         self._last = content
         self.update(content, layout=grown)
 
-    def on_resize(self) -> None:
-        """Another size: build it for that."""
+    def repaint(self) -> None:
+        """Build it again: something of its own has changed."""
         session = self._session
         if session is not None:
             host(self).guarded(lambda: self._show(session))
+
+    def on_resize(self) -> None:
+        """Another size: build it for that."""
+        self.repaint()
 
 
 def host(widget: Widget) -> "ConsoleApp":

@@ -39,6 +39,8 @@ def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
     began: dict[int, float] = {}
     for span in spans:
         if span.state == "ROLLING" and span.step is not None:
+            if any(one > span.step for one in began):
+                _forget_from(began, span.step)
             began.setdefault(span.step, span.since)
     return {
         step: began[step + 1] - at
@@ -53,10 +55,18 @@ def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
     step: int | None = None
     for stay in stays(spans, now):
         if stay.state == "ROLLING" and stay.step is not None:
+            if step is not None and stay.step < step:
+                _forget_from(found, stay.step)
             step = stay.step
         if stay.state == "WEIGHT_SYNCING" and step is not None:
             found[step] = found.get(step, 0.0) + stay.seconds
     return found
+
+
+def _forget_from(found: dict[int, float], step: int) -> None:
+    """A policy that went back does `step` and those after it anew."""
+    for one in [one for one in found if one >= step]:
+        del found[one]
 
 
 def shares(found: Sequence[Stay]) -> list[tuple[str, float]]:

@@ -91,6 +91,32 @@ def number(value: float | None, places: int = 2) -> str:
     return f"{value:.{places}f}"
 
 
+def figure(value: float | None) -> str:
+    """A figure of any size in at most seven characters: 0.012, 1.25, 318, 2e-05."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        return f"{value:.0e}"
+    if size < 10:
+        return f"{value:.3f}"
+    return f"{value:.1f}" if size < 1_000 else f"{value:.0f}" if size < 1e6 else f"{value:.0e}"
+
+
+def ago(seconds: float) -> str:
+    """How long ago, in steps that do not flicker: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
+    whole = max(0, int(seconds))
+    if whole < 10:
+        return "just now"
+    if whole < 60:
+        return f"{whole // 10 * 10}s ago"
+    if whole < 3600:
+        return f"{whole // 60}m ago"
+    return f"{whole // 3600}h ago" if whole < 48 * 3600 else f"{whole // 86400}d ago"
+
+
 def percent(part: int, whole: int) -> str:
     """A share; a dash of nothing."""
     return f"{100 * part / whole:.0f}%" if whole else UNKNOWN

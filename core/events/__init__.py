@@ -42,6 +42,8 @@ from core.events.mock import (
 from core.events.seat import (
     AlertCleared,
     AlertRaised,
+    Checkpoint,
+    CheckpointsListed,
     ConsoleAttached,
     ConsoleDetached,
     EngineChanged,
@@ -69,6 +71,7 @@ AnyEvent = (
     | EngineLost
     | PoolChanged
     | UpdateDone
+    | CheckpointsListed
     | GroupOpened
     | RequestJoined
     | RequestReplayed
@@ -125,6 +128,8 @@ __all__ = [
     "CandidateAnswered",
     "CandidateFailed",
     "CandidateScore",
+    "Checkpoint",
+    "CheckpointsListed",
     "ClaimIntended",
     "ClaimsReturned",
     "ConsoleAttached",

@@ -1,5 +1,7 @@
 """Events of the proxy, the consoles attached to it and the swarm servers it watches."""
 
+import msgspec
+
 from core.events.base import Event
 
 
@@ -119,7 +121,39 @@ class PoolChanged(Event, frozen=True, kw_only=True):
 
 
 class UpdateDone(Event, frozen=True, kw_only=True):
-    """Statistics of one policy update, from servers that publish them."""
+    """Statistics of one policy update.
+
+    Of the embedded engine `stats` has what `/ajetc/updates` tells, times in seconds: `step_seconds`
+    (since the update before), `sync_seconds` (no claims for it), `seconds` (training alone).
+    """
 
     step: int
+    """Global step under which its samples were collected."""
     stats: dict[str, float]
+    source: str = "engine"
+    """`engine`: told by the server; `pool`: computed from its pool as it was last read."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A state of a policy that a server has saved."""
+
+    name: str
+    step: int
+    """Policy updates in it; -1 when it is damaged."""
+    at: float
+    """When it was saved, Unix seconds."""
+    bytes: int = 0
+    kept: bool = False
+    """The server made it for itself: prune leaves it alone."""
+    damaged: bool = False
+
+
+class CheckpointsListed(Event, frozen=True, kw_only=True):
+    """What a server has saved of its policy, when it differs from what was known."""
+
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The newest ones, newest first."""
+    more: int = 0
+    """Older ones that are not in the list."""
+    offered: bool = True
+    """The server has routes for checkpoints at all."""

@@ -1,8 +1,13 @@
 """Servers, their steps, start, stop and restart; the processes of the home."""
 
+import pytest
+
 from console.loss import stop_loss
 from console.screens.engine import ServerPanel
-from core.events import EngineChanged, EngineLost, Event, PoolChanged
+from console.widgets.step_table import step_table
+from console.widgets.timeline import step_seconds, sync_seconds
+from core.events import EngineChanged, EngineLost, Event, PoolChanged, UpdateDone
+from core.state import Server, Span
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -40,6 +45,78 @@ async def test_everything_known_of_a_server() -> None:
             "10s",
         ):
             assert words in text, words
+
+
+STATS = {
+    "kl": 0.0123,
+    "no_signal_share": 0.25,
+    "clip_fraction": 0.02,
+    "entropy": 1.25,
+    "response_tokens": 24.5,
+    "grad_norm": 0.31,
+    "seconds": 0.2,
+    "step_seconds": 21.0,
+    "sync_seconds": 0.4,
+    "samples": 16.0,
+    "tokens": 392.0,
+    "reward_mean": 0.7,
+    "reward_std": 0.1,
+}
+
+
+def updated(source: str = "engine", **stats: float) -> Server:
+    state = state_of(
+        *sample_events(),
+        UpdateDone(server="embedded", step=12, stats=stats or STATS, source=source),
+    )
+    return state.servers["embedded"]
+
+
+@pytest.mark.parametrize("width", [40, 75, 100, 150])
+def test_the_table_of_updates_has_the_columns_that_fit(width: int) -> None:
+    lines = [line.plain for line in step_table(updated(), NOW, width, 5)]
+    assert len(lines) == 6
+    assert all(len(line) <= width for line in lines)
+    wanted = {40: 5, 75: 9, 100: 13, 150: 16}[width]
+    titles = lines[0].replace("no sig", "nosig").split()
+    assert len(titles) >= wanted, titles
+    if width >= 75:
+        for words in ("0.012", "25%", "21s", "0.4s", "2%"):
+            assert words in lines[1], words
+    if width == 150:
+        for words in ("24.5", "0.310", "0.2s", " 16 ", "392"):
+            assert words in lines[1] + " ", words
+
+
+def test_an_update_of_others_fills_the_reward() -> None:
+    server = updated()
+    server.steps = server.steps[-1:]
+    server.steps[0].rewards = 0
+    assert "0.70" in step_table(server, NOW, 75, 5)[1].plain
+
+
+def test_figures_from_the_pool_say_so() -> None:
+    lines = [one.plain for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
+    assert "50%" in lines[1]
+    assert "by the pool as last read" in lines[-1]
+    assert "by the pool" not in step_table(updated(), NOW, 75, 3)[-1].plain
+
+
+def test_steps_that_are_done_again_are_timed_again() -> None:
+    spans = [
+        Span(state="ROLLING", since=0.0, step=1),
+        Span(state="WEIGHT_SYNCING", since=8.0, step=1),
+        Span(state="ROLLING", since=10.0, step=2),
+        Span(state="ROLLING", since=30.0, step=3),
+        Span(state="OFFLINE", since=40.0, step=3),
+        Span(state="ROLLING", since=41.0, step=1),
+    ]
+    assert step_seconds(spans[:4]) == {1: 10.0, 2: 20.0}
+    assert step_seconds(spans) == {}
+    assert sync_seconds(spans[:5], 50.0) == {1: 2.0}
+    assert sync_seconds(spans, 50.0) == {}
+    spans.append(Span(state="ROLLING", since=46.0, step=2))
+    assert step_seconds(spans) == {1: 5.0}
 
 
 async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> None:

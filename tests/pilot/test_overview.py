@@ -6,7 +6,8 @@ from rich.cells import cell_len
 from console.logs import SOURCES
 from console.session import Session
 from console.widgets.chart import Point, bounds, curve, sparkline, thin
-from console.widgets.overview_parts import PARTS, alerts, engines, groups, mock, pace, rewards
+from console.widgets.overview_parts import PARTS, alerts, engines, groups, mock, pace
+from console.widgets.reward_parts import rewards
 from console.widgets.section import Room
 from core.errors import AjetError
 from core.events import (
@@ -17,6 +18,7 @@ from core.events import (
     MockStarted,
     PoolChanged,
     ProxyStarted,
+    UpdateDone,
 )
 from core.state import State
 from tests.support.console import (
@@ -217,6 +219,48 @@ def test_every_part_of_the_latency_has_its_colour_and_word() -> None:
 
 
 # --- the curve -------------------------------------------------------------------------------
+
+
+def test_what_the_last_update_did_stands_beside_the_curve() -> None:
+    stats = {
+        "kl": 0.0123,
+        "no_signal_share": 0.5,
+        "step_seconds": 21.0,
+        "sync_seconds": 0.4,
+        "entropy": 1.25,
+    }
+    state = state_of(*sample_events(), UpdateDone(server="embedded", step=12, stats=stats))
+    narrow = rewards(session_of(state), ROOM).plain.splitlines()
+    assert "KL 0.012" in narrow[0]
+    assert "no signal 50%" in narrow[0]
+    assert "▲ up 0.38" in narrow[0]
+    assert all(cell_len(line) <= ROOM.width for line in narrow)
+    tall = rewards(session_of(state), LARGE).plain.splitlines()
+    assert len(tall) == LARGE.height
+    assert "KL" not in tall[0]
+    last = tall[-1]
+    for words in ("update 12", "0.012", "no signal", "50%", "took 21s", "sync 0.4s"):
+        assert words in last, words
+
+
+def test_a_server_that_tells_no_figures_has_none_beside_the_curve() -> None:
+    state = state_of(*sample_events())
+    for step in state.servers["embedded"].steps:
+        step.update = {}
+    for room in (ROOM, LARGE):
+        text = rewards(session_of(state), room).plain
+        assert "KL" not in text
+        assert "no signal" not in text
+        assert "since step 1" in text
+
+
+def test_rewards_of_others_make_a_curve_too() -> None:
+    updates = [
+        UpdateDone(server="e", step=step, stats={"reward_mean": 0.2 * step, "reward_std": 0.1})
+        for step in (1, 2, 3)
+    ]
+    state = state_of(EngineChanged(server="e", state="ROLLING", step=1), *updates)
+    assert "0.60 ±0.10 at step 3" in rewards(session_of(state), ROOM).plain
 
 
 def test_no_rewards_no_curve() -> None:

@@ -20,6 +20,7 @@ from core.errors import AjetError
 from core.events import Event
 from core.reducer import reduce
 from core.state import State
+from core.tokens import EpisodeTokens
 from tests.support.sample import (
     HOSTILE,
     NOW,
@@ -69,6 +70,8 @@ class FakeLink:
         self.after: list[int] = []
         self.detail: list[Event] = []
         self.facts: list[str] = []
+        self.token_log: EpisodeTokens | None = None
+        self.asked: list[tuple[str, str]] = []
         self._queues: list[asyncio.Queue[Any]] = []
         self._sent: list[Event] = []
 
@@ -135,6 +138,12 @@ class FakeLink:
 
     async def group_events(self, group_id: str) -> Sequence[Event]:
         return self.detail
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        self.asked.append((episode_uuid, server))
+        if self.token_log is None:
+            raise AjetError("this server has no token log", server, "Only the embedded engine has")
+        return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         if fact_id not in self.facts:

@@ -1,5 +1,6 @@
 """The books after a fault: the journal's word against the swarm server's."""
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from core.events import EpisodeEnded, GroupOpened, GroupSealed
 from core.journal import Journal
 from tests.support.faults_load import Load
 from tests.support.scripted_pool import ScriptedPool
+
+_UUID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass
@@ -115,5 +118,10 @@ def _events(journal: Path):  # type: ignore[no-untyped-def] # any kind of event
 
 
 def outcomes(journal: Path) -> Counter[str]:
-    """What became of the ends, by the journal."""
-    return Counter(one.outcome for one in _events(journal) if isinstance(one, EpisodeEnded))
+    """What became of the ends, by the journal; why, where they were not taken."""
+    found: Counter[str] = Counter()
+    for one in _events(journal):
+        if isinstance(one, EpisodeEnded):
+            why = "" if one.outcome == "ended" else f": {_UUID.sub('UUID', one.text)[:90]}"
+            found[f"{one.outcome}{why}"] += 1
+    return found

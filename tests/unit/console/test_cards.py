@@ -1,6 +1,7 @@
 """Candidates as cards, the head above them, and how text is broken into lines."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,21 @@ def test_cards_stay_within_their_width(text: str, width: int) -> None:
         assert line_width(line) <= width
         for piece, _ in line:
             assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in piece)
+
+
+def test_a_prompt_that_was_cut_is_marked_also_while_blind() -> None:
+    one = group()
+    one.candidates[2].truncated = True
+    made = cards(one)
+    heads = [text_of([head(card, 60, False)]) for card in made]
+    assert ["✂ prompt cut" in text for text in heads] == [False, False, True, False]
+    assert "✂" in text_of([head(made[2], 12, False)])
+    assert "✂" in text_of([head(replace(made[2], blind=True), 60, False)])
+    above = text_of(header_lines(one, NOW, 100, Sight()))
+    assert "its middle was dropped for #3" in above
+    for candidate in one.candidates:
+        candidate.truncated = True
+    assert "was dropped for" not in text_of(header_lines(one, NOW, 100, Sight()))
 
 
 def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> None:

@@ -34,7 +34,12 @@ def test_a_row_tells_state_winner_and_returned_without_colour() -> None:
     text = text_of([row_line(group(), columns_for(120, False), NOW)])
     for sign in ("◈ rate 0:20", "4/4", "0.90", "0.80", "#2"):
         assert sign in text
+    assert "✂" not in text
     one = group(until="DONE", rewards=(0.5, 0.5, 0.5, 0.5))
+    assert not parse("truncated:yes").matches(one)
+    one.candidates[0].truncated = True
+    assert "✂ Why is" in text_of([row_line(one, columns_for(80, False), NOW)])
+    assert parse("truncated:yes").matches(one)
     one.marked = True
     text = text_of([row_line(one, columns_for(120, False), NOW)])
     assert "○ done, dead" in text

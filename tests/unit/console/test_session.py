@@ -9,6 +9,7 @@ import pytest
 from console.logs import LogStore, Tail, parse
 from console.session import Session
 from core.errors import AjetError
+from core.tokens import EpisodeTokens
 from tests.support.console import NOW, Clock, FakeBoss, FakeLink
 
 
@@ -60,6 +61,21 @@ async def test_refusals_and_faults_become_outcomes() -> None:
     assert not outcome.ok
     assert "boom" in outcome.message
     assert "no connection" in (await Session().command("engine.start")).message
+
+
+async def test_an_order_may_have_an_argument_called_name() -> None:
+    link = FakeLink()
+    await Session(link=link).command("engine.save", name="mine")
+    assert link.commands == [("engine.save", {"name": "mine"})]
+
+
+async def test_tokens_are_asked_of_the_link() -> None:
+    link = FakeLink()
+    link.token_log = EpisodeTokens(episode_uuid="", state="live", calls=())
+    assert (await Session(link=link).tokens("e1", "s")).episode_uuid == "e1"
+    assert link.asked == [("e1", "s")]
+    with pytest.raises(AjetError, match="no connection"):
+        await Session().tokens("e1", "s")
 
 
 async def test_read_only_orders_nothing() -> None:

@@ -9,6 +9,8 @@ from core.events import (
     CandidateAnswered,
     CandidateFailed,
     CandidateScore,
+    Checkpoint,
+    CheckpointsListed,
     ClaimIntended,
     ClaimsReturned,
     EngineChanged,
@@ -36,6 +38,8 @@ from core.events import (
     ScoringAbstained,
     SentReward,
     UpdateDone,
+    decode,
+    encode,
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
@@ -214,6 +218,49 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
     assert state.servers["s"].steps[1].update == {"kl": 0.1}
     sync = EngineChanged(server="s", state="OFFLINE", step=0)
     assert [one.step for one in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
+
+
+def test_a_step_back_keeps_the_curve_up_to_there() -> None:
+    roll = [EngineChanged(server="s", state="ROLLING", step=step) for step in (1, 2, 3, 4)]
+    updates = [UpdateDone(server="s", step=step, stats={"kl": step / 10}) for step in (1, 2, 3)]
+    off = EngineChanged(server="s", state="OFFLINE", step=0)
+    steps = made(START, *roll, *updates, off, roll[1]).servers["s"].steps
+    assert [(one.step, one.update) for one in steps] == [(1, {"kl": 0.1}), (2, {})]
+
+
+def test_an_update_tells_where_its_figures_are_from() -> None:
+    server = made(
+        START,
+        UpdateDone(server="s", step=1, stats={"kl": 0.1}),
+        UpdateDone(server="s", step=2, stats={"no_signal_share": 0.5}, source="pool"),
+        EngineChanged(server="s", state="ROLLING", step=3),
+    ).servers["s"]
+    assert [one.update_source for one in server.steps] == ["engine", "pool", ""]
+    assert server.last_update is server.steps[1]
+    old = b'{"kind":"update_done","seq":3,"server":"s","step":1,"stats":{"kl":0.1}}'
+    read = decode(old)
+    assert isinstance(read, UpdateDone)
+    assert read.source == "engine"
+
+
+def test_checkpoints_are_what_was_last_listed() -> None:
+    one = Checkpoint(name="mine", step=4, at=1.0)
+    state = made(START)
+    assert state.servers["s"].checkpoints is None
+    listed = CheckpointsListed(server="s", checkpoints=(one,), more=2)
+    assert decode(encode(listed)) == listed
+    server = made(START, listed).servers["s"]
+    assert (server.checkpoints, server.checkpoints_more) == ((one,), 2)
+    gone = CheckpointsListed(server="s", offered=False)
+    assert made(START, listed, gone).servers["s"].checkpoints is None
+    again = msgspec.json.decode(msgspec.json.encode(made(START, listed)), type=State)
+    assert again.servers["s"].checkpoints == (one,)
+
+
+def test_a_group_whose_prompt_was_cut_says_so() -> None:
+    cut = msgspec.structs.replace(answer(1), truncated=True)
+    assert not made(OPEN, answer(0)).groups["g"].prompt_cut
+    assert made(OPEN, answer(0), cut).groups["g"].prompt_cut
 
 
 def test_alerts_come_and_go() -> None:

@@ -180,3 +180,16 @@ def test_a_branch_that_is_no_mapping_is_named() -> None:
         parse_job("ajet: {rollout: 4}")
     with pytest.raises(JobError, match=r"^ajet: must be a mapping"):
         parse_job("ajet: yes")
+
+
+def test_the_forms_of_the_objective_are_settings() -> None:
+    base = Hyperparameters()
+    assert job("ajet.trainer_common.kl_loss_type", "k3").hyper.kl_form == "k3"
+    assert job("ajet.trainer_common.kl_loss_type", "low_var_kl+").hyper.kl_form == "k3+"
+    assert job("ajet.trainer_common.kl_loss_type", "low_var_kl").hyper == base
+    assert job("ajet.embedded.advantage", "standard").hyper.advantage == "standard"
+    assert job("ajet.embedded.damping", 0.5).hyper.damping == 0.5
+    with pytest.raises(JobError, match=r"ajet\.embedded\.advantage: .*damped, standard"):
+        job("ajet.embedded.advantage", "best")
+    with pytest.raises(JobError, match=r"ajet\.embedded\.damping: must be above 0"):
+        job("ajet.embedded.damping", 0)

@@ -32,6 +32,8 @@ from proxy.orders import Orders
 from proxy.rewards.builtin import BuiltinSource
 from proxy.rows import Rows
 from proxy.seat import Seat
+from tests.support.kept_swarm import KeptSwarm
+from tests.support.seat import world
 from tests.support.served import served
 
 
@@ -234,6 +236,35 @@ async def test_groups_of_the_past_are_read_whole(tmp_path: Path) -> None:
         assert [event.kind for event in events] == ["group_opened"]
         with pytest.raises(ControlError, match="no group"):
             await client.group_events("g9")
+
+
+async def test_tokens_come_from_a_server_that_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    async with world(tmp_path / "w") as made:
+        swarm = made.server.client
+        kept = KeptSwarm(swarm.transport, made.swarm)
+        kept.tokens["e-1"] = {
+            "episode_uuid": "e-1",
+            "state": "live",
+            "calls": [{"prompt_tokens": 1, "tokens": [{"id": 7, "text": "<p>", "mask": 0}]}],
+            "added_by_a_later_version": 1,
+        }
+        async with desk(tmp_path) as one, one.client() as client:
+            with pytest.raises(ControlError, match="no server `s`") as caught:
+                await client.tokens("e-1", "s")
+            assert caught.value.status == 409
+            one.seat.servers["s"] = made.server
+            with pytest.raises(ControlError, match="this server has no token log"):
+                await client.tokens("e-1", "s")
+            swarm.transport = kept
+            await swarm.features(again=True)
+            found = await client.tokens("e-1", "s")
+            assert (found.state, found.calls[0].tokens[0].text) == ("live", "<p>")
+            with pytest.raises(ControlError, match="has no tokens here"):
+                await client.tokens("e-2", "s")
+            for odd in ("a/b", "../restore", "a b", "é"):
+                with pytest.raises(ControlError):
+                    await client.tokens(odd, "s")
 
 
 async def test_a_proxy_that_is_gone_is_said(tmp_path: Path) -> None:

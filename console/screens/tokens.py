@@ -1,0 +1,161 @@
+"""The token log of one candidate, above the group it belongs to."""
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from console.screens.base import ConsoleScreen
+from console.token_view import Subject, head_line, refusal_lines, title_line, token_lines
+from console.widgets.pane import Pane
+from core.errors import AjetError
+from core.state import Candidate, Group
+from core.tokens import EpisodeTokens
+
+
+class TokensScreen(ConsoleScreen):
+    """What an episode was made of; read once, again on demand."""
+
+    area: ClassVar[str] = "Tokens"
+    help_text: ClassVar[str] = (
+        "Each token of the candidate's episode. loss 1: it is trained on; 0: it was only read. "
+        "sampled: its log-prob when it was drawn, now: by the policy as it is now, diff: now minus "
+        "sampled, so a token that became likelier has a plus. On a wide screen also both "
+        "probabilities and their ratio, which training clips. Tokens of the prompt are folded. "
+        "Only the embedded engine gives a token log, of its newest episodes."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "step(-1)", "Candidate", key_display="←", show=False),
+        Binding(
+            "right,l,tab",
+            "step(1)",
+            "Candidate",
+            key_display="← →",
+            id="tokens.next",
+            tooltip="The tokens of another candidate",
+        ),
+        Binding("z", "fold", "Unfold", id="tokens.fold", tooltip="Tokens that were only read"),
+        Binding("r", "read", "Read again", id="tokens.read", tooltip="Log-probs by the policy now"),
+        Binding("up,k", "scroll_rows(-1)", "Up", show=False),
+        Binding("down,j", "scroll_rows(1)", "Down", show=False),
+        Binding("pageup", "scroll_rows(-15)", "Page up", show=False),
+        Binding("pagedown,space", "scroll_rows(15)", "Page down", show=False),
+        Binding("home,g", "scroll_rows(-1000000)", "Top", show=False),
+        Binding("end,G", "scroll_rows(1000000)", "Bottom", show=False),
+        Binding("escape", "leave", "Back", id="tokens.leave"),
+    ]
+
+    def __init__(self, group_id: str, candidate: int) -> None:
+        super().__init__()
+        self._group_id = group_id
+        self._place = candidate
+        self._unfolded = False
+        self._found: EpisodeTokens | None = None
+        self._refused: tuple[str, str] = ("Reading the token log…", "")
+
+    def compose_body(self) -> ComposeResult:
+        """Title and rows."""
+        yield Pane(id="tokens-title")
+        yield Pane(id="tokens-rows")
+
+    def on_mount(self) -> None:
+        """Ask as soon as it is there."""
+        self.action_read()
+
+    @property
+    def target_group(self) -> str | None:
+        """The group on screen."""
+        return self._group_id
+
+    @property
+    def group(self) -> Group | None:
+        """The group; None when it is not kept any more."""
+        return self.session.state.groups.get(self._group_id)
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The candidate whose tokens are shown."""
+        group = self.group
+        if group is None or not 0 <= self._place < len(group.candidates):
+            return None
+        return group.candidates[self._place]
+
+    @property
+    def rows(self) -> Pane:
+        """The pane that scrolls."""
+        return self.query_one("#tokens-rows", Pane)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def action_read(self) -> None:
+        """Ask the server; log-probs of now are those of this moment."""
+        one, group = self.candidate, self.group
+        self._found = None
+        if one is None or group is None:
+            self._refused = ("This group is no longer kept in memory", "")
+        elif not one.episode_uuid:
+            self._refused = ("This candidate has no episode: there is nothing to show", "")
+        else:
+            self._refused = ("Reading the token log…", "")
+            self._fetch(one.episode_uuid, group.server)
+        self._paint()
+
+    @work(group="tokens", exclusive=True, exit_on_error=False)
+    async def _fetch(self, episode_uuid: str, server: str) -> None:
+        try:
+            self._found = await self.session.tokens(episode_uuid, server)
+        except AjetError as error:
+            self._refused = (f"There are no tokens to show: {error.what}", error.todo)
+        if self.is_mounted:
+            self._paint()
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """What was read stays; only a first show or another size paints it again."""
+        if "*" in dirty:
+            self._paint()
+
+    def _paint(self) -> None:
+        one, group = self.candidate, self.group
+        count = len(group.candidates) if group is not None else 0
+        subject = Subject(
+            self._place,
+            count,
+            one.episode_uuid if one is not None else "",
+            group.query if group is not None else "",
+        )
+        found, unfolded, refused = self._found, self._unfolded, self._refused
+        self.query_one("#tokens-title", Pane).show(
+            (subject, id(found)), lambda width: [title_line(subject, found, width)]
+        )
+        rows = self.rows
+        rows.show_head(found is None, lambda width: head_line(width) if found is not None else ())
+        if found is None:
+            rows.show(refused, lambda width: refusal_lines(*refused, width))
+        else:
+            rows.show((found, unfolded), lambda width: token_lines(found, width, unfolded))
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def action_step(self, by: int) -> None:
+        """The tokens of another candidate."""
+        group = self.group
+        if group is not None and group.candidates:
+            self._place = (self._place + by) % len(group.candidates)
+            self.rows.scroll_home(animate=False)
+            self.action_read()
+
+    def action_fold(self) -> None:
+        """Show the tokens that were only read too, or fold them again."""
+        self._unfolded = not self._unfolded
+        self._paint()
+
+    def action_scroll_rows(self, rows: int) -> None:
+        """Scroll."""
+        self.rows.scroll_relative(y=rows, animate=False, immediate=True)
+
+    def action_leave(self) -> None:
+        """Back to the group."""
+        self.dismiss()

@@ -1,0 +1,113 @@
+"""The checkpoints of a server: a list with a cursor, below the server's panel."""
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from console.session import EVERYTHING, Session
+from console.views import fit
+from console.widgets.section import Room, Section, heading, lines
+from console.widgets.words import ago
+from core.events import Checkpoint
+from core.text import one_line
+
+_SHORT, _TALL = 4, 10
+"""Rows of the list in a short and in a tall terminal."""
+
+
+class CheckpointPanel(Section, can_focus=True):
+    """What one server has saved; not there for a server that keeps nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self._cursor = ""
+        self._place = 0
+        self._saved: tuple[Checkpoint, ...] = ()
+        super().__init__(self._panel, frozenset({"server", "servers", "clock"}))
+        self.display = False
+
+    @property
+    def chosen(self) -> Checkpoint | None:
+        """The checkpoint under the cursor."""
+        return self._saved[self._place] if self._saved else None
+
+    def paint(self, session: Session, dirty: frozenset[str]) -> None:
+        """Take the list in, then paint; without one there is no panel."""
+        server = session.state.servers.get(self.server)
+        saved = server.checkpoints if server is not None else None
+        if (saved is not None) != self.display:
+            self.display = saved is not None
+            dirty = EVERYTHING
+        self._take(saved or ())
+        super().paint(session, dirty)
+
+    def _take(self, saved: tuple[Checkpoint, ...]) -> None:
+        """The cursor stays on its checkpoint; when that is gone, at its place."""
+        self._saved = saved
+        names = [one.name for one in saved]
+        if self._cursor in names:
+            self._place = names.index(self._cursor)
+        else:
+            self._place = max(0, min(self._place, len(saved) - 1))
+        self._cursor = names[self._place] if names else ""
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor; past an end of the list the focus goes on."""
+        place = self._place + by
+        if not 0 <= place < len(self._saved):
+            self.screen.focus_next() if by > 0 else self.screen.focus_previous()
+            return
+        self._place, self._cursor = place, self._saved[place].name
+        self.repaint()
+        self.screen.refresh_bindings()
+
+    def on_focus(self) -> None:
+        """The cursor shows where the keys go."""
+        self.repaint()
+
+    def on_blur(self) -> None:
+        """The cursor is shown only while it has the keys."""
+        self.repaint()
+
+    def _panel(self, session: Session, room: Room) -> Content:
+        server = session.state.servers.get(self.server)
+        if server is None:
+            return Content("")
+        count = len(self._saved) + server.checkpoints_more
+        if not count:
+            return heading("CHECKPOINTS", "none yet: the first is saved with the first update")
+        hint = "" if self.has_focus else "w saves one, Tab goes to them"
+        rows = self._window(_TALL if room.tall else _SHORT)
+        shown = [heading("CHECKPOINTS", str(count), "" if session.read_only else hint)]
+        for place in rows:
+            here = self.has_focus and place == self._place
+            shown.append(checkpoint_line(self._saved[place], session.now(), room.width, here))
+        if hidden := count - len(rows):
+            shown.append(Content.styled(f"  and {hidden} more", "$muted"))
+        return lines(*shown)
+
+    def _window(self, most: int) -> range:
+        count = len(self._saved)
+        start = max(0, min(self._place - most // 2, count - most))
+        return range(start, min(start + most, count))
+
+
+def checkpoint_line(one: Checkpoint, now: float, width: int, here: bool) -> Content:
+    """`▸ step-000020          step 20   3m ago   10.9 MB`."""
+    room = max(16, min(40, width - 44))
+    step = "✖ damaged" if one.damaged else f"step {one.step}"
+    tone = "$engine-lost" if one.damaged else "bold" if not one.kept else ""
+    return Content.assemble(
+        ("▸ " if here else "  ", "bold $accent"),
+        (fit(one_line(one.name, 64), room), "bold reverse" if here else tone),
+        (f"  {step:<11}", "$engine-lost" if one.damaged else ""),
+        (f"{ago(now - one.at):>8}", "$muted"),
+        (f"{one.bytes / 1e6:8.1f} MB", "$muted"),
+        ("  of the engine" if one.kept and not one.damaged and width >= 76 else "", "$faint"),
+    )
