@@ -6,7 +6,10 @@ from functools import lru_cache
 
 import msgspec
 
+from console.calls import calls_text, tool_calls
 from console.causes import UNCONFIRMED, candidate_words, cause_words
+from console.diff import word_diff
+from console.markdown import markdown_lines
 from console.views import (
     CUT,
     EMPTY,
@@ -60,6 +63,13 @@ class Card:
     """Figures and parts take one line, and the answer the rest."""
     gone: str = ""
     """What stands in place of an answer that will never come."""
+    uuid: str = ""
+    base: bool = False
+    """The others are compared with it."""
+    against: str | None = None
+    """What its text is compared with; None without a comparison."""
+    against_calls: str = ""
+    """What its tool calls are compared with, as JSON over several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,7 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             returned=one.index == group.returned,
             rated=one.index == rated,
             gone=gone,
+            uuid=one.episode_uuid,
         )
         if whole is not None and (full := whole.get(one.index)) is not None:
             card = replace(
@@ -125,6 +136,20 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             )
         made.append(card)
     return made
+
+
+def compared(cards: Sequence[Card], base: int) -> list[Card]:
+    """The cards with what the one of index `base` says to compare them with."""
+    one = next((card for card in cards if card.index == base), None)
+    if one is None:
+        return list(cards)
+    calls = calls_text(one.tool_calls)
+    return [
+        replace(card, base=True)
+        if card is one
+        else replace(card, against=one.text, against_calls=calls)
+        for card in cards
+    ]
 
 
 def _gone(group: Group) -> str:
@@ -177,6 +202,8 @@ def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
     found = []
     if card.truncated:
         found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+    if card.base:
+        found.append(("≡ compared with  " if words else "≡ ", "$accent"))
     if card.blind:
         return found
     if card.winner:
@@ -227,6 +254,8 @@ def _facts(card: Card, width: int) -> list[Line]:
         lines.append(tuple(pieces))
     if card.figures:
         lines += [((text, "$muted"),) for text in wrapped(card.figures, width)]
+    if card.unfolded and card.uuid:
+        lines += [((text, "$muted"),) for text in wrapped(f"episode {card.uuid}", width)]
     if lines:
         lines.append(EMPTY)
     return lines
@@ -249,9 +278,8 @@ def _said(card: Card, width: int) -> list[Line]:
     lines: list[Line] = []
     if card.reasoning:
         lines += _reasoning(card, width)
-    if card.text:
-        lines += [((text, ""),) for text in wrapped(card.text, width)]
-    if card.tool_calls:
+    lines += _text(card, width)
+    if card.tool_calls or (card.against_calls and card.against is not None):
         if card.text:
             lines.append(EMPTY)
         lines += _tool_calls(card, width)
@@ -267,6 +295,16 @@ def _said(card: Card, width: int) -> list[Line]:
     elif card.cut:
         lines.append((("… cut", "$muted"),))
     return lines
+
+
+def _text(card: Card, width: int) -> Sequence[Line]:
+    if card.against is not None and (card.text or card.against):
+        return word_diff(card.against, card.text, width)
+    if not card.text:
+        return ()
+    if card.raw:
+        return [((text, ""),) for text in wrapped(card.text, width)]
+    return markdown_lines(card.text, width)
 
 
 def _trouble(card: Card, width: int) -> list[Line]:
@@ -292,7 +330,9 @@ def _reasoning(card: Card, width: int) -> list[Line]:
     return [((f"▸ reasoning, {plural(len(text), 'line')}  (z unfolds)", "$muted"),)]
 
 
-def _tool_calls(card: Card, width: int) -> list[Line]:
+def _tool_calls(card: Card, width: int) -> Sequence[Line]:
+    if card.against is not None:
+        return word_diff(card.against_calls, calls_text(card.tool_calls), width)
     if card.raw:
         return [((text, ""),) for text in wrapped(card.tool_calls, width)]
     lines: list[Line] = []
@@ -301,32 +341,6 @@ def _tool_calls(card: Card, width: int) -> list[Line]:
         lines.append(((fit(title, min(len(title), width)), "bold $accent"),))
         lines += [((f"  {text}", ""),) for text in wrapped(arguments, width - 2)]
     return lines
-
-
-def tool_calls(text: str) -> list[tuple[str, str]]:
-    """Name and indented JSON arguments of each call; text that is no JSON stays as it is."""
-    try:
-        calls = msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        return [("", text)]
-    found = []
-    for call in calls if isinstance(calls, list) else [calls]:
-        function = call.get("function") if isinstance(call, dict) else None
-        told = function if isinstance(function, dict) else call
-        if not isinstance(told, dict):
-            found.append(("", pretty(told)))
-            continue
-        found.append((str(told.get("name") or ""), pretty(told.get("arguments"))))
-    return found
-
-
-def pretty(value: object) -> str:
-    """JSON over several lines; a string that holds JSON is opened first."""
-    try:
-        told = msgspec.json.decode(value) if isinstance(value, str) else value
-        return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
-    except (ValueError, OverflowError, RecursionError):
-        return str(value)
 
 
 def _reasons(card: Card, width: int) -> list[Line]:

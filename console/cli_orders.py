@@ -14,11 +14,12 @@ from console.cli_common import (
     say,
     token_of,
 )
+from console.rater_name import kept_name
 from core.commands import COMMANDS, validate
 from core.errors import AjetError, UsageError
 from core.home import Home
 from core.settings import load
-from core.state import Group, State
+from core.state import Candidate, Group, State
 
 
 def plain_order(given: argparse.Namespace) -> int:
@@ -32,7 +33,7 @@ def rate(given: argparse.Namespace) -> int:
     """Rate a group, or take a rating back."""
     home = open_home(given)
     name, args = rating_of(given)
-    args["rater"] = given.rater or load(home.config).console.rater or None
+    args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
     if name == "group.rate":
         args["note"] = given.note
     return _send(given, home, name, args)
@@ -79,6 +80,29 @@ def abort(given: argparse.Namespace) -> int:
             say("left as it is")
             return 1
     return _send(given, home, "group.abort", args)
+
+
+def abort_all(given: argparse.Namespace) -> int:
+    """Abort all groups that wait without a rating, after saying how many."""
+    home = open_home(given)
+    if not given.yes:
+        state = asyncio.run(_snapshot(given, home))
+        groups = [
+            one
+            for one in state.waiting()
+            if one.rating is None and given.server in (None, one.server)
+        ]
+        held = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
+        loss = f"{count(len(groups), 'group')} with {count(held, 'episode')}"
+        if not confirm("Abort all groups that wait for a rating", loss, given.yes):
+            say("left as it is")
+            return 1
+    args = {"server": given.server, "reason": given.reason}
+    return _send(given, home, "rating.abort_all", args)
+
+
+def _candidates(groups: list[Group]) -> list[Candidate]:
+    return [one for group in groups for one in group.candidates]
 
 
 def _loss(state: State, group_id: str) -> tuple[str, str]:

@@ -331,6 +331,14 @@ def _group_orders(commands: Any) -> None:
     rate.add_argument("--note", metavar="TEXT", help="why")
     rate.set_defaults(target="console.cli_orders:rate")
     _order(commands, "accept", "group.accept", "accept g3f2", group=True)
+    for verb in ("accept", "abort"):
+        name = f"rating.{verb}_all"
+        each = _order(commands, f"{verb}-all", name, f"{verb}-all --server gpu")
+        each.add_argument("--server", metavar="NAME", help=COMMANDS[name].args[0].help)
+        if COMMANDS[name].danger:
+            each.add_argument("--reason", metavar="TEXT", help=f"such as: {_ABORT_REASONS}")
+            _yes(each)
+            each.set_defaults(target="console.cli_orders:abort_all")
     abort = _order(commands, "abort", "group.abort", "abort g3f2 --reason debugging", group=True)
     abort.add_argument("--reason", metavar="TEXT", help=f"such as: {_ABORT_REASONS}")
     _yes(abort)

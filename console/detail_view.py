@@ -45,8 +45,10 @@ def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Lin
         *_flow(_standing(group, now), width),
         *_flow(_facts(group, now, sight), width),
         *_trouble(group, now, width, sight),
+        *_repair(group, width),
         *_rating(group, now, width),
         *_note(group, width),
+        *_names(group, width, sight),
     ]
 
 
@@ -115,6 +117,10 @@ def _latency(group: Group) -> list[Line]:
     found: list[Line] = [
         _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
     ]
+    if "first_piece" in group.latency:
+        found.append(_pair("first piece", duration(group.latency["first_piece"])))
+    if kept := int(group.latency.get("keepalives", 0)):
+        found.append(((plural(kept, "keep-alive"), "$muted"),))
     slow = max(group.candidates, key=lambda one: one.seconds, default=None)
     if slow is not None and slow.seconds and len(group.candidates) > 1:
         found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
@@ -169,7 +175,7 @@ def _numbers(indices: Sequence[int]) -> str:
 
 
 def _way_out(group: Group, now: float) -> str:
-    todo = "Rate it by hand with a digit, or abort it with x."
+    todo = "Rate it by hand with a digit, score it again with S, or abort it with x."
     if group.until is None:
         return todo
     fate = "aborted" if group.fallback == "abort" else "closed"
@@ -218,6 +224,32 @@ def rating_words(group: Group) -> str:
     return {"bad": "all bad", "skip": "skip"}.get(rating.rating, one_line(rating.rating, 20))
 
 
+def _repair(group: Group, width: int) -> list[Line]:
+    """The keys that mend a group that will teach nothing."""
+    kind = verdict(group).kind
+    if kind not in ("dead", "open") or group.episode_type != "train":
+        return []
+    if group.open:
+        if group.phase not in ("SCORING", "AWAITING_RATING") or group.abstained:
+            return []  # it is not known yet, or said already
+        said = "→ 1-9 rate it · S score it again with the rewards as they are now · x abort it"
+    elif group.phase == "DONE" and not group.dead:
+        return []
+    else:
+        said = "→ A asks it again, as a new group"
+    return [((text, "$accent"),) for text in wrapped(said, width)]
+
+
+def _names(group: Group, width: int, sight: Sight) -> list[Line]:
+    """What it is called elsewhere, while it is unfolded."""
+    if not sight.unfolded:
+        return []
+    told = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
+    if group.session:
+        told += f"   session {group.session} turn {group.turn}"
+    return [((text, "$muted"),) for text in wrapped(told, width, 1_000)]
+
+
 def _note(group: Group, width: int) -> list[Line]:
     lines: list[Line] = []
     if group.note:
@@ -254,7 +286,9 @@ def vote_refusal(group: Group) -> str:
 _VOTES = frozenset(
     {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
 )
-_ABOUT_ONE = _VOTES | {"unrate", "abort", "mark", "note", "copy", "raw"}
+_ABOUT_ONE = _VOTES | {
+    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "rerun", "curl", "diff"
+}  # fmt: skip
 
 
 def obstacle(action: str, group: Group | None, now: float) -> str | None:
@@ -274,6 +308,12 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
         return _undo_obstacle(group, now)
     if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
         return "It is over: there is nothing left to abort"
+    if action == "rescore":
+        return _rescore_obstacle(group)
+    if action in ("rerun", "curl"):
+        return None if group.request_id else "Its request is not kept"
+    if action == "diff" and len(answered(group)) < 2:
+        return "There are no two answers to compare"
     if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
         return "There is no answer to copy yet"
     return None
@@ -286,6 +326,16 @@ def _vote_obstacle(action: str, group: Group) -> str | None:
         return "There is no answer to rate"
     if action == "accept" and group.rating is None and group.abstained:
         return "There is no automatic reward to accept; rate it by hand"
+    return None
+
+
+def _rescore_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it is not scored again"
+    if not group.rateable:
+        return "Already sealed: its rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from console.session import EVERYTHING, Link, Session
 from core.errors import AjetError
-from core.events import Event
+from core.events import Event, GroupEvent
 from core.reducer import reduce
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class Feed:
                 self._found()
                 if not isinstance(item, Event):
                     return True
+                if isinstance(item, GroupEvent) and session.history.forget(item.group_id):
+                    session.touch(("groups",))
                 if item.seq > session.state.seq:
                     session.touch(reduce(session.state, item))
                 count += 1
@@ -90,6 +92,7 @@ class Feed:
     async def _read_snapshot(self) -> None:
         state = await self._link.snapshot()
         self._session.state = state
+        self._session.history.clear()
         self._session.seen = True
         self._snapshot_wanted = False
         self._session.touch(EVERYTHING)

@@ -15,6 +15,8 @@ from core.state import OPEN_PHASES, SEALED_PHASES, Group
 _TERM = re.compile(
     r'(?P<minus>-?)(?:(?P<field>[A-Za-z_]+)(?P<op><=|>=|<|>|:|~|=))?(?P<value>"[^"]*"?|[^\s"]*)'
 )
+STATES = ("open", *sorted(phase.lower() for phase in OPEN_PHASES | SEALED_PHASES))
+"""What `state:` takes."""
 _PHASES = OPEN_PHASES | SEALED_PHASES
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -91,9 +93,9 @@ def _term(match: re.Match[str]) -> Test:
         raise FilterError(f"`{field}{sign}` needs a value", match.end(), _HELP.get(field, ""))
     if field in _TEXTS:
         return _text_term(match, field, sign, value)
-    if field in _NUMBERS:
+    if field in NUMBERS:
         return _number_term(match, field, sign, value)
-    if field in _FLAGS:
+    if field in FLAGS:
         return _flag_term(match, field, sign, value)
     if field in ("state", "phase"):
         return _state_term(match, sign, value)
@@ -124,7 +126,7 @@ def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Tes
         raise FilterError(
             f"`{value}` is no number", match.start("value"), f"For example {field}<0.2"
         ) from None
-    compare, read = _OPERATORS[sign], _NUMBERS[field]
+    compare, read = _OPERATORS[sign], NUMBERS[field]
 
     def test(group: Group) -> bool:
         found = read(group)
@@ -138,7 +140,7 @@ def _flag_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
     if wanted is None or sign not in (":", "="):
         place = "value" if wanted is None else "op"
         raise FilterError(f"`{field}` is yes or no", match.start(place), f"{field}:yes")
-    read = _FLAGS[field]
+    read = FLAGS[field]
     return lambda group: read(group) is wanted
 
 
@@ -150,9 +152,8 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
     if sign not in (":", "="):
         raise FilterError("`state` takes :", match.start("op"), f"state:{value}")
     if not known:
-        words = ", ".join(sorted(phase.lower() for phase in _PHASES))
         raise FilterError(
-            f"there is no state `{value}`", match.start("value"), f"States: open, {words}"
+            f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
         )
     return lambda group: group.phase in known
 
@@ -164,6 +165,10 @@ def _all_text(group: Group) -> str:
 
 def _best_reward(group: Group) -> float | None:
     return max((value for value in known_rewards(group) if value is not None), default=None)
+
+
+def _span(begin: float, end: float | None) -> float | None:
+    return None if end is None else end - begin
 
 
 def _as_float(value: float | None) -> float | None:
@@ -182,15 +187,16 @@ _TEXTS: dict[str, Callable[[Group], str]] = {
     "id": lambda group: f"{group.group_id} {group.request_id} {group.task_id}",
     "cause": lambda group: f"{group.cause} {group.dead} {group.abstained}",
 }
-_NUMBERS: dict[str, Callable[[Group], float | None]] = {
+NUMBERS: dict[str, Callable[[Group], float | None]] = {
     "reward": _best_reward,
     "spread": lambda group: _as_float(spread_of(group)),
     "n": lambda group: float(group.n),
     "answered": lambda group: float(len(answered(group))),
     "step": lambda group: _as_float(group.step),
     "waited": lambda group: group.waited,
+    "took": lambda group: _span(group.opened_at, group.closed_at),
 }
-_FLAGS: dict[str, Callable[[Group], bool]] = {
+FLAGS: dict[str, Callable[[Group], bool]] = {
     "dead": lambda group: verdict(group).kind == "dead",
     "marked": lambda group: group.marked,
     "rated": lambda group: group.rating is not None,
@@ -198,10 +204,10 @@ _FLAGS: dict[str, Callable[[Group], bool]] = {
     "open": lambda group: group.open,
     "truncated": lambda group: group.prompt_cut,
 }
-FIELDS = ("state", *_TEXTS, *_NUMBERS, *_FLAGS)
+FIELDS = ("state", *_TEXTS, *NUMBERS, *FLAGS)
 _HELP = {
     "state": "For example state:awaiting",
     **{name: f"For example {name}~paris" for name in _TEXTS},
-    **{name: f"For example {name}<0.2" for name in _NUMBERS},
-    **{name: f"{name}:yes or {name}:no" for name in _FLAGS},
+    **{name: f"For example {name}<0.2" for name in NUMBERS},
+    **{name: f"{name}:yes or {name}:no" for name in FLAGS},
 }

@@ -87,6 +87,10 @@ def _group(group: Group) -> Iterator[Offer]:
         yield _offer("group.unrate", args=args, help_text=about)
     if group.open and group.phase != "SUBMITTING":
         yield _offer("group.abort", args=args, help_text=about)
+    if group.rateable and group.phase in ("SCORING", "AWAITING_RATING"):
+        yield _offer("group.rescore", args=args, help_text=about)
+    if group.request_id:
+        yield _offer("group.rerun", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"
     yield Offer("group.mark", verb, about, args={**args, "marked": not group.marked})
     yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)

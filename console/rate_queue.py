@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 
 from console.ballot import Ballot, Vote
+from console.rate_pick import due, is_unsure
 from core.state import Group, State
 
 ON_ITS_WAY = 5.0
 """Seconds after which a vote that has not arrived is asked for again."""
 LOOK_FIRST = 0.7
 """Seconds in which no vote is taken after the group on screen has changed by itself."""
+ROOM = 60.0
+"""Seconds the shortest clock must have left for a second vote to come between."""
+HURRIED = 20.0
+"""With less it goes away again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +30,31 @@ class RateQueue:
 
     Attributes:
         current: Id of the group on screen; it stays there until it is rated or closed.
+        second: The group on screen was rated and sent before: it is there for a second vote.
         last: The newest vote, for undo.
         news: What the last key did that was no vote; stands where the last vote does.
+        holder: Names this console in leases.
+        rater: Whose votes come back for a second one.
+        share: How many of them.
+        only_unsure: Leave out the groups on which the automatic rewards are sure.
+        margin: How far apart their two highest are, at most, on a group that is unsure.
+        bounds: The rewards that the lowest and the highest score stand for.
     """
 
     def __init__(self) -> None:
         self.current: str | None = None
+        self.second = False
         self.last: Sent | None = None
         self.news = ""
+        self.holder = ""
+        self.rater = ""
+        self.share = 0.0
+        self.only_unsure = False
+        self.margin = 0.0
+        self.bounds = (0.0, 1.0)
         self._ballots: dict[str, Ballot] = {}
         self._sent: dict[str, Sent] = {}
+        self._came_back: set[str] = set()
         self._surprised_at = float("-inf")
         self._wanted: str | None = None
 
@@ -44,12 +64,30 @@ class RateQueue:
         return self._ballots.get(self.current) if self.current is not None else None
 
     def waiting(self, state: State, now: float) -> list[Group]:
-        """Groups without a vote, shortest clock first."""
+        """Groups without a vote that nobody else looks at, shortest clock first.
+
+        Of the unsure ones alone, those without an automatic reward lead.
+        """
+        found = [group for group in self.open(state, now) if self._free(group, now)]
+        if not self.only_unsure:
+            return found
+        unsure = [group for group in found if is_unsure(group, self.margin)]
+        return sorted(unsure, key=lambda group: not group.abstained)
+
+    def open(self, state: State, now: float) -> list[Group]:
+        """All groups without a vote, shortest clock first."""
         return [
             group
             for group in state.waiting()
             if group.rateable and group.rating is None and not self._travels(group.group_id, now)
         ]
+
+    def with_others(self, state: State, now: float) -> list[Group]:
+        """Groups that somebody else looks at."""
+        return [group for group in self.open(state, now) if not self._free(group, now)]
+
+    def _free(self, group: Group, now: float) -> bool:
+        return group.lease is None or not group.lease.of_another(self.holder, now)
 
     def _travels(self, group_id: str, now: float) -> bool:
         sent = self._sent.get(group_id)
@@ -62,26 +100,46 @@ class RateQueue:
         for gone in [key for key in self._sent if key not in state.groups]:
             del self._sent[gone]
         by_id = {group.group_id: group for group in waiting}
+        if self.second and self._wanted not in by_id:
+            if self.current in state.groups and not _hurried(waiting, now):
+                return False
+            self._surprised_at = now
         if self._wanted in by_id:
-            self.go(by_id[self._wanted])
+            self.go(by_id[self._wanted], now)
             self._wanted = None
             return True
         if self.current in by_id:
-            self._ballots.setdefault(by_id[self.current].group_id, Ballot(by_id[self.current]))
+            if self.current not in self._ballots:
+                self.go(by_id[self.current], now)
             return False
-        if self.current is not None and self.current not in self._sent:
-            self._surprised_at = now
         before = self.current
-        self.go(waiting[0] if waiting else None)
+        self._move_on(waiting, state, now)
         return before != self.current
 
-    def go(self, group: Group | None) -> None:
+    def _move_on(self, waiting: list[Group], state: State, now: float) -> None:
+        """The group on screen is gone: the next one, or one that comes back."""
+        rated = self.current in self._sent
+        if self.current is not None and not rated and not self.second:
+            self._surprised_at = now
+        back = None
+        if (rated or not waiting) and not _hurried(waiting, now, ROOM):
+            back = due(state, self.rater, self.share, self._came_back)
+        if back is not None:
+            self._came_back.add(back.group_id)
+            self.go(back, now, second=True)
+        else:
+            self.go(waiting[0] if waiting else None, now)
+
+    def go(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
         """Put a group on screen; what was typed for it is still there."""
         self.current = group.group_id if group is not None else None
+        self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
-            if known is None or known.empty:
-                self._ballots[group.group_id] = Ballot(group)
+            if known is None or known.empty or known.second != second:
+                self._ballots[group.group_id] = Ballot(
+                    group, second=second, bounds=self.bounds, now=now
+                )
 
     def surprised(self, now: float) -> bool:
         """Whether another group has just taken the place of one whose clock ran out.
@@ -90,15 +148,21 @@ class RateQueue:
         """
         return now - self._surprised_at < LOOK_FIRST
 
-    def sent(self, group_id: str, vote: Vote, now: float) -> None:
-        """A vote is on its way."""
+    def sent(self, group_id: str, vote: Vote, now: float, second: bool = False) -> None:
+        """A vote is on its way; a second one cannot be taken back."""
         self.news = ""
-        self.last = self._sent[group_id] = Sent(group_id, words(vote), now)
+        self._sent[group_id] = Sent(group_id, words(vote), now)
+        if not second:
+            self.last = self._sent[group_id]
+        elif self.current == group_id:
+            self.second = False
 
     def arrived(self, group_id: str, done: bool) -> None:
         """The proxy has taken the vote, or refused it: then the group waits again."""
+        ballot = self._ballots.get(group_id)
         if not done:
-            self._sent.pop(group_id, None)
+            if ballot is None or not ballot.second:  # a second vote is not asked for twice
+                self._sent.pop(group_id, None)
             if self.last is not None and self.last.group_id == group_id:
                 self.last = None
         self._ballots.pop(group_id, None)
@@ -108,7 +172,12 @@ class RateQueue:
         self.last = None
         self._wanted = group.group_id
         self._sent.pop(group.group_id, None)
-        self._ballots[group.group_id] = Ballot(group)
+        self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)
+
+
+def _hurried(waiting: list[Group], now: float, room: float = HURRIED) -> bool:
+    """Whether a clock runs that leaves no time for anything else."""
+    return any(group.until is not None and group.until - now < room for group in waiting)
 
 
 def words(vote: Vote) -> str:

@@ -1,13 +1,17 @@
 """What the rating screen says around the answers: clock, mode, what became of the last vote."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from console.ballot import Ballot
-from console.cards import Card, cards
+from console.cards import Card, cards, compared
 from console.detail_view import held_words, rating_words
+from console.rate_queue import RateQueue
 from console.views import Line, best_of, fit, has_answer
 from console.widgets.words import countdown, plural
-from core.state import Group
+from core.agreement import wilson
+from core.rater import RaterStats
+from core.state import Group, State
 from core.text import one_line
 
 MODES = {
@@ -17,6 +21,10 @@ MODES = {
 }
 HURRY = 10.0
 """Seconds left from which the clock is shown in another tone."""
+PATIENCE = 3.0
+"""Seconds a request may wait for its episodes before it counts as held up."""
+HOLD = "hold:"
+"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
 
 
 def mode_words(mode: str) -> str:
@@ -36,14 +44,19 @@ def bar_pieces(share: float | None, width: int, tone: str) -> Line:
     return ((filled, tone), ("─" * (width - len(filled)), "$faint"))
 
 
-def title_line(waiting: int, held: int, mode: str, width: int) -> Line:
-    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once."""
+def title_line(waiting: int, held: int, mode: str, width: int, more: Sequence[str] = ()) -> Line:
+    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
+
+    Args:
+        more: What else is to be known of the queue.
+    """
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
         (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
     ]
     if held:
         pieces.append((f" {held} rated, held ", "$reward-up"))
+    pieces += [(f" {text} ", "$accent") for text in more]
     used = sum(len(text) for text, _ in pieces)
     words = MODES.get(mode, one_line(mode, 20))
     said = f"  mode {words}"
@@ -77,11 +90,11 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
     """The answers in the order shown; blind until they are revealed or rated."""
     by_index = {card.index: card for card in cards(group)}
     blind = ballot.blind and not ballot.revealed
-    return [
+    made = [
         replace(
             by_index[index],
             label=str(place),
-            rank=ballot.typed(index),
+            rank=_rank(group, ballot, index),
             blind=blind,
             compact=compact,
             figures="" if blind else by_index[index].figures,
@@ -89,6 +102,106 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
         for place, index in enumerate(ballot.shown, 1)
         if index in by_index
     ]
+    return made if ballot.base is None else compared(made, ballot.base)
+
+
+def _rank(group: Group, ballot: Ballot, index: int) -> str:
+    """What was typed for a candidate, is there a correction, are the others compared with it."""
+    edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
+    base = "◂ compared with" if index == ballot.base else ""
+    return "  ".join(text for text in (ballot.typed(index), edited, base) if text)
+
+
+def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
+    """What the title says about groups that are not in the queue: `1 with bob`, `unsure only`."""
+    found, others = [], queue.with_others(state, now)
+    if others:
+        lease = others[0].lease
+        who = one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
+        found.append(f"{len(others)} with {who}")
+    if queue.only_unsure:
+        left = len(queue.open(state, now)) - len(others) - waiting
+        found.append(f"unsure only, {left} left out" if left else "unsure only")
+    return found
+
+
+def second_words(message: str, stats: RaterStats | None) -> str:
+    """What is told after a second vote: whether it was the same, and how often it is."""
+    told = f"you had rated that one before: {message}; nothing is sent"
+    if stats is None or not stats.repeats:
+        return told
+    return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
+
+
+def share_words(hits: int, n: int) -> str:
+    """`31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
+    low, high = wilson(hits, n)
+    return f"{hits} of {n}, {100 * hits / n:.0f} % ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def held_up(state: State, now: float) -> dict[str, str]:
+    """Servers on which open ratings hold something up, with what they hold up.
+
+    A user who waits for a moment, as every request does, is nothing to speak of.
+    """
+    return {
+        name: alert.cause
+        for key, alert in state.alerts.items()
+        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
+    }
+
+
+def _lasting(state: State, name: str, now: float) -> bool:
+    server = state.servers.get(name)
+    if server is not None and server.state == "ROLLING_POST":
+        return True
+    return any(
+        group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
+        for group in state.groups.values()
+    )
+
+
+def banner_lines(state: State, now: float, width: int) -> list[Line]:
+    """What is held up and the key for each way out; empty when nothing is."""
+    lines: list[Line] = []
+    held = held_up(state, now)
+    for name, cause in held.items():
+        where = f" ({one_line(name, 20)})" if len(state.servers) > 1 else ""
+        lines.append(((fit(f" ! {one_line(cause, 120)}{where}", width), "bold $warning"),))
+    if held:
+        keys: Line = (
+            (" A", "bold $accent"),
+            (" accepts all automatic rewards  ", ""),
+            ("X", "bold $accent"),
+            (" aborts them  ", ""),
+            ("or go on rating", ""),
+        )
+        lines.append(keys)
+    return lines
+
+
+def abort_all_loss(state: State, now: float) -> str:
+    """What aborting all groups that hold something up costs."""
+    names = held_up(state, now)
+    groups = [one for one in state.waiting() if one.server in names and one.rating is None]
+    episodes = sum(
+        bool(one.episode_uuid) and one.phase in ("claimed", "answered")
+        for group in groups
+        for one in group.candidates
+    )
+    users = sum(group.returned is None and group.waited is None for group in groups)
+    deleted = any(
+        state.servers[name].state == "ROLLING_POST" for name in names if name in state.servers
+    )
+    fate = "are deleted: the engine is finishing this step" if deleted else "go back to the pool"
+    lines = [
+        f"{plural(len(groups), 'group')} without a rating, {plural(episodes, 'episode')}: "
+        f"they {fate}.",
+        "Nothing of them is trained on. What you have rated is sent.",
+    ]
+    if users:
+        lines.append(f"{plural(users, 'user')} without an answer yet.")
+    return "\n".join(lines)
 
 
 def missing_text(group: Group) -> str:

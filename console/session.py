@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from console.history import History
 from console.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
 from core.errors import AjetError
 from core.events import Event
-from core.state import State
+from core.history import HistoryPage
+from core.settings import RatingSettings
+from core.state import Group, State
 from core.tokens import EpisodeTokens
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ class Link(Protocol):
     def events(self, after: int, console: bool = False, run_id: str = "") -> AsyncIterator[Any]: ...
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
     async def group_events(self, group_id: str) -> Sequence[Event]: ...
+    async def history(self, first: int, limit: int) -> HistoryPage: ...
     async def post_fact(self, fact_id: str, event: Event) -> None: ...
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens: ...
 
@@ -132,6 +136,8 @@ class Session:
         boss: Boss | None = None,
         read_only: bool = False,
         rater: str = "",
+        rating: RatingSettings | None = None,
+        keep_rater: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.state = State()
@@ -139,7 +145,13 @@ class Session:
         self.boss = boss
         self.read_only = read_only
         self.rater = rater
+        self.rater_asked = bool(rater)
+        """The name was given, or asked for: once is enough."""
+        self.rating = rating or RatingSettings()
+        self.keep_rater = keep_rater
+        """Keeps the name for the next start; None where nothing is kept."""
         self.store = LogStore()
+        self.history = History()
         self.lost_at: float | None = None
         self.seen = False
         self.steps: dict[str, StartStep] = {}
@@ -242,6 +254,20 @@ class Session:
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return list(await self.link.group_events(group_id))
+
+    def group(self, group_id: str) -> Group | None:
+        """A group that is in state, or that was read from the journal."""
+        return self.state.groups.get(group_id) or self.history.group(group_id)
+
+    async def older(self, first: int, limit: int) -> list[Group]:
+        """Groups of the whole journal by rank, 0 for the oldest.
+
+        Raises:
+            AjetError: the proxy cannot be asked now.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return (await self.link.history(first, limit)).groups
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """The token log of an episode.

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from console.feed import Feed
 from console.found import differences
 from console.last_rites import LastRites
 from console.logs import Tail, parse
+from console.rater_name import keep_name, kept_name
 from console.session import Child, Link, Session
 from console.supervise import Supervisor
 from core.errors import AjetError
@@ -43,7 +45,12 @@ OFFLINE_LIMIT = 60.0
 def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
     """A session that knows nothing yet, and what brings it to life."""
     settings = options.settings
-    session = Session(read_only=options.read_only, rater=settings.console.rater)
+    session = Session(
+        read_only=options.read_only,
+        rater=settings.console.rater or kept_name(options.home),
+        rating=settings.rating,
+        keep_rater=partial(keep_name, options.home),
+    )
     return session, Backend(options).run
 
 

@@ -7,6 +7,7 @@ models is made safe here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
@@ -246,11 +247,13 @@ COLUMNS = (
     Column("winner", "win", 3, right=True),
     Column("returned", "ret", 3, right=True),
     Column("waited", "waited", 6, right=True),
+    Column("took", "took", 6, since=104, right=True),
     Column("mark", "", 1),
 )
 
 
-def columns_for(width: int, several_servers: bool) -> list[Column]:
+@lru_cache(maxsize=32)
+def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
     """The columns that fit a list `width` cells wide, with the free one's width filled in."""
     shown = [
         column
@@ -259,13 +262,24 @@ def columns_for(width: int, several_servers: bool) -> list[Column]:
     ]
     used = sum(column.width for column in shown) + len(shown) + 1
     left = max(8, width - used)
-    return [column if column.width else Column(column.key, column.title, left) for column in shown]
+    return tuple(
+        column if column.width else Column(column.key, column.title, left) for column in shown
+    )
 
 
-def header_line(columns: Sequence[Column]) -> Line:
-    """The titles of the columns."""
-    text = " ".join(fit(column.title, column.width, column.right) for column in columns)
-    return ((f" {text} ", "$muted"),)
+def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
+    """The titles of the columns; the one that is sorted by carries the sign."""
+    pieces: list[tuple[str, str]] = [(" ", "$muted")]
+    for column in columns:
+        here = column.key == sorted_by
+        title = (
+            f"{column.title}{sign}"
+            if here and column.width > len(column.title)
+            else (f"{column.title[: column.width - 1]}{sign}" if here else column.title)
+        )
+        tone = "bold $accent" if here else "$muted"
+        pieces += [(fit(title, column.width, column.right), tone), (" ", "$muted")]
+    return tuple(pieces)
 
 
 def row_line(group: Group, columns: Sequence[Column], now: float) -> Line:
@@ -311,6 +325,8 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
             return number(max(values) if values else None), "bold" if values else "$muted"
         case "spread":
             return number(spread_of(group)), "$muted"
+        case "took":
+            return took_text(group, now), "$muted"
         case "winner":
             best = best_of(group)
             return (UNKNOWN, "$muted") if best is None else (f"#{best + 1}", "$winner")
@@ -342,6 +358,13 @@ def waited_text(group: Group, now: float) -> str:
     """How long the user waited, or has been waiting; a dash when nobody waits any more."""
     if group.waited is not None:
         return duration(group.waited)
+    return elapsed(now - group.opened_at) if group.open else UNKNOWN
+
+
+def took_text(group: Group, now: float) -> str:
+    """From the request to the last reward; to now while it is open."""
+    if group.closed_at is not None:
+        return duration(max(0.0, group.closed_at - group.opened_at))
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
 
 

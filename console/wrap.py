@@ -1,6 +1,6 @@
 """Text from models and users broken into lines of a given width in cells."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, get_character_cell_size
 
@@ -32,6 +32,52 @@ def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
     if left_out > 0:
         lines.extend(_broken_cells(f"… {left_out} more characters", width))
     return lines
+
+
+Piece = tuple[str, str]
+"""Text and its tone."""
+
+
+def wrapped_pieces(pieces: Sequence[Piece], width: int) -> list[tuple[Piece, ...]]:
+    """Toned text in lines of at most `width` cells; it is safe already, tabs are taken out."""
+    text = "".join(piece for piece, _ in pieces)
+    width = max(1, width)
+    lines: list[tuple[Piece, ...]] = []
+    cutter = _Cutter(pieces)
+    start = 0
+    for paragraph in text.split("\n"):
+        at = start
+        for line in _broken(paragraph.rstrip(), width):
+            at = text.find(line, at) if line else at  # only spaces were left out between lines
+            lines.append(cutter.cut(at, at + len(line)))
+            at += len(line)
+        start += len(paragraph) + 1
+    return lines
+
+
+class _Cutter:
+    """Gives parts of toned text, from left to right."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._place = 0
+        self._begin = 0
+
+    def cut(self, start: int, end: int) -> tuple[Piece, ...]:
+        """The pieces of the characters from `start` to `end`."""
+        pieces = self._pieces
+        while self._place < len(pieces) and self._begin + len(pieces[self._place][0]) <= start:
+            self._begin += len(pieces[self._place][0])
+            self._place += 1
+        found: list[Piece] = []
+        place, begin = self._place, self._begin
+        while place < len(pieces) and begin < end:
+            text, tone = pieces[place]
+            if part := text[max(0, start - begin) : end - begin]:
+                found.append((part, tone))
+            begin += len(text)
+            place += 1
+        return tuple(found)
 
 
 def _broken(text: str, width: int) -> Iterator[str]:

@@ -6,99 +6,58 @@ docs. `where` says who carries a command out: `proxy` (through `POST /control/co
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from core.command import Arg, Command
 from core.errors import UsageError
-
-Kind = Literal["text", "int", "float", "flag", "ints", "floats"]
+from core.group_commands import AGAIN
+from core.rating_commands import ALL_OPEN, GROUP, RATE
 
 
 class CommandError(UsageError):
     """A command is unknown or its arguments are wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arg:
-    """One argument of a command."""
-
-    name: str
-    kind: Kind
-    help: str
-    required: bool = True
-    choices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One order."""
-
-    name: str
-    """`area.verb`; also the id of its key binding."""
-    title: str
-    """As the palette shows it: "Group: Abort"."""
-    help: str
-    where: Literal["proxy", "console"] = "proxy"
-    args: tuple[Arg, ...] = ()
-    danger: bool = False
-    """It destroys something: the console asks first and names the loss."""
-    key: str = ""
-    """Default key; empty for none."""
-
-
-_GROUP = Arg("group_id", "text", "Id of the group; its first characters will do")
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
-RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
 MODES = ("off", "answer_first", "hold")
 
 _ALL = (
-    Command(
-        "group.rate",
-        "Group: Rate",
-        "Rate the candidates; replaces the automatic reward until the group is sealed",
-        args=(
-            _GROUP,
-            Arg("rating", "text", "What kind of rating", choices=RATINGS),
-            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number a candidate", False),
-            Arg("rater", "text", "Who rates", False),
-            Arg("note", "text", "Why", False),
-        ),
-    ),
+    *RATE,
     Command(
         "group.unrate",
         "Group: Undo the rating",
         "Take a rating back as long as it is not sent",
-        args=(_GROUP, Arg("rater", "text", "Who rates", False)),
+        args=(GROUP, Arg("rater", "text", "Who rates", False)),
         key="u",
     ),
     Command(
         "group.accept",
         "Group: Accept the automatic reward",
         "Seal the group now: with the rating if there is one, else with the automatic reward",
-        args=(_GROUP,),
+        args=(GROUP,),
         key="a",
     ),
     Command(
         "group.abort",
         "Group: Abort",
         "Give all episodes of the group back; nothing of it is trained on",
-        args=(_GROUP, Arg("reason", "text", "Why", False)),
+        args=(GROUP, Arg("reason", "text", "Why", False)),
         danger=True,
         key="x",
     ),
+    *AGAIN,
     Command(
         "group.mark",
         "Group: Mark",
         "Set or clear the mark",
-        args=(_GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
+        args=(GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
         key="m",
     ),
     Command(
         "group.note",
         "Group: Note",
         "Write a note on the group",
-        args=(_GROUP, Arg("note", "text", "The note; empty clears it")),
+        args=(GROUP, Arg("note", "text", "The note; empty clears it")),
         key="n",
     ),
     Command(
@@ -107,6 +66,7 @@ _ALL = (
         "off, answer_first (the user is answered, you rate later) or hold (the user waits for you)",
         args=(Arg("mode", "text", "The mode", choices=MODES),),
     ),
+    *ALL_OPEN,
     Command(
         "engine.start",
         "Engine: Start",
@@ -280,6 +240,13 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
+def _parts(value: Any) -> list[Any]:
+    """A list, or text with commas."""
+    if isinstance(value, str):
+        return [one for one in value.split(",") if one.strip()]
+    return _list(value)
+
+
 _CONVERTERS: Mapping[str, Any] = {
     "text": _text,
     "int": _int,
@@ -287,4 +254,5 @@ _CONVERTERS: Mapping[str, Any] = {
     "flag": _flag,
     "ints": lambda value: tuple(_int(one) for one in _list(value)),
     "floats": lambda value: tuple(_float(one) for one in _list(value)),
+    "texts": lambda value: tuple(_text(one).strip() for one in _parts(value)),
 }

@@ -39,16 +39,6 @@ class JournalError(AjetError):
     """The journal cannot be read or written."""
 
 
-class GroupRow(msgspec.Struct, frozen=True):
-    """One line of the history of groups."""
-
-    id: str
-    opened_at: float
-    phase: str
-    cause: str
-    query: str
-
-
 class _Stop:
     """Tells the writer to end."""
 
@@ -227,7 +217,7 @@ class Journal:
 
     def first_seq(self) -> int:
         """Number of the oldest event on disk; 0 when there is none."""
-        with self._reading() as db:
+        with self.reading() as db:
             return journal_rows.first_seq(db)
 
     def meta(self, key: str) -> str | None:
@@ -236,34 +226,25 @@ class Journal:
         return None if found is None else str(found)
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection of one's own, to read from any thread."""
         with contextlib.closing(self._connect()) as db:
             yield db
 
     def _one(self, sql: str, *values: Any) -> Any:
-        with self._reading() as db:
+        with self.reading() as db:
             row = db.execute(sql, values).fetchone()
         return row[0] if row else None
 
     def events(self, after: int = 0, limit: int = 1_000) -> list[AnyEvent]:
         """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
-        with self._reading() as db:
+        with self.reading() as db:
             return journal_rows.events_after(db, after, limit)
 
     def group_events(self, group_id: str) -> list[AnyEvent]:
         """Everything that happened to one group, whole texts included."""
-        with self._reading() as db:
+        with self.reading() as db:
             return journal_rows.events_of(db, group_id)
-
-    def groups(self, before: float | None = None, limit: int = 200) -> list[GroupRow]:
-        """A page of the history, newest first, opened before `before`."""
-        with self._reading() as db:
-            rows = db.execute(
-                "select id, opened_at, phase, cause, query from groups where opened_at < ?"
-                " order by opened_seq desc limit ?",
-                (before if before is not None else float("inf"), limit),
-            ).fetchall()
-        return [GroupRow(*row) for row in rows]
 
     def load_state(self) -> State:
         """The state that the reducer makes of the journal: newest snapshot, then the rest."""
@@ -283,7 +264,7 @@ class Journal:
         return state
 
     def _snapshot(self) -> State | None:
-        with self._reading() as db:
+        with self.reading() as db:
             row = db.execute(
                 "select state from snapshots where version=? order by seq desc limit 1",
                 (STATE_VERSION,),

@@ -1,4 +1,8 @@
-"""How the operator's rating becomes rewards."""
+"""How the operator's rating becomes rewards: `rating_rewards`, and nothing else.
+
+The rating screen calls it to show what a vote will mean, the proxy to send it. `docs/rating.md`
+explains it to people.
+"""
 
 import math
 from typing import Literal
@@ -35,7 +39,7 @@ def rating_rewards(
     |---------|---------|
     | best    | 1 for the named candidate, 0 for the others |
     | ranking | evenly spaced from 1 (first) to 0 (last); a lone candidate gets 1 |
-    | scores  | as typed, within `bounds` |
+    | scores  | as given, within `bounds`; the keys 0 to 9 stand for evenly spaced ones |
     | tie     | 0.5 for all: equal, so the group is dead; "no preference", where 0 is "bad" |
     | bad     | 0 for all: equal, so the group is dead |
     | skip    | None for all: nothing is sent, the group is aborted |

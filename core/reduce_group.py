@@ -20,16 +20,15 @@ from core.events import (
     GroupMarked,
     GroupNoted,
     GroupOpened,
-    GroupRated,
     GroupScored,
     GroupSealed,
     RatingAwaited,
-    RatingUndone,
     RequestJoined,
     RequestReplayed,
     ScoringAbstained,
 )
-from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, Rating, State
+from core.reduce_rating import RATING_HANDLERS, count_vote
+from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
 from core.steps import count_rewards, step_stats
 from core.text import content_text
 
@@ -149,7 +148,8 @@ def _scored(state: State, group: Group, event: GroupScored) -> None:
         candidate = _candidate(group, score.index)
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
-    group.phase = "SCORING"
+    if group.phase != "AWAITING_RATING":  # there it was scored again
+        group.phase = "SCORING"
     group.best = event.best
     group.version = event.version
     group.abstained = ""
@@ -169,26 +169,6 @@ def _awaited(state: State, group: Group, event: RatingAwaited) -> None:
     group.until = event.until
     group.fallback = event.fallback
     group.awaiting = event.why
-
-
-def _rated(state: State, group: Group, event: GroupRated) -> None:
-    if group.rating is None:
-        state.totals.rated += 1
-    group.rating = Rating(
-        rating=event.rating,
-        order=event.order,
-        scores=event.scores,
-        rewards=event.rewards,
-        rater=event.rater,
-        note=event.note,
-        at=event.at,
-    )
-
-
-def _undone(state: State, group: Group, event: RatingUndone) -> None:
-    if group.rating is not None:
-        state.totals.rated -= 1
-    group.rating = None
 
 
 def _answer(state: State, group: Group, event: AnswerReturned) -> None:
@@ -214,6 +194,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
         candidate = _candidate(group, sent.index)
         candidate.reward = sent.reward
         candidate.advantage = sent.advantage
+    count_vote(state, group, event)
     state.totals.dead += bool(event.dead)
     server = state.servers.get(group.server)
     if server is not None and group.step is not None and event.rewards:
@@ -271,8 +252,6 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     GroupScored: _scored,
     ScoringAbstained: _abstained,
     RatingAwaited: _awaited,
-    GroupRated: _rated,
-    RatingUndone: _undone,
     AnswerReturned: _answer,
     GroupSealed: _sealed,
     EpisodeEnded: _ended,
@@ -280,4 +259,5 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     GroupClosed: _closed,
     GroupMarked: _marked,
     GroupNoted: _noted,
+    **RATING_HANDLERS,
 }

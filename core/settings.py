@@ -105,6 +105,18 @@ class RatingSettings(_Section, frozen=True):
     """Seconds after which the server takes an idle episode back, in mode off."""
     discard_timeout_rating: Seconds = 600.0
     """The same while a rating mode is on."""
+    score_low: float = 0.0
+    """The reward that the lowest score stands for."""
+    score_high: float = 1.0
+    """The reward that the highest score stands for."""
+    tags: str | tuple[str, ...] = ("wrong", "off-topic", "verbose", "unsafe", "style")
+    """Reasons a vote can carry, at most nine; as text they are divided by commas."""
+    guidelines: str = ""
+    """Markdown file that says how to rate; its version goes with every vote."""
+    repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
+    """Share of your votes whose group comes back later, blind; the second vote sends nothing."""
+    unsure: Annotated[float, msgspec.Meta(ge=0)] = 0.1
+    """A group is unsure when its two highest automatic rewards are no further apart."""
 
 
 class RewardSettings(_Section, frozen=True):

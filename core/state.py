@@ -8,6 +8,7 @@ import math
 import msgspec
 
 from core.events import Checkpoint, Part
+from core.rater import Lease, RaterStats
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
@@ -61,6 +62,12 @@ class Rating(msgspec.Struct, kw_only=True):
     rater: str = ""
     note: str = ""
     at: float = 0.0
+    tags: tuple[str, ...] = ()
+    blind: bool = False
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place of the screen."""
+    looked: float = 0.0
+    """Seconds from its coming on screen to the vote."""
 
 
 class Group(msgspec.Struct, kw_only=True):
@@ -98,6 +105,12 @@ class Group(msgspec.Struct, kw_only=True):
     returned_why: str = ""
     waited: float | None = None
     rating: Rating | None = None
+    repeated: bool = False
+    """Its rater judged it once more; nothing was sent."""
+    lease: Lease | None = None
+    edited: str = ""
+    """What the operator would rather have read than candidate `edited_index`."""
+    edited_index: int | None = None
     source: str = ""
     """auto or human, once sealed."""
     dead: str = ""
@@ -312,6 +325,8 @@ class State(msgspec.Struct, kw_only=True):
     alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
     mock: Mock | None = None
     totals: Totals = msgspec.field(default_factory=Totals)
+    raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
+    """By name; the empty one is who gave none."""
 
     def open_groups(self) -> list[Group]:
         """Groups that are not over, oldest first."""

@@ -11,6 +11,7 @@ import msgspec
 
 from core.errors import AjetError
 from core.events import AnyEvent, Event, decode, encode
+from core.history import HistoryPage
 from core.state import State
 from core.tls import believing
 from core.tokens import EpisodeTokens
@@ -147,6 +148,11 @@ class ControlClient:
         """Everything that happened to one group, whole texts included."""
         data = await self._call("GET", f"/control/groups/{group_id}")
         return _read(data, _Events).events
+
+    async def history(self, first: int, limit: int) -> HistoryPage:
+        """Groups of the whole journal from place `first` on, 0 for the oldest."""
+        data = await self._call("GET", f"/control/groups?first={first}&limit={limit}")
+        return _read(data, HistoryPage)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """The token log of an episode.

@@ -13,6 +13,7 @@ from core.bus import Subscription
 from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.events import AnyEvent, ConsoleAttached, ConsoleDetached, Event, MockRowDone, MockStarted
+from core.history import read_page
 from core.journal import JournalError
 from proxy.kept import tokens
 from proxy.orders import Orders
@@ -122,10 +123,11 @@ class Control:
         return _json({"seq": state.seq, "state": state})
 
     async def _groups(self, request: Request) -> Response:
-        before = _number(request.query_params.get("before"), "before")
-        limit = int(_number(request.query_params.get("limit"), "limit") or 200)
-        rows = await asyncio.to_thread(self.seat.journal.groups, before, max(1, min(limit, 1_000)))
-        return _json({"groups": rows})
+        first = int(_number(request.query_params.get("first"), "first") or 0)
+        limit = int(_number(request.query_params.get("limit"), "limit") or 50)
+        await self._settled()
+        page = await asyncio.to_thread(read_page, self.seat.journal, first, max(1, limit))
+        return _json(page)
 
     async def _group(self, request: Request) -> Response:
         group_id = request.path_params["group_id"]

@@ -1,12 +1,20 @@
 """The operator's orders on groups: rate, undo, accept, abort, mark, note, switch the mode."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Unpack
 
 from core.errors import AjetError
 from core.events import GroupMarked, GroupNoted, RatingModeChanged
-from proxy.errors import NotNow, busy
-from proxy.rating import accept, rate, unrate
-from proxy.run import Run, Stop
+from core.history import read_group
+from core.journal import JournalError
+from core.state import Group
+from proxy.again import listen, not_now, opened_by, request_of, rescore
+from proxy.conversation import ChatRequest
+from proxy.errors import NotNow, Refusal, busy
+from proxy.rating import Look, accept, rate, unrate
+from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat
 
 MODES = ("off", "answer_first", "hold")
@@ -21,13 +29,20 @@ class GroupCommands:
     Args:
         seat: The proxy's shared parts.
         stop: Ends a run before its time; False when it is too late.
+        submit: Admits a request.
     """
 
-    def __init__(self, seat: Seat, stop: Callable[[Run, Stop], bool]) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        stop: Callable[[Run, Stop], bool],
+        submit: Callable[[ChatRequest], Awaitable[Ticket]],
+    ) -> None:
         self.seat = seat
         self._runs: dict[str, Run] = {}
         """Groups that live, by id."""
         self._stopper = stop
+        self._submitter = submit
 
     def find(self, group_id: str, ids: Iterable[str]) -> str:
         """The whole id of a group among `ids`, from its first characters.
@@ -43,7 +58,7 @@ class GroupCommands:
             return found[0]
         if found:
             raise NotNow(f"{len(found)} groups begin with {group_id}", todo="Give more of the id")
-        raise NotNow(f"there is no group {group_id}", todo="The newest 500 groups can be named")
+        raise NotNow(f"there is no group {group_id}", todo="Give the whole id of an old one")
 
     def _live_run(self, group_id: str, what: str) -> Run:
         whole = self.find(group_id, {**self.seat.bus.state.groups, **self._runs})
@@ -62,10 +77,11 @@ class GroupCommands:
         scores: tuple[float, ...] = (),
         rater: str = "",
         note: str = "",
+        **look: Unpack[Look],
     ) -> str:
         """Rate the candidates; replaces the automatic reward when the group is sealed."""
         run = self._live_run(group_id, "rated")
-        rate(run, rating, tuple(order), tuple(scores), rater=rater, note=note)
+        rate(run, rating, tuple(order), tuple(scores), rater=rater, note=note, **look)
         return f"group {run.group_id} is rated: {rating}"
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
@@ -89,10 +105,44 @@ class GroupCommands:
             raise NotNow(f"group {run.group_id} is ending already")
         return f"group {run.group_id} is aborted"
 
+    async def rescore(self, group_id: str) -> str:
+        """Score a group again that is not sealed, with the present rewards."""
+        run = self._live_run(group_id, "scored again")
+        await rescore(run)
+        return f"group {run.group_id} is scored again"
+
+    async def rerun(self, group_id: str) -> str:
+        """Ask the request of a group again, however old it is; it becomes a new group."""
+        group = await self._any_group(group_id)
+        seat = self.seat
+        with contextlib.suppress(JournalError):  # then what is on disk must do
+            await seat.journal.durable(seat.bus.state.seq)
+        opened = await asyncio.to_thread(opened_by, seat, group.group_id)
+        try:
+            ticket = await self._submitter(request_of(opened, seat.rows))
+        except Refusal as refusal:
+            raise not_now(refusal) from None
+        seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")
+        return f"group {group.group_id} is asked again as group {ticket.group_id}"
+
+    async def _any_group(self, group_id: str) -> Group:
+        """A group of state, or of the journal by its whole id.
+
+        Raises:
+            NotNow: there is none.
+        """
+        groups = self.seat.bus.state.groups
+        try:
+            return groups[self.find(group_id, groups)]
+        except NotNow:
+            found = await asyncio.to_thread(read_group, self.seat.journal, group_id)
+            if found is None:
+                raise
+            return found
+
     async def mark(self, group_id: str, marked: bool | None = None) -> str:
         """Set, clear or (None) toggle the mark of a group, also of one that is over."""
-        groups = self.seat.bus.state.groups
-        group = groups[self.find(group_id, groups)]
+        group = await self._any_group(group_id)
         wanted = not group.marked if marked is None else marked
         self.seat.bus.publish(
             GroupMarked(server=group.server, group_id=group.group_id, marked=wanted)
@@ -101,8 +151,7 @@ class GroupCommands:
 
     async def note(self, group_id: str, note: str) -> str:
         """Write a note on a group, also on one that is over; an empty one clears it."""
-        groups = self.seat.bus.state.groups
-        group = groups[self.find(group_id, groups)]
+        group = await self._any_group(group_id)
         self.seat.bus.publish(GroupNoted(server=group.server, group_id=group.group_id, note=note))
         return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
 

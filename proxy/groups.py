@@ -63,7 +63,7 @@ class Groups(GroupCommands):
     """
 
     def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
-        super().__init__(seat, self._stop)
+        super().__init__(seat, self._stop, self.submit)
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False

@@ -10,6 +10,7 @@ from core.events import AlertCleared, MockPaused, MockResumed, MockStopping
 from core.state import Mock
 from proxy.engine_orders import EngineOrders
 from proxy.groups import Groups
+from proxy.rating_orders import RatingOrders
 from proxy.seat import Seat
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,13 @@ class Orders:
             "group.unrate": lambda args: groups.unrate(**args),
             "group.accept": lambda args: groups.accept(**args),
             "group.abort": lambda args: groups.abort(**args),
+            "group.rescore": lambda args: groups.rescore(**args),
+            "group.rerun": lambda args: groups.rerun(**args),
             "group.mark": lambda args: groups.mark(**args),
             "group.note": lambda args: groups.note(**args),
             "rating.mode": lambda args: groups.set_mode(**args),
             **EngineOrders(seat).table,
+            **RatingOrders(seat, groups).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,

@@ -4,16 +4,31 @@ Indices are those of the candidates. Those without an answer are not rated; the 
 are one for each candidate that has an answer, by index.
 """
 
-from typing import get_args
+from typing import TypedDict, Unpack, get_args
 
-from core.events import GroupRated, RatingUndone
+from core.agreement import agree
+from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.rating import Kind, rating_rewards
 from core.rating import Rating as Said
-from core.state import Rating
+from core.settings import RatingSettings
+from core.state import Group, Rating
 from proxy.errors import NotNow
 from proxy.run import Run
+from proxy.seat import Seat
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+
+
+class Look(TypedDict, total=False):
+    """How a vote came about; see `core.events.GroupRated`."""
+
+    tags: tuple[str, ...]
+    blind: bool
+    shown: tuple[int, ...]
+    seed: str
+    looked: float
+    first_key: float
+    guidelines: str
 
 
 def rate(
@@ -24,6 +39,7 @@ def rate(
     *,
     rater: str = "",
     note: str = "",
+    **look: Unpack[Look],
 ) -> None:
     """Note a rating; it holds until the group is sealed.
 
@@ -34,6 +50,7 @@ def rate(
         scores: One for each candidate, or one for each that has an answer, by index.
         rater: Who.
         note: Why.
+        **look: What the rater saw.
 
     Raises:
         NotNow: not all candidates are there yet, or the group is not trained on.
@@ -42,7 +59,8 @@ def rate(
     _check(run)
     indices = [one.index for one in run.usable]
     said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
-    rewards = [one for one in rating_rewards(said, len(indices)) if one is not None]
+    bounds = _bounds(run.seat.settings.rating)
+    rewards = [one for one in rating_rewards(said, len(indices), bounds) if one is not None]
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
     run.rating = Rating(
         rating=rating,
@@ -63,6 +81,7 @@ def rate(
             rewards=tuple(rewards),
             rater=rater,
             note=note,
+            **look,
         )
     )
     run.wake.set()
@@ -95,6 +114,71 @@ def accept(run: Run) -> None:
         raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
     run.accepted = True
     run.wake.set()
+
+
+def repeat(
+    seat: Seat,
+    group: Group,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    *,
+    rater: str = "",
+    shown: tuple[int, ...] = (),
+    seed: str = "",
+    looked: float = 0.0,
+) -> bool:
+    """Note a second vote on a group whose first one was sent; returns whether they agree.
+
+    Raises:
+        NotNow: the group was not rated and sent, or the vote judges nothing.
+        RatingError: the rating does not fit the group.
+    """
+    sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
+    if group.source != "human" or not sent:
+        raise NotNow(f"group {group.group_id} has no rating that was sent")
+    if rating == "skip":
+        raise NotNow("a skip judges nothing", todo="Leave the second vote out")
+    indices = sorted(sent)
+    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, group.n))
+    found = rating_rewards(said, len(indices), _bounds(seat.settings.rating))
+    rewards = {index: one for index, one in zip(indices, found, strict=True) if one is not None}
+    agrees = agree(sent, rewards)
+    seat.bus.publish(
+        RatingRepeated(
+            server=group.server,
+            group_id=group.group_id,
+            rating=rating,
+            order=order,
+            scores=scores,
+            rewards=tuple(rewards.values()),
+            agrees=agrees,
+            rater=rater,
+            shown=shown,
+            seed=seed,
+            looked=looked,
+        )
+    )
+    return agrees
+
+
+def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
+    """Keep a better text for one answer; also on a group that is over. It is never sent.
+
+    Raises:
+        NotNow: the group has no such candidate.
+    """
+    if not 0 <= index < len(group.candidates):
+        raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
+    seat.bus.publish(
+        GroupEdited(
+            server=group.server, group_id=group.group_id, index=index, edited=edited, rater=rater
+        )
+    )
+
+
+def _bounds(settings: RatingSettings) -> tuple[float, float]:
+    return settings.score_low, settings.score_high
 
 
 def _check(run: Run) -> None:

@@ -46,6 +46,15 @@ async def score(run: Run) -> None:
 
     Never raises for what a source does, and never takes longer than its limit and some slack.
     """
+    found = await evaluate(run)
+    if isinstance(found, Abstention):
+        _abstain(run, found)
+    else:
+        take(run, found)
+
+
+async def evaluate(run: Run) -> ScoreSheet | Abstention:
+    """What the source says of the usable candidates now; changes nothing."""
     source = run.seat.rewards
     context = context_of(run)
     limit = run.seat.settings.rewards.time_limit + SLACK
@@ -53,17 +62,16 @@ async def score(run: Run) -> None:
         async with asyncio.timeout(limit):
             sheet = await source.score(context)
     except TimeoutError:
-        _abstain(run, Abstention(source.name, f"no rewards within {limit:g} s"))
-        return
+        return Abstention(source.name, f"no rewards within {limit:g} s")
     except Exception as error:  # a source is the operator's code: its fault is an abstention
         log.exception("the reward source failed on group %s", run.group_id)
         cause = f"{type(error).__name__}: {error}"
-        _abstain(run, Abstention(source.name, cause, traceback.format_exc()))
-        return
-    abstention = sheet.abstention or _fault(sheet, context)
-    if abstention is not None:
-        _abstain(run, abstention)
-        return
+        return Abstention(source.name, cause, traceback.format_exc())
+    return sheet.abstention or _fault(sheet, context) or sheet
+
+
+def take(run: Run, sheet: ScoreSheet) -> None:
+    """The scores are those of the group from now on."""
     run.sheet = sheet
     run.scored_at = run.seat.clock()
     best = run.best()

@@ -151,7 +151,7 @@ class ServerWatch:
             self._alert(
                 "hold",
                 f"{what} up {held}",
-                "3 opens Rate: a digit rates one, `a` accepts its automatic reward, `k` skips it",
+                "3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating",
             )
         elif f"hold:{self.server.name}" in state.alerts:
             self.seat.bus.publish(AlertCleared(key=f"hold:{self.server.name}"))

@@ -1,5 +1,6 @@
 """One group: candidates beside each other, what they earned and why; digits vote."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events, work
@@ -15,6 +16,7 @@ from console.views import answered
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
 from core.errors import AjetError
+from core.state import Group
 
 
 class GroupScreen(GroupVerbs):
@@ -24,7 +26,9 @@ class GroupScreen(GroupVerbs):
     help_text: ClassVar[str] = (
         "A digit says which answer is best; it replaces the automatic reward until the group is "
         "sent. ▲ winner has the highest reward, → returned is what the user got, ✓ rated best is "
-        "your choice. An advantage with ≈ is what it would be if the group were sent now."
+        "your choice. Answers are shown as Markdown; r shows them whole and as they came, d what "
+        "the others say differently, S scores again, A asks again. An advantage with ≈ is what it "
+        "would be if the group were sent now."
     )
     digits_vote: ClassVar[bool] = True
     quiet: ClassVar[bool] = True
@@ -32,9 +36,7 @@ class GroupScreen(GroupVerbs):
         *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
         Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
         Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
-        Binding(
-            "r", "raw", "Whole", show=False, id="group.raw", tooltip="Whole texts as they came"
-        ),
+        Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts as they came"),
         Binding(
             "z",
             "fold",
@@ -50,6 +52,14 @@ class GroupScreen(GroupVerbs):
             id="group.tokens",
             tooltip="Each token of this candidate with its log-probs",
         ),
+        Binding(
+            "d",
+            "diff",
+            "Diff",
+            show=False,
+            id="group.diff",
+            tooltip="What the other answers say differently from this one, by words",
+        ),
         Binding("left,h", "step(-1)", "Candidate to the left", show=False),
         Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
         Binding("up,k", "scroll_card(-1)", "Up", show=False),
@@ -61,10 +71,24 @@ class GroupScreen(GroupVerbs):
         Binding("escape", "leave", "Back", id="group.leave"),
     ]
 
-    def __init__(self, group_id: str, others: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        others: list[str] | None = None,
+        known: Callable[[str], Group | None] | None = None,
+    ) -> None:
+        """Show a group.
+
+        Args:
+            group_id: Which one.
+            others: Those that `[` and `]` lead to, from the newest.
+            known: Finds a group by its id; what the session knows when left out.
+        """
         super().__init__()
         self._group_id = group_id
         self._others = others or [group_id]
+        self._known = known
+        self._last: Group | None = None
         self._armed = ""
 
     def compose_body(self) -> ComposeResult:
@@ -75,6 +99,18 @@ class GroupScreen(GroupVerbs):
     def target_group(self) -> str | None:
         """The group on screen."""
         return self._group_id
+
+    @property
+    def group(self) -> Group | None:
+        """The group on screen; as it was last seen when it has fallen out of memory since."""
+        found = self._find(self._group_id)
+        if found is None and self._last is not None and self._last.group_id == self._group_id:
+            return self._last
+        self._last = found
+        return found
+
+    def _find(self, group_id: str) -> Group | None:
+        return self._known(group_id) if self._known else self.session.group(group_id)
 
     @property
     def detail(self) -> GroupDetail:
@@ -178,8 +214,16 @@ class GroupScreen(GroupVerbs):
         """The token log of the selected candidate."""
         self.app.push_screen(TokensScreen(self._group_id, self.candidate))
 
+    def action_diff(self) -> None:
+        """Compare the others with the selected candidate, or with none again."""
+        detail = self.detail
+        detail.base = detail.selected if detail.base is None else None
+        self.update_view(EVERYTHING)
+        if detail.base is not None and not detail.candidates.side_by_side:
+            self.action_step(1)  # the base itself shows no difference
+
     def action_raw(self) -> None:
-        """Whole texts, or the tidy form again."""
+        """Whole texts as they came, or Markdown made readable."""
         detail = self.detail
         detail.raw = not detail.raw
         self.update_view(EVERYTHING)
@@ -200,7 +244,7 @@ class GroupScreen(GroupVerbs):
 
     def action_other(self, by: int) -> None:
         """The next group of the list: 1 is newer."""
-        kept = [one for one in self._others if one in self.session.state.groups]
+        kept = [one for one in self._others if self._find(one) is not None]
         if self._group_id not in kept:
             return
         place = kept.index(self._group_id) - by

@@ -8,16 +8,18 @@ from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
 from console.rate_view import (
+    banner_lines,
     clock_line,
     last_vote_line,
     missing_text,
+    queue_notes,
     rate_cards,
     title_line,
     vote_words,
 )
 from console.screens.mode import ModeScreen
+from console.screens.rate_asides import Asides
 from console.screens.verbs import digit_bindings
-from console.screens.voting import Voting
 from console.session import EVERYTHING
 from console.views import EMPTY, Line, fit
 from console.widgets.candidates import Candidates
@@ -28,16 +30,17 @@ from core.state import Group
 PROMPT_ROWS = 4
 
 
-class RateScreen(Voting):
+class RateScreen(Asides):
     """The queue of groups that wait for the operator, shortest clock first."""
 
     area: ClassVar[str] = "Rate"
     help_text: ClassVar[str] = (
-        "One digit and Enter: that answer is best. Digits in order: a ranking; all digits typed "
-        "send it at once. s: a score from 0 to 9 for each answer. t tie, b all bad: press twice, "
-        "they make a dead group. k skip: nothing is sent, the group is aborted. The answers are "
-        "shuffled and their rewards hidden; v shows them. u takes the last vote back until it is "
-        "sent. Tab selects an answer and gives it more room, space scrolls it."
+        "One digit and Enter: that answer is best. Digits in order: a ranking; the last one sends "
+        "it. s: a score from 0 to 9 for each. t tie and b all bad make a dead group: press twice. "
+        "k skip: the group is aborted. Answers are shuffled and rewards hidden; v shows them. u "
+        "takes the last vote back until it is sent. e rewrites the best answer: kept as a "
+        "preference, no reward and no user gets it. Some groups come back reshuffled: that vote "
+        "is compared with the first and not sent; j shows how often they agree."
     )
     digits_vote: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,6 +72,7 @@ class RateScreen(Voting):
     def compose_body(self) -> ComposeResult:
         """Title, clock, question, answers, what the keys will send."""
         yield Pane(id="rate-title")
+        yield Pane(id="rate-banner")
         yield Pane(id="rate-clock")
         yield Pane(id="rate-prompt")
         yield Candidates(stack=True)
@@ -87,21 +91,26 @@ class RateScreen(Voting):
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed."""
-        if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link"}):
+        if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link", "alerts", "servers"}):
             return
         state, now = self.session.state, self.session.now()
         queue = self.waiting()
         if self.queue.keep(queue, state, now):
             self.fresh_cards()
+        self.tend_lease(now)
         self.refresh_keys()
         width = max(20, self.size.width)
         held = sum(group.rating is not None for group in state.waiting())
-        title = title_line(len(queue), held, state.rating_mode, width)
+        more = queue_notes(self.queue, state, now, len(queue))
+        title = title_line(len(queue), held, state.rating_mode, width, more)
         self.query_one("#rate-title", Pane).show_lines([title])
+        self.query_one("#rate-banner", Pane).show_lines(banner_lines(state, now, width))
         group = self.group
         self.set_class(group is None, "-empty")
         if group is not None:
-            self._show_group(group, now, width)
+            clocked = group if not self.queue.second else (queue[0] if queue else None)
+            self._show_clock(clocked, now, width)
+            self._show_group(group)
         else:
             lines = self._nothing(state.rating_mode)
             self.query_one("#rate-empty", Pane).show(
@@ -109,8 +118,12 @@ class RateScreen(Voting):
             )
         self._show_last(now, width)
 
-    def _show_group(self, group: Group, now: float, width: int) -> None:
-        self.query_one("#rate-clock", Pane).show_lines([clock_line(group, now, width)])
+    def _show_clock(self, group: Group | None, now: float, width: int) -> None:
+        """The shortest clock of the queue: while a group is there again, the next one's."""
+        line = clock_line(group, now, width) if group is not None else EMPTY
+        self.query_one("#rate-clock", Pane).show_lines([line])
+
+    def _show_group(self, group: Group) -> None:
         self.query_one("#rate-prompt", Pane).show(
             group.query, lambda room: prompt_lines(group.query, room)
         )
@@ -127,6 +140,8 @@ class RateScreen(Voting):
         said = ballot.meaning()
         missing = missing_text(group)
         text = f"{missing}. {said}" if missing else said
+        if ballot.tags:
+            text = f"[{', '.join(ballot.tags)}] {text}"
         self.query_one("#rate-ballot", Pane).show(
             (text, tone), lambda room: [((f" {row}", tone),) for row in wrapped(text, room - 2)]
         )
@@ -146,6 +161,15 @@ class RateScreen(Voting):
         if not self.session.seen:
             return ["Nothing is known yet: there is no connection to the proxy."]
         lines = ["Nothing waits for you."]
+        now = self.session.now()
+        if self.queue.open(self.session.state, now):
+            others = self.queue.with_others(self.session.state, now)
+            lines.append(
+                "What is open is being looked at by somebody else."
+                if others
+                else "The automatic rewards are sure about what is open; f shows all groups."
+            )
+            return lines
         if mode == "off":
             lines += [
                 "The rating mode is off: a scored group comes here for a few seconds,",

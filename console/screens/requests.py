@@ -2,29 +2,30 @@
 
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Input
 
-from console.filters import Filter, FilterError, parse
+from console.filters import Filter
+from console.order import BY_TIME, ORDERS
+from console.rows import RowModel
 from console.screens.group import GroupScreen
-from console.screens.verbs import GroupVerbs
+from console.screens.journal_list import JournalList
 from console.session import EVERYTHING
-from console.views import Line, fit
+from console.views import Line
+from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
 from console.widgets.pane import Pane
-from console.wrap import safe, wrapped
+from console.widgets.words import clock
+from core.state import Group
 from core.text import one_line
 
 BESIDE = 140
 """Cells from which the detail stands beside the list."""
-_PROMPT = "/ "
 
 
-class RequestsScreen(GroupVerbs):
+class RequestsScreen(JournalList):
     """The live list; Enter opens a group."""
 
     area: ClassVar[str] = "Requests"
@@ -33,6 +34,8 @@ class RequestsScreen(GroupVerbs):
         "reward, ? not scored or = equal rewards or ○ dead or ✓ rated, the winner, what the user "
         "got, how long the user waited, ★ your mark. ✂ before a request: the "
         "engine dropped the middle of its prompt (truncated:yes finds them).\n"
+        "o sorts by time, reward, spread, waiting time, latency; O turns it round. Down past what "
+        "memory keeps, the list goes on into the journal.\n"
         "The filter takes words of the request and terms that must all hold: state:awaiting "
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )
@@ -49,6 +52,14 @@ class RequestsScreen(GroupVerbs):
         Binding(
             "f", "follow", "Follow", show=False, id="requests.follow", tooltip="Stay on the newest"
         ),
+        Binding(
+            "o",
+            "sort(1)",
+            "Sort",
+            id="requests.sort",
+            tooltip="By time, reward, spread, waiting time, latency",
+        ),
+        Binding("O", "sort(-1)", "The other way round", show=False, id="requests.turn"),
         Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
         Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
     ]
@@ -56,25 +67,14 @@ class RequestsScreen(GroupVerbs):
     def compose_body(self) -> ComposeResult:
         """Title, list, filter line; the detail beside them when there is room."""
         groups = GroupList()
+        groups.model.history = self.session.history
         with Horizontal(id="requests"):
             with Vertical(id="requests-list"):
                 yield Pane(id="requests-title")
                 yield groups.titles()
                 yield groups
-                yield Pane(id="requests-error")
-                with Horizontal(id="requests-filter"):
-                    yield Pane(id="requests-prompt")
-                    yield Input(compact=True, placeholder="state:awaiting reward<0.2 text~paris")
+                yield FilterLine()
             yield GroupDetail(selectable=False, id="requests-detail")
-
-    def on_mount(self) -> None:
-        """The filter line is opened by its key."""
-        self.query_one("#requests-prompt", Pane).show_lines([((_PROMPT, "bold $accent"),)])
-
-    @property
-    def groups(self) -> GroupList:
-        """The list."""
-        return self.query_one(GroupList)
 
     @property
     def detail(self) -> GroupDetail | None:
@@ -87,6 +87,12 @@ class RequestsScreen(GroupVerbs):
         """The group under the cursor."""
         return self.groups.cursor
 
+    @property
+    def group(self) -> Group | None:
+        """The group under the cursor, from state or from the journal."""
+        target = self.target_group
+        return self.groups.model.known(target) if target is not None else None
+
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -94,8 +100,8 @@ class RequestsScreen(GroupVerbs):
         if dirty.isdisjoint({"*", "groups", "clock", "servers", "link", "proxy"}):
             return
         state, now = self.session.state, self.session.now()
-        several = len(state.servers) > 1
-        self.groups.take(state.groups, dirty, now, several)
+        self.groups.take(state.groups, dirty, now, len(state.servers) > 1, state.totals.groups)
+        self._look_back()
         self._show_title()
         target = self.target_group
         if not dirty.isdisjoint({"*", "clock", f"group:{target}"}):
@@ -104,21 +110,16 @@ class RequestsScreen(GroupVerbs):
 
     def _show_title(self) -> None:
         model, groups = self.groups.model, self.groups
-        shown, total = len(model.ids), model.total
-        pieces: list[tuple[str, str]] = [(" Requests ", "bold $heading")]
-        if model.filter:
-            pieces.append((f" {shown} of {total} ", "bold"))
-            pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
-        else:
-            pieces.append((f" {total} ", "$muted"))
-        pieces.append(
-            ("  ↑ following the newest", "$muted") if groups.follow else ("  f follows", "$muted")
-        )
-        self.query_one("#requests-title", Pane).show_lines([tuple(pieces)])
-        groups.show_empty(() if shown else self._nothing(total))
+        line = title_line(model, groups.follow, len(self.marked))
+        self.query_one("#requests-title", Pane).show_lines([line])
+        groups.show_empty(() if model.count else self._nothing(model.total))
 
     def _nothing(self, total: int) -> list[str]:
         if total:
+            search = self.groups.model.search
+            if search is not None and not search.over:
+                more = "End looks further back." if search.waits else "Looking further back …"
+                return ["None of the newest matches the filter.", more]
             return ["No request matches the filter.", "Esc clears it."]
         url = self.session.state.proxy_url
         lines = ["No requests yet."]
@@ -137,6 +138,11 @@ class RequestsScreen(GroupVerbs):
         if detail is not None and group is not None:
             detail.show(group, self.session.now(), len(self.session.state.servers) > 1)
 
+    def show_target(self) -> None:
+        """The page of the group under the cursor was read."""
+        self._show_detail()
+        self.refresh_keys()
+
     def on_group_list_moved(self, event: GroupList.Moved) -> None:
         """Another group under the cursor."""
         self.refresh_keys()
@@ -152,8 +158,10 @@ class RequestsScreen(GroupVerbs):
 
     def action_open(self) -> None:
         """Open the group under the cursor."""
-        if self.groups.cursor is not None:
-            self.host.push_screen(GroupScreen(self.groups.cursor, list(self.groups.model.ids)))
+        groups, group = self.groups, self.group
+        if group is not None:
+            near = groups.model.around(groups.place or 0)
+            self.host.push_screen(GroupScreen(group.group_id, near, groups.model.known))
 
     def on_group_list_opened(self, event: GroupList.Opened) -> None:
         """Enter or a second click in the list."""
@@ -170,53 +178,70 @@ class RequestsScreen(GroupVerbs):
             self.detail.toggle_fold()
             self._show_detail()
 
+    def action_sort(self, way: int) -> None:
+        """The next order, or the same one the other way round."""
+        model = self.groups.model
+        order, upward = model.order, model.upward
+        if way > 0:
+            order = ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]
+        else:
+            upward = not upward
+        self.groups.set_order(order, upward)
+        self._show_title()
+
     def action_filter(self) -> None:
         """Open the filter line."""
-        self.add_class("-filtering")
-        self.query_one(Input).focus()
+        line = self.query_one(FilterLine)
+        state = self.session.state
+        line.known = {
+            "server": state.servers,
+            "model": {group.model for group in state.groups.values()},
+            "type": ("train", "eval", "observe"),
+            "source": ("auto", "human"),
+        }
+        line.open()
 
     def action_clear(self) -> None:
         """Close the filter line, show everything."""
-        self.query_one(Input).value = ""
+        self.query_one(FilterLine).clear()
         self._apply(Filter())
-        self._close_filter()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed; an error is shown under its character."""
-        event.stop()
-        pane = self.query_one("#requests-error", Pane)
-        try:
-            wanted = parse(event.value)
-        except FilterError as error:
-            pane.display = True
-            place, what, todo = len(_PROMPT) + error.position, error.what, error.todo
-            pane.show((what, todo, place), lambda width: error_lines(what, todo, place, width))
-            return
-        pane.display = False
-        self._apply(wanted)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter keeps the filter and goes back to the list."""
-        event.stop()
-        self._close_filter()
-
-    def _apply(self, wanted: Filter) -> None:
-        self.groups.set_filter(wanted)
-        self.update_view(EVERYTHING)
-
-    def _close_filter(self) -> None:
-        line = self.query_one(Input)
-        self.query_one("#requests-error", Pane).display = False
-        self.set_class(bool(line.value.strip()), "-filtering")
         self.groups.focus()
 
+    def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
+        """Filter while it is typed."""
+        self._apply(event.wanted)
 
-def error_lines(what: str, todo: str, place: int, width: int) -> list[Line]:
-    """An error above the filter line: what is valid, then a sign over the character at fault."""
-    lines: list[Line] = [((f"  {text}", "$muted"),) for text in wrapped(todo, width - 4)]
-    text = f"▾ {safe(what)}"
-    if place + cell_len(text) <= width:
-        text = " " * place + text
+    def on_filter_line_closed(self, event: FilterLine.Closed) -> None:
+        """Enter keeps the filter and goes back to the list."""
+        self.groups.focus()
+
+    def _apply(self, wanted: Filter) -> None:
+        if wanted.text != self.groups.model.filter.text:
+            self.groups.set_filter(wanted)
+            self.update_view(EVERYTHING)
+
+
+def title_line(model: RowModel, follow: bool, marked: int) -> Line:
+    """What is listed, how, and how much of it."""
+    shown, search = model.count, model.search
+    pieces: list[tuple[str, str]] = [(" Requests ", "bold $heading")]
+    if model.filter:
+        pieces.append((f" {shown} of {model.total} ", "bold"))
+        pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
+        if search is not None and not search.over:
+            back = f"back to {clock(search.back_to)}" if search.back_to else "newest"
+            more = "End looks further" if search.waits else "looking …"
+            pieces.append((f" {back}, {more} ", "$muted"))
     else:
-        text = f"character {place - len(_PROMPT) + 1}: {safe(what)}"
-    return [*lines, ((fit(text, width), "$reward-down"),)]
+        pieces.append((f" {model.total} ", "$muted"))
+    if not (model.order is BY_TIME and not model.upward):
+        way = "▴" if model.upward else "▾"
+        newest = "" if shown >= model.total or model.filter else f" of the newest {shown}"
+        pieces.append((f" by {model.order.title} {way}{newest} ", "$accent"))
+    elif follow:
+        pieces.append(("  ↑ following the newest", "$muted"))
+    else:
+        pieces.append(("  f follows", "$muted"))
+    if marked:
+        pieces += [(f"   ★ {marked}", "$winner"), ("  ; for all of them", "$muted")]
+    return tuple(pieces)

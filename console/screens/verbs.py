@@ -5,9 +5,12 @@ from typing import Any, ClassVar
 from textual import events, work
 from textual.binding import Binding, BindingType
 
+from console.curl import curl_of
 from console.detail_view import abort_extra, copy_text, obstacle, vote_refusal
 from console.loss import abort_loss
+from console.screens.abort import AbortScreen
 from console.screens.base import ConsoleScreen
+from core.errors import AjetError
 from core.state import Group
 
 WRITING = frozenset(
@@ -15,6 +18,9 @@ WRITING = frozenset(
         "accept",
         "unrate",
         "abort",
+        "rescore",
+        "rerun",
+        "marked",
         "undo",
         "mark",
         "note",
@@ -73,10 +79,34 @@ class GroupVerbs(ConsoleScreen):
         Binding(
             "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
         ),
+        Binding(
+            "S",
+            "rescore",
+            "Re-score",
+            show=False,
+            id="group.rescore",
+            tooltip="Score its answers again with the rewards as they are now",
+        ),
+        Binding(
+            "A",
+            "rerun",
+            "Ask again",
+            show=False,
+            id="group.rerun",
+            tooltip="Its request once more, as a new group",
+        ),
         Binding("m", "mark", "Mark", show=False, id="group.mark", tooltip="Set or clear the ★"),
         Binding("n", "note", "Note", show=False, id="group.note", tooltip="Write a note on it"),
         Binding(
             "c", "copy", "Copy", show=False, id="group.copy", tooltip="Copy the selected answer"
+        ),
+        Binding(
+            "C",
+            "curl",
+            "Copy as curl",
+            show=False,
+            id="group.curl",
+            tooltip="Copy the request as a command line",
         ),
     ]
 
@@ -87,7 +117,7 @@ class GroupVerbs(ConsoleScreen):
     def group(self) -> Group | None:
         """The group the keys are about; None for none, or one that is not kept any more."""
         target = self.target_group
-        return self.session.state.groups.get(target) if target is not None else None
+        return self.session.group(target) if target is not None else None
 
     @property
     def candidate(self) -> int:
@@ -191,8 +221,24 @@ class GroupVerbs(ConsoleScreen):
         body = "\n".join(
             text for text in (abort_loss(self.session.state, group), abort_extra(group)) if text
         )
-        if await self.host.confirm("Abort this group?", body, "Abort"):
-            self.run_command("group.abort", group_id=group.group_id)
+        reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
+        if reason is not None:
+            self.run_command(
+                "group.abort", group_id=group.group_id, **({"reason": reason} if reason else {})
+            )
+
+    def action_rescore(self) -> None:
+        """Score it again with the present rewards."""
+        group = self.group
+        if group is not None:
+            self.run_command("group.rescore", group_id=group.group_id)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_rerun(self) -> None:
+        """Ask the same request again; how that went is told, as its group is another one."""
+        group = self.group
+        if group is not None:
+            await self.host.order("group.rerun", group_id=group.group_id)
 
     def action_copy(self) -> None:
         """Put the selected answer on the clipboard."""
@@ -203,6 +249,22 @@ class GroupVerbs(ConsoleScreen):
         text = copy_text(group, index, self.whole_text(index))
         if text:
             self.host.copy(text, f"Answer {index + 1} copied")
+
+    @work(group="curl", exclusive=True, exit_on_error=False)
+    async def action_curl(self) -> None:
+        """Put the request on the clipboard, as a command line that asks it again."""
+        group = self.group
+        if group is None:
+            return
+        try:
+            told = await self.session.group_events(group.group_id)
+        except AjetError as error:
+            self.host.say(f"The request cannot be read: {error}", "error")
+            return
+        if text := curl_of(told, self.session.state.proxy_url):
+            self.host.copy(text, "The request copied as curl")
+        else:
+            self.host.say("The request of this group is not kept", "warning")
 
     def rater(self) -> dict[str, str]:
         """Who rates, as an argument of a command."""

@@ -6,22 +6,20 @@ from textual import work
 
 from console.ballot import Ballot, Vote
 from console.detail_view import undo_left, vote_refusal
-from console.rate_queue import RateQueue
-from console.screens.verbs import GroupVerbs
+from console.rate_view import second_words
+from console.screens.rate_desk import RateDesk
 from console.session import EVERYTHING
-from console.widgets.candidates import Candidates
 from core.state import Group
 from core.text import plain
 
+_VOTING = frozenset({"digit", "scores", "tie", "bad", "skip", "commit", "vote"})
+_SEALING = frozenset({"accept", "abort", "unrate"})
 
-class Voting(GroupVerbs):
+
+class Voting(RateDesk):
     """A screen that rates one group of a queue after the other."""
 
     quiet: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue = RateQueue()
 
     def ordered(self, message: str) -> None:
         """What went well stands in the last line; a toast would cover the ballot."""
@@ -32,7 +30,15 @@ class Voting(GroupVerbs):
         """Undo is about the last vote, whatever is on screen."""
         if action == "undo":
             return self._undo_obstacle()
+        if self.queue.second and action in _VOTING:
+            return None
+        if self.queue.second and action in _SEALING:
+            return ""
         return super().obstacle(action)
+
+    def refuse(self, group: Group) -> bool:
+        """A second vote is recorded though the group was sent."""
+        return not self.queue.second and super().refuse(group)
 
     def _undo_obstacle(self) -> str | None:
         last = self.queue.last
@@ -45,30 +51,6 @@ class Voting(GroupVerbs):
             return "It is being sent: too late to take it back"
         return None
 
-    @property
-    def target_group(self) -> str | None:
-        """The group on screen."""
-        return self.queue.current
-
-    @property
-    def answers(self) -> Candidates:
-        """The cards."""
-        return self.query_one(Candidates)
-
-    @property
-    def ballot(self) -> Ballot | None:
-        """The rating in progress of the group on screen."""
-        return self.queue.ballot
-
-    def waiting(self) -> list[Group]:
-        """Groups that wait for a vote, shortest clock first."""
-        return self.queue.waiting(self.session.state, self.session.now())
-
-    def fresh_cards(self) -> None:
-        """Another group: no answer is selected."""
-        self.answers.zoomed = False
-        self.answers.select(None)
-
     # --- keys --------------------------------------------------------------------------------
 
     def action_digit(self, key: int) -> None:
@@ -76,6 +58,7 @@ class Voting(GroupVerbs):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
+        ballot.touched(self.session.now())
         try:
             vote = ballot.digit(key)
         except ValueError as error:
@@ -108,6 +91,7 @@ class Voting(GroupVerbs):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None:
             return
+        ballot.touched(self.session.now())
         ballot.start_scores()
         self.update_view(EVERYTHING)
 
@@ -123,6 +107,7 @@ class Voting(GroupVerbs):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
+        ballot.touched(self.session.now())
         vote = ballot.arm(rating)
         if vote is not None:
             self._send(group, ballot, vote)
@@ -134,28 +119,55 @@ class Voting(GroupVerbs):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
+        ballot.touched(self.session.now())
         self._send(group, ballot, Vote("skip"))
 
     def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
-        self.queue.sent(group.group_id, vote, self.session.now())
-        self._order_vote(group.group_id, ballot, vote)
+        now = self.session.now()
+        self.queue.sent(group.group_id, vote, now, ballot.second)
+        if ballot.second:
+            self._order_second(group.group_id, vote, ballot.look(now))
+        else:
+            self._order_vote(group.group_id, ballot, vote, ballot.look(now))
         self.update_view(EVERYTHING)
 
     @work(group="votes", exit_on_error=False)
-    async def _order_vote(self, group_id: str, ballot: Ballot, vote: Vote) -> None:
-        args: dict[str, object] = {**self.rater()}
-        if vote.order:
-            args["order"] = list(vote.order)
-        if vote.scores:
-            args["scores"] = list(vote.scores)
+    async def _order_vote(
+        self, group_id: str, ballot: Ballot, vote: Vote, look: dict[str, object]
+    ) -> None:
+        await self.named()
+        if self.guided:
+            look["guidelines"] = self.guided
         outcome = await self.session.command(
-            "group.rate", group_id=group_id, rating=vote.rating, note=ballot.note(), **args
+            "group.rate",
+            group_id=group_id,
+            note=ballot.note(),
+            **_said(vote),
+            **self.rater(),
+            **look,
         )
         if not outcome.ok:  # what went well stands in the last line; a toast would cover it
             self.host.say(outcome.message, "error")
         self.queue.arrived(group_id, outcome.ok)
         if self.is_current:
             self.update_view(EVERYTHING)
+
+    @work(group="votes", exit_on_error=False)
+    async def _order_second(self, group_id: str, vote: Vote, look: dict[str, object]) -> None:
+        if vote.rating == "skip":
+            return
+        outcome = await self.session.command(
+            "group.repeat", group_id=group_id, **_said(vote), **self.rater(), **look
+        )
+        stats = self.session.state.raters.get(self.session.rater)
+        if outcome.ok:
+            self.queue.news = second_words(outcome.message, stats)
+        else:
+            self.host.say(outcome.message, "error")
+        if self.is_current:
+            self.update_view(EVERYTHING)
+
+    # --- back and on -------------------------------------------------------------------------
 
     def action_undo(self) -> None:
         """Take the last vote back; its group comes back on screen."""
@@ -183,13 +195,24 @@ class Voting(GroupVerbs):
         """Another group; what was typed for this one is sent."""
         queue = self.waiting()
         ids = [group.group_id for group in queue]
-        if self.queue.current not in ids:
+        if not queue or (self.queue.current not in ids and not self.queue.second):
             return
-        following = queue[(ids.index(self.queue.current) + by) % len(queue)]
+        place = ids.index(self.queue.current) + by if self.queue.current in ids else 0
+        following = queue[place % len(queue)]
         group, ballot = self.group, self.ballot
         vote = ballot.vote() if ballot is not None and not ballot.armed else None
-        self.queue.go(following)
+        self.queue.go(following, self.session.now())
         self.fresh_cards()
         if vote is not None and group is not None and ballot is not None:
             self._send(group, ballot, vote)
         self.update_view(EVERYTHING)
+
+
+def _said(vote: Vote) -> dict[str, object]:
+    """A vote as arguments of its command."""
+    found: dict[str, object] = {"rating": vote.rating}
+    if vote.order:
+        found["order"] = list(vote.order)
+    if vote.scores:
+        found["scores"] = list(vote.scores)
+    return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from console.cards import Whole, cards
+from console.cards import Whole, cards, compared
 from console.detail_view import Sight, header_lines, tabs_line
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane
@@ -26,6 +26,8 @@ class GroupDetail(Vertical):
         self.selectable = selectable
         self.sight = Sight()
         self.raw = False
+        self.base: int | None = None
+        """Index of the candidate that the others are compared with."""
         self._shown: str | None = None
         self._whole: dict[int, Whole] = {}
 
@@ -63,6 +65,7 @@ class GroupDetail(Vertical):
             self._whole = {}
             self.sight = Sight()
             self.raw = False
+            self.base = None
             place = 0
         self.sight = replace(self.sight, several_servers=several_servers)
         sight = self.sight
@@ -74,6 +77,8 @@ class GroupDetail(Vertical):
             replace(card, unfolded=sight.unfolded, raw=self.raw)
             for card in cards(group, self._whole or None)
         ]
+        if self.base is not None:
+            made = compared(made, self.base)
         self.candidates.show_cards(made, place if self.selectable else None)
         self._show_tabs()
 

@@ -10,10 +10,13 @@ from textual.message import Message
 from textual.strip import Strip
 
 from console.filters import Filter
+from console.order import BY_TIME, Order
 from console.rows import RowModel
-from console.views import Column, columns_for, header_line, row_line
+from console.views import Column, Line, columns_for, header_line, row_line
 from console.widgets.pane import Pane, centred
 from core.state import Group
+
+_UNREAD: Line = ((" …", "$muted"),)
 
 
 class GroupList(Pane, can_focus=True):
@@ -55,13 +58,29 @@ class GroupList(Pane, can_focus=True):
             super().__init__()
             self.group_id = group_id
 
+    class Missing(Message):
+        """Rows in sight are not read from the journal yet."""
+
+        def __init__(self, first: int) -> None:
+            super().__init__()
+            self.first = first
+
+        def can_replace(self, message: Message) -> bool:
+            """Only what is in sight now matters."""
+            return isinstance(message, GroupList.Missing)
+
+    class Bottom(Message):
+        """The cursor stands on the last row."""
+
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self.model = RowModel()
         self.follow = True
         self._groups: Mapping[str, Group] = {}
+        self._total = 0
         self._cursor: str | None = None
-        self._columns: list[Column] = []
+        self._rank: int | None = None
+        """Rows below the cursor: it holds the place of a group that was not read yet."""
         self._several = False
         self._now = 0.0
         self._empty: Sequence[str] = ()
@@ -75,19 +94,44 @@ class GroupList(Pane, can_focus=True):
         return self._cursor
 
     def take(
-        self, groups: Mapping[str, Group], dirty: frozenset[str], now: float, several: bool
+        self,
+        groups: Mapping[str, Group],
+        dirty: frozenset[str],
+        now: float,
+        several: bool,
+        total: int = 0,
     ) -> None:
-        """Take in what changed."""
-        self._groups, self._now = groups, now
+        """Take in what changed; `total` is the number of groups there ever were."""
+        self._groups, self._now, self._total = groups, now, total
         if several != self._several:
             self._several = several
-            self._drop_columns()
-        before = self.model.place(self._cursor)
+            self.titles().refresh()
+        before = self.place
         was_at = self.scroll_offset.y
-        if self.model.update(groups, dirty):
-            self.virtual_size = Size(1, len(self.model.ids))
+        if self.model.update(groups, dirty, total, now):
+            self.virtual_size = Size(1, self.model.count)
             self._keep_place(before, was_at)
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Pages of the journal were read: what was waited for can be shown."""
+        place = self.place
+        if self._cursor is None and place is not None:
+            found = self.model.at(place)
+            self._set_cursor(found.group_id if found is not None else None)
+        self._look_for_missing()
         self.refresh()
+
+    def _look_for_missing(self) -> None:
+        top = self.scroll_offset.y
+        first = self.model.missing(top, top + self.size.height)
+        if first is not None:
+            self.post_message(self.Missing(first))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other rows came into sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._look_for_missing()
 
     def show_empty(self, lines: Sequence[str]) -> None:
         """What is said in place of the list while there is nothing to list."""
@@ -98,7 +142,22 @@ class GroupList(Pane, can_focus=True):
     def set_filter(self, wanted: Filter) -> None:
         """Show the groups that match."""
         self.model.set_filter(wanted)
-        self.take(self._groups, frozenset({"*"}), self._now, self._several)
+        self._again()
+
+    def set_order(self, order: Order, upward: bool) -> None:
+        """Sort in another way; the cursor stays on its group, or on top if it was there."""
+        top = self.place == 0
+        self.model.set_order(order, upward)
+        if not self.model.plain:
+            self.follow = False
+        self._again()
+        if top:
+            self._go(0)
+        self.titles().refresh()
+
+    def _again(self) -> None:
+        self._rank = None
+        self.take(self._groups, frozenset({"*"}), self._now, self._several, self._total)
 
     def set_follow(self, follow: bool) -> None:
         """Keep to the newest group, or to the one under the cursor."""
@@ -106,16 +165,24 @@ class GroupList(Pane, can_focus=True):
         if follow:
             self._go(0)
 
+    @property
+    def place(self) -> int | None:
+        """The row of the cursor; None when what it stood on is not shown."""
+        found = self.model.place(self._cursor)
+        if found is None and self._rank is not None and self.model.plain:
+            found = self.model.count - 1 - self._rank
+        return found
+
     def _keep_place(self, before: int | None, was_at: int) -> None:
-        ids = self.model.ids
-        if not ids:
+        count = self.model.count
+        if not count:
             self._set_cursor(None)
             return
-        now_at = self.model.place(self._cursor)
+        now_at = self.place
         if self.follow or before is None:
-            self._go(0 if self.follow else min(before or 0, len(ids) - 1))
+            self._go(0 if self.follow else min(before or 0, count - 1))
         elif now_at is None:
-            self._go(min(before, len(ids) - 1))
+            self._go(min(before, count - 1))
         elif now_at != before:
             self.scroll_to(y=was_at + now_at - before, animate=False, immediate=True)
 
@@ -125,30 +192,31 @@ class GroupList(Pane, can_focus=True):
             self.post_message(self.Moved(group_id))
 
     def _go(self, place: int) -> None:
-        ids = self.model.ids
-        if not ids:
+        count = self.model.count
+        if not count:
             return
-        place = max(0, min(place, len(ids) - 1))
-        self._set_cursor(ids[place])
+        place = max(0, min(place, count - 1))
+        self._rank = count - 1 - place
+        found = self.model.at(place)
+        self._set_cursor(found.group_id if found is not None else None)
         top, rows = self.scroll_offset.y, max(1, self.size.height)
         if place < top or place >= top + rows:
             target = place if place < top else place - rows + 1
             self.scroll_to(y=target, animate=False, immediate=True)
+        self._look_for_missing()
         self.refresh()
 
     # --- painting ----------------------------------------------------------------------------
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> Sequence[Column]:
         """The columns that fit now."""
-        if not self._columns:
-            self._columns = columns_for(self.scrollable_content_region.width, self._several)
-        return self._columns
+        return columns_for(self.scrollable_content_region.width, self._several)
 
     def on_resize(self) -> None:
         """Other columns may fit; the cursor stays in sight."""
-        self._drop_columns()
-        place = self.model.place(self._cursor)
+        self.titles().refresh()
+        place = self.place
         if place is not None:
             self._go(place)
         self.refresh()
@@ -159,22 +227,20 @@ class GroupList(Pane, can_focus=True):
             self._titles = _Titles(self)
         return self._titles
 
-    def _drop_columns(self) -> None:
-        self._columns = []
-        if self._titles is not None:
-            self._titles.refresh()
-
     def render_line(self, y: int) -> Strip:
         """Paint row `y` of what is visible."""
         width = self.scrollable_content_region.width
         place = y + self.scroll_offset.y
-        ids = self.model.ids
-        if not ids and 1 <= y <= len(self._empty):
+        count = self.model.count
+        if not count and 1 <= y <= len(self._empty):
             tone = "bold" if y == 1 else "$muted"
             return self.paint(centred(self._empty[y - 1], width, tone), width)
-        group = self._groups.get(ids[place]) if place < len(ids) else None
-        if group is None:
+        if place >= count:
             return Strip.blank(width, self.tone_style(""))
+        group = self.model.at(place)
+        if group is None:
+            here = self._cursor is None and self.place == place
+            return self.paint(_UNREAD, width, "on $band" if here else "")
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
         return self.paint(row_line(group, self.columns, self._now), width, extra)
@@ -187,9 +253,11 @@ class GroupList(Pane, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Up or down."""
-        place = self.model.place(self._cursor)
+        place = self.place
         self.follow = False
         self._go(0 if place is None else place + by)
+        if by > 0 and self.place == self.model.count - 1:
+            self.post_message(self.Bottom())
 
     def action_page(self, by: int) -> None:
         """A page up or down."""
@@ -198,7 +266,9 @@ class GroupList(Pane, can_focus=True):
     def action_edge(self, way: int) -> None:
         """The newest or the oldest."""
         self.follow = False
-        self._go(0 if way < 0 else len(self.model.ids) - 1)
+        self._go(0 if way < 0 else self.model.count - 1)
+        if way > 0:
+            self.post_message(self.Bottom())
 
     def action_open(self) -> None:
         """Open what is under the cursor."""
@@ -208,9 +278,10 @@ class GroupList(Pane, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """A click points, a second one opens."""
         place = event.y + self.scroll_offset.y
-        if place >= len(self.model.ids):
+        found = self.model.at(place)
+        if found is None:
             return
-        again = self.model.ids[place] == self._cursor
+        again = found.group_id == self._cursor
         self.follow = False
         self._go(place)
         if again:
@@ -228,4 +299,7 @@ class _Titles(Pane):
 
     def render_line(self, y: int) -> Strip:
         """Paint the titles."""
-        return self.paint(header_line(self._owner.columns), self.size.width)
+        model = self._owner.model
+        by = "" if model.order is BY_TIME and not model.upward else model.order.column
+        line = header_line(self._owner.columns, by, "▴" if model.upward else "▾")
+        return self.paint(line, self.size.width)

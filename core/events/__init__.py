@@ -39,6 +39,7 @@ from core.events.mock import (
     MockStarted,
     MockStopping,
 )
+from core.events.rating import GroupEdited, GroupLeased, RatingRepeated
 from core.events.seat import (
     AlertCleared,
     AlertRaised,
@@ -93,6 +94,9 @@ AnyEvent = (
     | GroupClosed
     | GroupMarked
     | GroupNoted
+    | GroupLeased
+    | GroupEdited
+    | RatingRepeated
     | MockStarted
     | MockPaused
     | MockResumed
@@ -142,7 +146,9 @@ __all__ = [
     "Event",
     "GenerationStarted",
     "GroupClosed",
+    "GroupEdited",
     "GroupEvent",
+    "GroupLeased",
     "GroupMarked",
     "GroupNoted",
     "GroupOpened",
@@ -162,6 +168,7 @@ __all__ = [
     "ProxyStopped",
     "RatingAwaited",
     "RatingModeChanged",
+    "RatingRepeated",
     "RatingUndone",
     "RequestJoined",
     "RequestRefused",

@@ -168,6 +168,20 @@ class GroupRated(GroupEvent, frozen=True, kw_only=True):
     """What the rating means in rewards; empty for a skip."""
     rater: str = ""
     note: str = ""
+    tags: tuple[str, ...] = ()
+    """Reasons, of those in the settings."""
+    blind: bool = False
+    """Rewards and marks were hidden and the order shuffled until the vote."""
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place of the screen; empty when nobody saw them in an order."""
+    seed: str = ""
+    """What the order shown was shuffled by."""
+    looked: float = 0.0
+    """Seconds from the group's coming on screen to the vote."""
+    first_key: float = 0.0
+    """Seconds from its coming on screen to the first key."""
+    guidelines: str = ""
+    """Version of the guidelines the rater had; empty for none."""
 
 
 class RatingUndone(GroupEvent, frozen=True, kw_only=True):

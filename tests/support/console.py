@@ -18,8 +18,9 @@ from console.places import SCREENS, Place
 from console.session import Session
 from core.errors import AjetError
 from core.events import Event
+from core.history import HistoryPage
 from core.reducer import reduce
-from core.state import State
+from core.state import Group, State
 from core.tokens import EpisodeTokens
 from tests.support.sample import (
     HOSTILE,
@@ -69,6 +70,8 @@ class FakeLink:
         self.snapshots = 0
         self.after: list[int] = []
         self.detail: list[Event] = []
+        self.journal: list[Group] = []
+        """Groups that only the journal has, oldest first; those of state follow."""
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
         self.asked: list[tuple[str, str]] = []
@@ -144,6 +147,12 @@ class FakeLink:
         if self.token_log is None:
             raise AjetError("this server has no token log", server, "Only the embedded engine has")
         return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
+
+    async def history(self, first: int, limit: int) -> HistoryPage:
+        if self.broken is not None:
+            raise self.broken
+        whole = [*self.journal, *self.state.groups.values()]
+        return HistoryPage(first, len(whole), whole[first : first + limit])
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         if fact_id not in self.facts:

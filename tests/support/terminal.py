@@ -65,9 +65,13 @@ class Terminal:
             with contextlib.suppress(BlockingIOError, OSError):
                 while data := os.read(self._master, 65536):
                     found += data
+        self.painted(found)
         text = _ESCAPES.sub(" ", found.decode("utf-8", "replace"))
         self.seen += text
         return text
+
+    def painted(self, data: bytes) -> None:
+        """For those who read the screen itself: bytes the console has just written."""
 
     def expect(self, words: str, limit: float = 30.0) -> None:
         """Read until `words` were painted after this call began."""

@@ -42,7 +42,10 @@ def test_an_unfinished_ranking_counts_as_best_only() -> None:
     assert ballot.vote() == Vote("best", order=(ballot.shown[1],))
     ballot.digit(1)
     assert ballot.vote() == Vote("best", order=(ballot.shown[1],))
-    assert "unfinished" in ballot.meaning()
+    assert ballot.meaning() == (
+        "ranking: rewards 0.67 1.00 – –, all ranked sends it "
+        "· Enter now: best only, rewards 0.00 1.00 0.00 0.00"
+    )
     assert ballot.typed(ballot.shown[1]) == "best"
     assert ballot.typed(ballot.shown[0]) == "2."
     ballot.back()

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from console.cards import Card, body, cards, head, share_heights, tool_calls, whole_texts
+from console.calls import tool_calls
+from console.cards import Card, body, cards, head, share_heights, whole_texts
 from console.detail_view import Sight, header_lines, tabs_line
 from console.views import (
     fit,

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from console.cli import main
+from console.rater_name import keep_name
 from core.home import Home, Role
 from core.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
@@ -156,6 +157,11 @@ def _group(group_id: str = "g1", **more: Any) -> Group:
     ("argv", "order"),
     [
         (["accept", "g1"], ("group.accept", {"group_id": "g1"})),
+        (["accept-all"], ("rating.accept_all", {})),
+        (
+            ["abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
+            ("rating.abort_all", {"server": "gpu", "reason": "debugging"}),
+        ),
         (["mode", "hold"], ("rating.mode", {"mode": "hold"})),
         (["mock-stop"], ("mock.stop", {})),
         (["engine-start", "--preset", "hand"], ("engine.start", {"preset": "hand"})),
@@ -196,6 +202,24 @@ def test_the_rater_of_the_settings_goes_with_a_rating(proxied: World, home: Home
     home.config.write_text("console: {rater: bob}\n")
     assert main(["rate", "g1", "2"]) == 0
     assert proxied.orders[0][1]["rater"] == "bob"
+
+
+def test_all_that_wait_are_not_aborted_without_a_yes(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxied.state.groups = {
+        "g1": _group("g1"),
+        "g2": _group("g2", rating=Rating(rating="tie")),
+    }
+    assert main(["abort-all"]) == 2
+    assert "1 group with 4 episodes" in capsys.readouterr().err
+    assert proxied.orders == []
+
+
+def test_the_name_the_console_has_kept_goes_with_a_rating(proxied: World, home: Home) -> None:
+    keep_name(home, "cleo")
+    assert main(["rate", "g1", "2"]) == 0
+    assert proxied.orders[0][1]["rater"] == "cleo"
 
 
 def test_another_proxy_is_named_by_url_and_token_file(

@@ -113,19 +113,6 @@ def test_a_newer_journal_is_refused_and_kept(tmp_path: Path) -> None:
         Journal(path)
 
 
-async def test_groups_by_page_newest_first(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    times = iter(range(1, 100))
-    bus = Bus(journal, "run1", clock=lambda: float(next(times)))
-    for number in range(10):
-        bus.publish(opened(f"g{number}"))
-    await journal.durable(bus.state.seq)
-    page = journal.groups(limit=4)
-    assert [row.id for row in page] == ["g9", "g8", "g7", "g6"]
-    assert [row.id for row in journal.groups(page[-1].opened_at, 2)] == ["g5", "g4"]
-    journal.close()
-
-
 async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")

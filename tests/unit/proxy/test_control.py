@@ -33,6 +33,7 @@ from proxy.rewards.builtin import BuiltinSource
 from proxy.rows import Rows
 from proxy.seat import Seat
 from tests.support.kept_swarm import KeptSwarm
+from tests.support.sample import group_events
 from tests.support.seat import world
 from tests.support.served import served
 
@@ -273,3 +274,15 @@ async def test_a_proxy_that_is_gone_is_said(tmp_path: Path) -> None:
     async with ControlClient(url, "secret") as client:
         with pytest.raises(ControlLost, match="does not answer"):
             await client.snapshot()
+
+
+async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d, d.client() as client:
+        for number in range(7):
+            for event in group_events(number, query=f"Q{number}"):
+                d.seat.bus.publish(event)
+        page = await client.history(4, 2)
+        assert (page.first, page.total) == (4, 7)
+        assert [group.query for group in page.groups] == ["Q4", "Q5"]
+        assert page.groups[0] == d.seat.bus.state.groups["g0004"]
+        assert (await client.history(7, 2)).groups == []

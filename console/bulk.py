@@ -1,0 +1,95 @@
+"""What can be done to all marked groups at once, and what it costs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from console.detail_view import obstacle
+from console.widgets.words import plural
+from core.state import Group, State
+
+
+@dataclass(frozen=True, slots=True)
+class BulkVerb:
+    """One order for several groups."""
+
+    key: str
+    action: str
+    """As the keys of one group call it."""
+    title: str
+    command: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    ask: str = ""
+    """The text argument to ask for."""
+    question: Callable[[State, Sequence[Group]], str] | None = None
+    """The loss it names before it is done; None asks nothing."""
+
+    def fits(self, groups: Sequence[Group], now: float) -> list[Group]:
+        """Those it makes sense for."""
+        return [group for group in groups if obstacle(self.action, group, now) is None]
+
+
+def episodes(groups: Sequence[Group]) -> int:
+    """Episodes that these groups hold."""
+    return sum(
+        1
+        for group in groups
+        for one in group.candidates
+        if one.episode_uuid and one.phase in ("claimed", "answered")
+    )
+
+
+def abort_cost(state: State, groups: Sequence[Group]) -> str:
+    """What aborting several groups costs."""
+    held = episodes(groups)
+    engines = {state.servers[one.server].state for one in groups if one.server in state.servers}
+    if engines == {"ROLLING"}:
+        fate = "go back to the pool"
+    elif "ROLLING_POST" in engines:
+        fate = "are deleted where the engine is finishing its step, else they go back to the pool"
+    else:
+        fate = "are given back"
+    lines = [f"{plural(held, 'episode')} of {plural(len(groups), 'group')}: they {fate}."]
+    scored = sum(one.auto_reward is not None for group in groups for one in group.candidates)
+    if scored:
+        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
+    if rated := sum(group.rating is not None for group in groups):
+        lines.append(f"{plural(rated, 'rating')} of yours dropped.")
+    waiting = sum(group.returned is None and group.waited is None for group in groups)
+    if waiting:
+        lines.append(f"{plural(waiting, 'user')} without an answer yet.")
+    return "\n".join(lines)
+
+
+def _accept_cost(state: State, groups: Sequence[Group]) -> str:
+    rated = sum(group.rating is not None for group in groups)
+    return (
+        f"{plural(len(groups), 'group')} sealed now: {rated} with the rating, "
+        f"{len(groups) - rated} with the automatic reward. That cannot be taken back."
+    )
+
+
+def _rescore_cost(state: State, groups: Sequence[Group]) -> str:
+    return (
+        f"The automatic rewards of {plural(len(groups), 'group')} are replaced by what the rewards "
+        "say now. Ratings stay."
+    )
+
+
+def _rerun_cost(state: State, groups: Sequence[Group]) -> str:
+    count = sum(group.n for group in groups)
+    trained = sum(group.episode_type == "train" for group in groups)
+    return (
+        f"{plural(len(groups), 'request')} asked again: {plural(count, 'episode')} claimed, "
+        f"{plural(trained, 'group')} more in training."
+    )
+
+
+BULK = (
+    BulkVerb("a", "accept", "Accept", "group.accept", question=_accept_cost),
+    BulkVerb("x", "abort", "Abort", "group.abort", question=abort_cost),
+    BulkVerb("S", "rescore", "Re-score", "group.rescore", question=_rescore_cost),
+    BulkVerb("A", "rerun", "Ask again", "group.rerun", question=_rerun_cost),
+    BulkVerb("n", "note", "Note", "group.note", ask="note"),
+    BulkVerb("m", "mark", "Clear the marks", "group.mark", {"marked": False}),
+)

@@ -1,0 +1,77 @@
+"""A screen whose marked groups can be given one order together."""
+
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+
+from console.bulk import BulkVerb
+from console.screens.abort import AbortScreen
+from console.screens.bulk import BulkScreen
+from console.screens.verbs import GroupVerbs
+from console.widgets.words import plural
+from core.state import Group
+
+
+class MarkedVerbs(GroupVerbs):
+    """Points at one group, and knows those that carry the mark."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "semicolon",
+            "marked",
+            "Marked",
+            key_display=";",
+            id="requests.marked",
+            tooltip="One order for all groups that carry the mark",
+        ),
+    ]
+
+    @property
+    def marked(self) -> list[Group]:
+        """The groups that carry the mark, oldest first."""
+        return [group for group in self.session.state.groups.values() if group.marked]
+
+    def obstacle(self, action: str) -> str | None:
+        """`;` needs marks."""
+        if action == "marked":
+            return None if self.marked else "No group is marked: m marks the one under the cursor"
+        return super().obstacle(action)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_marked(self) -> None:
+        """Choose a verb for all marked groups, name the loss once, do it one by one."""
+        verb = await self.host.push_screen_wait(BulkScreen(self.marked, self.session.now()))
+        if verb is None:
+            return
+        groups = verb.fits(self.marked, self.session.now())
+        args = await self._asked(verb, groups)
+        if args is None:
+            return
+        done, refused = 0, []
+        for group in groups:
+            outcome = await self.session.command(verb.command, group_id=group.group_id, **args)
+            done += outcome.ok
+            if not outcome.ok:
+                refused.append(outcome.message)
+        told = f"{verb.title}: {done} of {plural(len(groups), 'marked group')}"
+        if refused:
+            told += f". {refused[0]}"
+        self.host.say(told, "warning" if refused else "information")
+
+    async def _asked(self, verb: BulkVerb, groups: list[Group]) -> dict[str, Any] | None:
+        """The arguments of a verb, once the operator has said yes; None keeps things as they are.
+
+        An abort takes a reason, a note its text.
+        """
+        title = f"{verb.title} {plural(len(groups), 'marked group')}?"
+        body = verb.question(self.session.state, groups) if verb.question else ""
+        if verb.action == "abort":
+            reason = await self.host.push_screen_wait(AbortScreen(title, body))
+            return None if reason is None else ({"reason": reason} if reason else {})
+        if verb.ask:
+            given = await self.host.ask(title, "Empty clears it")
+            return None if given is None else {verb.ask: given}
+        if body and not await self.host.confirm(title, body, verb.title):
+            return None
+        return dict(verb.args)

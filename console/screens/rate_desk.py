@@ -1,0 +1,120 @@
+"""Who sits at the rating screen: the queue, the rater's name, the leases."""
+
+import asyncio
+import secrets
+
+from textual import work
+
+from console.ballot import Ballot
+from console.rate_queue import RateQueue
+from console.rater_name import clean, proposed
+from console.screens.verbs import GroupVerbs
+from console.widgets.candidates import Candidates
+from core.state import Group
+
+LEASE = 20.0
+"""Seconds for which other consoles leave the group on screen alone; renewed while it is there."""
+RENEW = 8.0
+"""Seconds left from which it is renewed."""
+AGAIN = 3.0
+"""Seconds between two asks for a lease."""
+
+
+class RateDesk(GroupVerbs):
+    """A queue of groups that is shared with other consoles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = RateQueue()
+        self.queue.holder = secrets.token_hex(4)
+        self.guided = ""
+        """Version of the guidelines; empty for none."""
+        self._leased: str | None = None
+        self._lease_asked = float("-inf")
+
+    def take_settings(self) -> None:
+        """What the settings say about rating."""
+        rating = self.session.rating
+        self.queue.rater = self.session.rater
+        self.queue.share = 0.0 if self.session.read_only else rating.repeats
+        self.queue.margin = rating.unsure
+        self.queue.bounds = (rating.score_low, rating.score_high)
+
+    @property
+    def target_group(self) -> str | None:
+        """The group on screen."""
+        return self.queue.current
+
+    @property
+    def answers(self) -> Candidates:
+        """The cards."""
+        return self.query_one(Candidates)
+
+    @property
+    def ballot(self) -> Ballot | None:
+        """The rating in progress of the group on screen."""
+        return self.queue.ballot
+
+    def waiting(self) -> list[Group]:
+        """Groups that wait for a vote, shortest clock first."""
+        return self.queue.waiting(self.session.state, self.session.now())
+
+    def fresh_cards(self) -> None:
+        """Another group: no answer is selected."""
+        self.answers.zoomed = False
+        self.answers.select(None)
+
+    async def named(self) -> None:
+        """Ask once for the name that goes with the ratings."""
+        session = self.session
+        if session.rater_asked:
+            return
+        session.rater_asked = True
+        given = await self.host.ask(
+            "Who rates?", "Your name goes with your ratings; asked once. Esc: no name", proposed()
+        )
+        session.rater = self.queue.rater = clean(given or "")
+        if session.rater and session.keep_rater is not None:
+            await asyncio.to_thread(session.keep_rater, session.rater)
+
+    # --- leases ------------------------------------------------------------------------------
+
+    def tend_lease(self, now: float) -> None:
+        """With a second console there, tell it which group is looked at here."""
+        session, current = self.session, self.queue.current
+        shared = session.state.consoles > 1 and session.lost_at is None and not session.read_only
+        wanted = current if shared and not self.queue.second and self.host.front is self else None
+        if self._leased is not None and self._leased != wanted:
+            self._give_back(self._leased)
+        group = session.state.groups.get(wanted) if wanted is not None else None
+        if group is None:
+            return
+        lease = group.lease
+        mine = lease is not None and lease.holder == self.queue.holder
+        fresh = mine and lease is not None and lease.until - now > RENEW
+        if fresh or (self._leased == wanted and now - self._lease_asked < AGAIN):
+            return
+        self._leased, self._lease_asked = group.group_id, now
+        self._order_lease(group.group_id, LEASE)
+
+    def _give_back(self, group_id: str) -> None:
+        self._leased = None
+        group = self.session.state.groups.get(group_id)
+        if group is not None and group.lease is not None:
+            self._order_lease(group_id, 0.0)
+
+    @work(group="lease", exit_on_error=False)
+    async def _order_lease(self, group_id: str, seconds: float) -> None:
+        """A refusal needs no words: the state says who has it, and the queue goes past it."""
+        await self.session.command(
+            "group.lease",
+            group_id=group_id,
+            holder=self.queue.holder,
+            seconds=seconds,
+            **self.rater(),
+        )
+
+    def on_screen_suspend(self) -> None:
+        """Another screen is in front: the group is free for others."""
+        if self._leased is not None and self.host.front is not self:
+            self._give_back(self._leased)

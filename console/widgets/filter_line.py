@@ -1,0 +1,191 @@
+"""The line that filters a list: its errors stand at their character, Tab completes."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widgets import Input
+
+from console.filter_help import Completion, complete
+from console.filters import Filter, FilterError, parse
+from console.views import Line, fit
+from console.widgets.pane import Pane
+from console.wrap import safe, wrapped
+
+_PROMPT = "/ "
+
+
+class FilterText(Input):
+    """The text itself."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "complete(1)", "Complete", show=False),
+        Binding("shift+tab", "complete(-1)", "Complete", show=False),
+    ]
+
+    class Complete(Message):
+        """Tab was pressed."""
+
+        def __init__(self, by: int) -> None:
+            super().__init__()
+            self.by = by
+
+    def action_complete(self, by: int) -> None:
+        """The next thing that fits."""
+        self.post_message(self.Complete(by))
+
+
+class FilterLine(Vertical):
+    """Shows nothing until it is opened."""
+
+    DEFAULT_CSS = """
+    FilterLine { height: auto; display: none; }
+    FilterLine #filter-error { max-height: 5; display: none; }
+    FilterLine #filter-hint { height: 1; display: none; }
+    FilterLine #filter-row { height: 1; background: $panel; }
+    FilterLine #filter-prompt { width: 2; height: 1; }
+    FilterLine Input { width: 1fr; background: $panel; }
+    """
+
+    class Changed(Message):
+        """What was typed is understood."""
+
+        def __init__(self, wanted: Filter) -> None:
+            super().__init__()
+            self.wanted = wanted
+
+    class Closed(Message):
+        """Enter: the filter stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: Mapping[str, Iterable[str]] = {}
+        """Values there are, by field."""
+        self._offered = Completion(0, 0)
+        self._chosen: int | None = None
+        self._typing = True
+
+    def compose(self) -> ComposeResult:
+        """Error, what fits, the line."""
+        yield Pane(id="filter-hint")
+        yield Pane(id="filter-error")
+        with Horizontal(id="filter-row"):
+            yield Pane(id="filter-prompt")
+            yield FilterText(
+                compact=True, placeholder="state:awaiting reward<0.2 text~paris   Tab completes"
+            )
+
+    def on_mount(self) -> None:
+        """The sign before the line."""
+        self.query_one("#filter-prompt", Pane).show_lines([((_PROMPT, "bold $accent"),)])
+
+    @property
+    def line(self) -> Input:
+        """The text field."""
+        return self.query_one(Input)
+
+    def open(self) -> None:
+        """Show it and type there."""
+        self.display = True
+        self.line.focus()
+        self._offer()
+
+    def close(self) -> None:
+        """Leave the text; an empty line goes away."""
+        self.query_one("#filter-error", Pane).display = False
+        self.query_one("#filter-hint", Pane).display = False
+        self.display = bool(self.line.value.strip())
+
+    def clear(self) -> None:
+        """No filter any more."""
+        self.line.value = ""
+        self.close()
+
+    # --- typing --------------------------------------------------------------------------------
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while it is typed."""
+        event.stop()
+        if self._typing:
+            self._chosen = None
+        self._typing = True
+        pane = self.query_one("#filter-error", Pane)
+        try:
+            wanted = parse(event.value)
+        except FilterError as error:
+            place, what, todo = len(_PROMPT) + error.position, error.what, error.todo
+            pane.display = self.line.has_focus
+            pane.show((what, todo, place), lambda width: error_lines(what, todo, place, width))
+        else:
+            pane.display = False
+            self.post_message(self.Changed(wanted))
+        if self.line.has_focus:
+            self._offer()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.close()
+        self.post_message(self.Closed())
+
+    def on_filter_text_complete(self, event: FilterText.Complete) -> None:
+        """Put the next thing that fits in place of what was typed."""
+        event.stop()
+        options = self._offered.options
+        if not options:
+            return
+        last = len(options) - 1
+        first = 0 if event.by > 0 else last
+        self._chosen = first if self._chosen is None else (self._chosen + event.by) % len(options)
+        chosen, line = options[self._chosen], self.line
+        start, end = self._offered.start, self._offered.end
+        self._typing = False
+        line.value = line.value[:start] + chosen + line.value[end:]
+        line.cursor_position = start + len(chosen)
+        if len(options) == 1:  # nothing else to choose: the next word follows
+            self._chosen = None
+        else:
+            self._offered = Completion(start, start + len(chosen), options)
+        self._show_hint()
+
+    def _offer(self) -> None:
+        if self._chosen is None:
+            line = self.line
+            self._offered = complete(line.value, line.cursor_position, self.known)
+        self._show_hint()
+
+    def _show_hint(self) -> None:
+        offered, chosen = self._offered, self._chosen
+        pane = self.query_one("#filter-hint", Pane)
+        pane.display = bool(offered.options or offered.hint)
+        pane.show((offered, chosen), lambda width: [hint_line(offered, chosen, width)])
+
+
+def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
+    """What fits, on one line; the chosen one stays in sight."""
+    if not offered.options:
+        return (("  ", ""), (fit(offered.hint, width - 2), "$muted"))
+    pieces: list[tuple[str, str]] = [("⇥ ", "$faint")]
+    first = 0
+    if chosen is not None:
+        while cell_len("  ".join(offered.options[first : chosen + 1])) > width - 4:
+            first += 1
+    for place, option in enumerate(offered.options[first:], first):
+        pieces.append((safe(option), "bold $accent" if place == chosen else "$muted"))
+        pieces.append(("  ", ""))
+    return tuple(pieces)
+
+
+def error_lines(what: str, todo: str, place: int, width: int) -> list[Line]:
+    """An error above the filter line: what is valid, then a sign over the character at fault."""
+    lines: list[Line] = [((f"  {text}", "$muted"),) for text in wrapped(todo, width - 4)]
+    text = f"▾ {safe(what)}"
+    if place + cell_len(text) <= width:
+        text = " " * place + text
+    else:
+        text = f"character {place - len(_PROMPT) + 1}: {safe(what)}"
+    return [*lines, ((fit(text, width), "$reward-down"),)]

@@ -1,0 +1,106 @@
+"""Once more: a group scored with the present rewards, a request asked as a new group."""
+
+import secrets
+from typing import TYPE_CHECKING
+
+from core.events import GroupOpened
+from proxy.conversation import ChatRequest
+from proxy.errors import NotNow, Refusal
+from proxy.rewards.base import Abstention
+from proxy.rows import HEADER, Row, Rows
+from proxy.run import Reply, Run, Ticket
+from proxy.scoring import evaluate, take
+
+if TYPE_CHECKING:
+    from proxy.seat import Seat
+
+_PATIENCE = 30.0
+
+
+async def rescore(run: Run) -> None:
+    """Score the answers again and put the new rewards in place of the old ones.
+
+    Raises:
+        NotNow: the answers are not all there, the group was sealed meanwhile, or the rewards
+            abstain. Nothing has changed then.
+    """
+    if run.kind == "eval":
+        raise NotNow(f"group {run.group_id} is not trained on")
+    if run.phase not in ("SCORING", "AWAITING_RATING") or not run.scored_at:
+        raise NotNow(
+            f"group {run.group_id} is {run.phase}: it was not scored yet",
+            todo="Wait until all have answered",
+        )
+    sheet = await evaluate(run)
+    if run.sealed or run.closing:
+        raise NotNow(f"group {run.group_id} was sealed meanwhile")
+    if isinstance(sheet, Abstention):
+        raise NotNow(
+            f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
+            todo="It stays as it is: mend the rewards, or rate it by hand",
+        )
+    take(run, sheet)
+    run.wake.set()
+
+
+def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
+    """The request of a group as a new one that repeats nothing.
+
+    Where it came from a dataset its row is announced again, so that the reference is known.
+    """
+    headers = {}
+    if opened.row_id:
+        name = opened.row_id
+        if rows.match({HEADER: name}, "") is not None:  # the mock user is about to ask it
+            name = f"{name}~{secrets.token_hex(2)}"
+        rows.register(
+            Row(
+                row_id=name,
+                query=opened.query,
+                task_id=opened.dataset_task_id,
+                reference=opened.reference,
+            )
+        )
+        headers[HEADER] = name
+    return ChatRequest(
+        request_id=secrets.token_hex(8),
+        body=opened.body,
+        messages=opened.body.get("messages", []),
+        query=opened.query,
+        model=opened.model,
+        stream=True,
+        train=opened.episode_type != "eval",
+        session=f"again-{secrets.token_hex(4)}",
+        key=secrets.token_hex(16),
+        headers=headers,
+    )
+
+
+async def listen(ticket: Ticket) -> None:
+    """Be the user of a request that was asked again: wait for the answer."""
+    try:
+        while not isinstance(await ticket.next(_PATIENCE), Reply):
+            if ticket.left:
+                return
+        ticket.delivered()
+    finally:
+        ticket.leave()
+
+
+def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
+    """The event that opened a group, from the journal; blocks.
+
+    Raises:
+        NotNow: it is not there.
+    """
+    for event in seat.journal.group_events(group_id):
+        if isinstance(event, GroupOpened):
+            if isinstance(event.body.get("messages"), list):
+                return event
+            break
+    raise NotNow(f"the request of group {group_id} is not kept")
+
+
+def not_now(refusal: Refusal) -> NotNow:
+    """A refusal in the operator's words."""
+    return NotNow(f"it cannot be asked again now: {refusal.message}")

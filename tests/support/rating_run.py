@@ -1,0 +1,381 @@
+"""A person who rates groups at a console in a terminal, and the server that gets the rewards.
+
+The rater sees nothing but the screen and has nothing but keys: which answer stands at which place
+is read from what is painted, and what is expected of the server follows from that alone. Each
+answer names its group and its number in its text, so the server knows for itself whose reward an
+episode got.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from core.state import Group
+from core.tasks import Tasks
+from tests.support.screen import ScreenTerminal
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stack import Stack, until
+
+N = 4
+AHEAD = 4
+"""Requests that are out at once."""
+SLOW = 60.0
+"""Seconds after which something that should be seen is given up."""
+
+_PLACE = re.compile(r"^ (\d)(?: |$)")
+_TOKEN = re.compile(r"\bq(\d+)a(\d)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a person is: seconds, each drawn evenly from its range."""
+
+    read: tuple[float, float]
+    key: tuple[float, float]
+
+
+HUMAN = Pace((4.5, 8.5), (0.18, 0.45))
+FAST = Pace((0.05, 0.1), (0.01, 0.03))
+
+
+@dataclass
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        expected: Reward of each answer by group, as the keys meant it; None for an aborted group.
+        received: Reward of each answer by group, as the server got it.
+        seconds: From the first group on screen to the last vote.
+        moved: Seconds from the last key of a vote to the next group's being painted.
+        second_votes: Groups that came back.
+    """
+
+    expected: dict[int, dict[int, float] | None] = field(default_factory=dict)
+    received: dict[int, dict[int, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+    keys: int = 0
+    undone: int = 0
+    second_votes: int = 0
+    kinds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    moved: list[float] = field(default_factory=list)
+    duplicates: int = 0
+
+    def differing(self) -> list[int]:
+        """Groups whose rewards are not what the keys meant."""
+        found = []
+        for group, meant in self.expected.items():
+            got = self.received.get(group, {})
+            wanted = meant or {}
+            same = wanted.keys() == got.keys() and all(
+                abs(got[index] - value) < 1e-9 for index, value in wanted.items()
+            )
+            if not same:
+                found.append(group)
+        return found
+
+    @property
+    def median_move(self) -> float:
+        """Median of `moved`."""
+        return statistics.median(self.moved) if self.moved else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A group on screen: which one, and which answer stands at each place."""
+
+    group: int
+    answers: tuple[int, ...]
+
+
+def read_screen(rows: list[str]) -> Seen | None:
+    """What a person reads; None while not all answers of one group are there."""
+    place = 0
+    found: dict[int, int] = {}
+    groups: set[int] = set()
+    for row in rows:
+        if head := _PLACE.match(row):
+            place = int(head[1])
+        if place and (token := _TOKEN.search(row)):
+            groups.add(int(token[1]))
+            found.setdefault(place, int(token[2]))
+    if len(groups) != 1 or sorted(found) != list(range(1, N + 1)) or len(set(found.values())) < N:
+        return None
+    return Seen(groups.pop(), tuple(found[place] for place in range(1, N + 1)))
+
+
+class Rater:
+    """Reads, decides, presses keys. Everything is drawn from one seed."""
+
+    def __init__(self, console: ScreenTerminal, pace: Pace, outcome: Outcome, seed: int) -> None:
+        self.console, self.pace, self.outcome = console, pace, outcome
+        self._random = random.Random(seed)
+        self._taste: dict[int, list[int]] = {}
+
+    def rate(self, count: int, next_one: Callable[[], None]) -> None:
+        """Rate until `count` groups have their vote; `next_one` asks for one more each time."""
+        outcome, began = self.outcome, time.monotonic()
+        while len(outcome.expected) < count:
+            seen = self._seen()
+            self._pause(self.pace.read)
+            if seen != read_screen(self.console.look()):
+                continue  # it moved while it was read
+            again = seen.group in outcome.expected
+            kind = "best" if again else self._kind(len(outcome.expected))
+            if kind == "undo":
+                self._change_of_mind(seen)
+                kind = "best"
+            meant = self._vote(seen, kind)
+            if again:
+                outcome.second_votes += 1
+            else:
+                outcome.expected[seen.group] = meant
+                outcome.kinds[kind] += 1
+                next_one()
+        outcome.seconds = time.monotonic() - began
+
+    def _kind(self, number: int) -> str:
+        if number % 12 == 5:
+            return "undo"
+        kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
+        return self._random.choices(kinds, weights)[0]
+
+    def _change_of_mind(self, seen: Seen) -> None:
+        """Votes for the worst, takes it back, sees the group again."""
+        worst = seen.answers.index(self._order(seen.group)[-1]) + 1
+        self._type(str(worst), "\r")
+        self.wait(lambda rows: read_screen(rows) != seen, "the next group")
+        self._pause(self.pace.key)
+        self._type("u")
+        self.wait(lambda rows: read_screen(rows) == seen, "the group whose vote was taken back")
+        self._pause(self.pace.key)
+        self.outcome.undone += 1
+
+    def _order(self, group: int) -> list[int]:
+        """Answers of a group, best first, to this rater's taste."""
+        if group not in self._taste:
+            self._taste[group] = self._random.sample(range(N), N)
+        return self._taste[group]
+
+    def _vote(self, seen: Seen, kind: str) -> dict[int, float] | None:
+        order = self._order(seen.group)
+        keys = [str(seen.answers.index(answer) + 1) for answer in order]
+        meant: dict[int, float] | None
+        if kind == "best":
+            self._type(keys[0], "\r")
+            meant = {answer: float(answer == order[0]) for answer in range(N)}
+        elif kind == "ranking":
+            self._type(*keys)
+            meant = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
+        elif kind == "scores":
+            given = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
+            self._type("s", *(str(given[answer]) for answer in seen.answers))
+            meant = {answer: score / 9 for answer, score in given.items()}
+        elif kind == "skip":
+            self._type("k")
+            meant = None
+        else:
+            self._type(*("tt" if kind == "tie" else "bb"))
+            meant = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
+        pressed = time.monotonic()
+        self.wait(lambda rows: read_screen(rows) != seen, "that the vote is taken")
+        self.outcome.moved.append(time.monotonic() - pressed)
+        return meant
+
+    def _seen(self) -> Seen:
+        found: list[Seen] = []
+
+        def stands(rows: list[str]) -> bool:
+            seen = read_screen(rows)
+            if seen is not None:
+                found.append(seen)
+            return seen is not None
+
+        self.wait(stands, "a group to rate")
+        return found[-1]
+
+    def wait(self, test: Callable[[list[str]], bool], what: str) -> None:
+        """Look at the screen until it is so."""
+        end = time.monotonic() + SLOW
+        while not test(rows := self.console.look(0.02)):
+            assert time.monotonic() < end, f"not seen: {what}\n" + "\n".join(rows)
+            assert self.console.child.poll() is None, "the console ended"
+
+    def _type(self, *keys: str) -> None:
+        for key in keys:
+            self._pause(self.pace.key)
+            self.console.type(key)
+            self.outcome.keys += 1
+
+    def _pause(self, span: tuple[float, float]) -> None:
+        """Waits as a person does, and reads on meanwhile."""
+        end = time.monotonic() + self._random.uniform(*span)
+        while (left := end - time.monotonic()) > 0:
+            self.console.look(min(left, 0.05))
+
+
+class Served:
+    """The server: says who said what, and what each answer was given."""
+
+    def __init__(self, swarm: ScriptedSwarm) -> None:
+        self.swarm = swarm
+        self.said: dict[str, tuple[int, int]] = {}
+        self._count: dict[int, int] = defaultdict(int)
+        swarm.answer = self.answer
+
+    async def answer(self, name: str, body: dict[str, Any], index: int) -> str:
+        """Each episode of a group gives an answer of its own."""
+        group = int(str(body["messages"][-1]["content"]).split("question ")[1].split(":")[0])
+        number = self._count[group]
+        self._count[group] += 1
+        self.said[name] = (group, number)
+        words = " ".join(random.Random(f"{group}.{number}").choices(WORDS, k=24))
+        return f"q{group}a{number} {words}"
+
+    def received(self) -> dict[int, dict[int, float]]:
+        """Rewards by group and answer."""
+        found: dict[int, dict[int, float]] = defaultdict(dict)
+        for name, _, reward in self.swarm.reward_log:
+            group, number = self.said[name]
+            found[group][number] = reward
+        return found
+
+
+WORDS = ("water", "boils", "when", "hot", "and", "a", "pan", "with", "lid", "is", "faster")
+
+
+async def rating_run(
+    home: Path, count: int, pace: Pace, *, repeats: float = 0.1, window: float = 3.0, seed: int = 5
+) -> Outcome:
+    """Rate `count` groups at 80x24 without a mouse; what the server got stands beside it.
+
+    Args:
+        home: Folder of the run.
+        count: Groups that get a vote.
+        pace: How fast the rater is.
+        repeats: Share of the votes whose group comes back.
+        window: Seconds in which a vote can be taken back.
+        seed: Of everything the rater does.
+    """
+    outcome = Outcome()
+    rating = {"mode": "answer_first", "repeats": repeats, "window": window}
+    async with ScriptedSwarm(batch=8, repeat=N) as swarm, _desk(home, swarm, rating) as desk:
+        served, stack, client, tasks = desk
+        asked = iter(range(1, 10 * count))
+        loop = asyncio.get_running_loop()
+
+        def ask() -> None:
+            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(asked)), "user"))
+
+        for _ in range(AHEAD):
+            ask()
+
+        def sit() -> None:
+            environment = {**stack.environment, "PYTHONWARNINGS": "ignore"}
+            with ScreenTerminal([], environment) as console:
+                console.expect("Rate", SLOW)
+                console.type("3")
+                rater = Rater(console, pace, outcome, seed)
+                rater.rate(count, ask)
+                # the screen moves on before the last vote is out
+                rater.wait(lambda rows: stack.state().totals.rated >= count, "the last vote")
+
+        await asyncio.to_thread(sit)
+        wanted = {group for group, meant in outcome.expected.items() if meant is not None}
+
+        def complete() -> bool:
+            got = served.received()
+            return all(len(got.get(group, {})) == N for group in wanted)
+
+        end = loop.time() + 30  # what is missing then is told by `differing`
+        while not complete() and loop.time() < end:
+            await asyncio.sleep(0.05)
+        got = served.received()
+        outcome.received = {group: got[group] for group in outcome.expected if group in got}
+        outcome.duplicates = swarm.duplicate_ends
+    return outcome
+
+
+async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
+    """Edit the first answer on screen in `editor`, then vote for it.
+
+    Returns:
+        The rows when the console is back, and the group as it was sent.
+    """
+    rating = {"mode": "answer_first", "window": 0.5}
+    async with ScriptedSwarm(batch=8, repeat=N) as swarm, _desk(home, swarm, rating) as desk:
+        _, stack, client, tasks = desk
+        tasks.spawn(_ask(client, 1), "user")
+
+        def sit() -> list[str]:
+            environment = {**stack.environment, "EDITOR": editor, "VISUAL": ""}
+            with ScreenTerminal([], environment) as console:
+                console.expect("Rate", SLOW)
+                console.type("3")
+                rater = Rater(console, FAST, Outcome(), 1)
+                rater.wait(lambda rows: read_screen(rows) is not None, "a group to rate")
+                console.type("1")
+                rater.wait(lambda rows: "Enter sends it" in "".join(rows), "the ballot")
+                console.type("e")
+                rater.wait(_corrected, "the correction")
+                rows = console.look()
+                console.type("\r")
+                rater.wait(lambda rows: read_screen(rows) is None, "that the vote is taken")
+            return rows
+
+        rows = await asyncio.to_thread(sit)
+        sent = await asyncio.to_thread(until, "it is sent", lambda: _done(stack), 30)
+    assert sent is not None
+    return rows, sent
+
+
+def _corrected(rows: list[str]) -> bool:
+    shown = "".join(rows)
+    return "kept as a preference" in shown and "✎ edited" in shown
+
+
+def _done(stack: Stack) -> Group | None:
+    return next((one for one in stack.state().groups.values() if one.phase == "DONE"), None)
+
+
+async def _ask(client: httpx.AsyncClient, number: int) -> None:
+    text = f"question {number}: how do I cook something warm tonight?"
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    with contextlib.suppress(httpx.HTTPError):  # the last ones are cut off with the proxy
+        await client.post("/chat/completions", json=body)
+
+
+@contextlib.asynccontextmanager
+async def _desk(
+    home: Path, swarm: ScriptedSwarm, rating: dict[str, Any]
+) -> AsyncIterator[tuple[Served, Stack, httpx.AsyncClient, Tasks]]:
+    """Proxy, server and users."""
+    with Stack(home) as stack:
+        settings = {
+            "swarm_url": {"scripted": swarm.url},
+            "rating": rating,
+            "console": {"rater": "pat"},
+        }
+        stack.home.config.write_text(json.dumps(settings))
+        await asyncio.to_thread(stack.proxy)
+        async with (
+            httpx.AsyncClient(base_url=stack.base_url, timeout=900, trust_env=False) as client,
+            Tasks("users") as tasks,
+        ):
+            served = Served(swarm)
+            await asyncio.to_thread(until, "the server is seen", lambda: _rolls(stack), 30)
+            yield served, stack, client, tasks
+
+
+def _rolls(stack: Stack) -> bool:
+    return any(server.state == "ROLLING" for server in stack.state().servers.values())

@@ -1,0 +1,201 @@
+"""Markdown, word diffs, completion and the pages of the journal, without a screen."""
+
+import random
+import time
+
+import pytest
+from rich.cells import cell_len
+
+from console.diff import GONE, OWN, SHARED, matches, word_diff
+from console.filter_help import complete
+from console.filters import parse
+from console.history import KEPT, PAGE, History, Search
+from console.markdown import markdown_lines
+from console.rows import RowModel
+from core.state import Group
+from tests.support.sample import HOSTILE, group_events, state_of
+
+HARD = [
+    HOSTILE,
+    "*a " * 60_000,
+    "`" * 200_000,
+    "[a](" * 50_000,
+    "x" * 1_000_000,
+    "| a | b |\n|---|---|\n" + "| 漢字 | **x** |\n" * 5_000,
+    "**" * 100_000,
+    "> " * 100_000,
+    "```\n" + "word " * 20_000,
+]
+
+
+def said(text: str, width: int = 40) -> list[str]:
+    """The lines without their tones."""
+    return ["".join(piece for piece, _ in line) for line in markdown_lines(text, width)]
+
+
+def test_markdown_in_lines() -> None:
+    text = "# Title\n\nA **b** *c* `d*e*` [f](http://g)\n- h\n  1. i\n- [x] j\n> k\n"
+    text += "```py\nl = '*'\n```"
+    assert said(text) == [
+        "Title",
+        "",
+        "A b c d*e* f (http://g)",
+        "• h",
+        "  1. i",
+        "☑ j",
+        "▎ k",
+        "▏ py",
+        "▏ l = '*'",
+    ]
+    tones = dict(markdown_lines("a **b** `c`", 40)[0])
+    assert (tones["a "], tones["b"], tones["c"]) == ("", "bold", "$accent")
+
+
+@pytest.mark.parametrize(
+    "text", ["2 * 3 * 4 = 24", "snake_case_name", "a ** b", "1 | 2", "#no heading", "**", "*"]
+)
+def test_what_is_no_markdown_stays_as_it_is(text: str) -> None:
+    assert said(text) == [text]
+
+
+def test_tables_are_columns_where_they_fit() -> None:
+    table = "| a | b |\n|:--|--:|\n| 漢 | longer |"
+    assert said(table) == ["a  │ b     ", "───┼───────", "漢 │ longer"]
+    assert said(table, 8)[0].startswith("| a | b")
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hard_texts_take_bounded_time_and_keep_their_width(text: str) -> None:
+    began = time.process_time()
+    for line in markdown_lines(text, 37):
+        told = "".join(piece for piece, _ in line)
+        assert cell_len(told) <= 37
+        assert "\x1b" not in told
+    assert time.process_time() - began < 2.0
+
+
+def test_nothing_of_a_text_is_left_out() -> None:
+    words = " ".join(f"w{number}" for number in range(300))
+    assert " ".join(" ".join(said(words)).split()) == words
+    assert said("```") == ["▏ ```"]
+
+
+def test_a_diff_shows_shared_own_and_missing_words() -> None:
+    (line,) = word_diff("the cat sat here", "the dog sat", 60)
+    assert line == (
+        ("the ", SHARED),
+        ("cat", GONE),
+        (" ", SHARED),
+        ("dog", OWN),
+        (" ", SHARED),
+        ("sat", SHARED),
+        (" ", SHARED),
+        ("here", GONE),
+    )
+
+
+def test_the_common_words_are_as_many_as_there_can_be() -> None:
+    chance = random.Random(3)
+    for _ in range(200):
+        one, two = ([chance.choice("abcd") for _ in range(chance.randint(0, 12))] for _ in "12")
+        found = matches(one, two)
+        assert all(one[i] == two[j] for i, j in found)
+        assert found == sorted(found)
+        assert len({i for i, _ in found}) == len({j for _, j in found}) == len(found)
+        assert len(found) == _longest(one, two)
+
+
+def _longest(one: list[str], two: list[str]) -> int:
+    row = [0] * (len(two) + 1)
+    for word in one:
+        before = row[:]
+        for j, other in enumerate(two):
+            row[j + 1] = before[j] + 1 if word == other else max(before[j + 1], row[j])
+    return row[-1]
+
+
+def test_a_diff_of_long_repetitive_texts_is_quick() -> None:
+    began = time.process_time()
+    lines = word_diff("the cat " * 4_000, "cat the dog " * 4_000, 60)
+    assert time.process_time() - began < 1.0
+    assert "only the first" in "".join(piece for piece, _ in lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("st", ("state:", "step<")),
+        ("paris -de", ("dead:",)),
+        ("state:aw", ("awaiting_rating",)),
+        ("dead:", ("yes", "no")),
+        ("server:l", ("large",)),
+        ('model:"', ('"two words"',)),
+        ('"st', ()),
+        ("reward<", ()),
+    ],
+)
+def test_what_can_stand_at_the_cursor(text: str, options: tuple[str, ...]) -> None:
+    known = {"server": ["embedded", "large"], "model": ["two words"]}
+    assert complete(text, len(text), known).options == options
+
+
+def test_every_completion_can_be_read() -> None:
+    for begun in complete("", 0, {}).options:
+        found = complete(begun, len(begun), {"server": ["a"]})
+        value = (found.options or ("0.5",))[0]
+        assert parse(begun + value)
+
+
+def group(number: int, query: str = "q") -> Group:
+    """A bare group."""
+    return Group(
+        group_id=f"o{number}",
+        request_id="r",
+        server="s",
+        task_id="t",
+        n=0,
+        query=query,
+        opened_at=float(number),
+        phase="DONE",
+    )
+
+
+def test_pages_are_kept_up_to_a_cap_and_read_again_when_they_were_short() -> None:
+    history = History()
+    for number in range(KEPT + 5):
+        first = number * PAGE
+        history.put(first, [group(first + place) for place in range(PAGE)])
+    assert history.at(0) is None
+    assert history.group("o0") is None
+    last = (KEPT + 4) * PAGE
+    assert history.at(last + 3) == group(last + 3)
+    assert history.missing(last, last + PAGE - 1) is None
+    assert history.missing(0, last) == 4 * PAGE
+    history.put(0, [group(0)])
+    assert history.missing(0, 0) is None
+    assert history.missing(0, 1) == 0
+    assert history.forget("o0")
+    assert not history.forget("o0")
+
+
+def test_open_groups_that_outlived_newer_ones_stand_where_they_belong() -> None:
+    events = [*group_events(1, until="CLAIMING"), *group_events(8), *group_events(9)]
+    model = RowModel()
+    model.update(state_of(*events).groups, frozenset({"*"}), 9)
+    assert (model.ids, model.older, model.count) == (["g0009", "g0008"], 7, 9)
+    model.history.put(0, [group(0), *state_of(*group_events(1)).groups.values()])
+    found = model.at(7)
+    assert found is not None
+    assert found.phase == "CLAIMING"
+
+
+def test_a_search_waits_when_it_has_looked_far_enough() -> None:
+    search, history = Search(parse("zzz"), 10_000), History()
+    pages = 0
+    while not search.waits:
+        first, count = search.next_page()
+        search.take(first, [group(first + place) for place in range(count)], history)
+        pages += 1
+    assert (pages, search.below, search.over) == (10, 8_000, False)
+    search.more()
+    assert not search.waits

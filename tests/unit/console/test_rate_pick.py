@@ -1,0 +1,202 @@
+"""Which groups come to the rater: unsure ones, those that come back, those nobody else has."""
+
+import pytest
+
+from console.ballot import Ballot, Vote, again, seed, shown_order
+from console.judge_view import disagreements, row_text, summary_lines
+from console.rate_pick import BETWEEN, due, is_unsure, picked
+from console.rate_queue import RateQueue
+from console.rate_view import banner_lines, queue_notes, second_words, share_words
+from core.events import AlertRaised, EngineChanged, Event, GroupRated, GroupSealed, SentReward
+from core.rater import Lease, RaterStats
+from core.state import State
+from tests.support.console import NOW, group_events, state_of
+from tests.support.groups import group, text_of
+
+
+def sent(number: int, best: int = 0, *, blind: bool = True, rater: str = "anna") -> list[Event]:
+    """A group that was rated at its number's second and sent."""
+    whole = group_events(number, at=NOW - 300 + number)
+    rewards = tuple(float(index == best) for index in range(4))
+    shown = shown_order(f"g{number:04}", range(4), blind=True)
+    rated = GroupRated(
+        server="embedded",
+        group_id=f"g{number:04}",
+        rating="best",
+        order=(best,),
+        rewards=rewards,
+        rater=rater,
+        blind=blind,
+        shown=shown,
+        tags=("style",),
+        at=NOW - 290 + number,
+    )
+    sealed = GroupSealed(
+        server="embedded",
+        group_id=f"g{number:04}",
+        rewards=tuple(
+            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            for index, reward in enumerate(rewards)
+        ),
+        best=best,
+        source="human",
+    )
+    at = next(place for place, event in enumerate(whole) if isinstance(event, GroupSealed))
+    return [*whole[:at], rated, sealed, *whole[at + 1 :]]
+
+
+def rated_state(count: int, **more: object) -> State:
+    return state_of(*(event for number in range(1, count + 1) for event in sent(number, **more)))  # type: ignore[arg-type]  # passed through
+
+
+def test_unsure_is_a_small_margin_or_no_reward() -> None:
+    assert is_unsure(group(rewards=(0.2, 0.9, 0.85, 0.1)), 0.1)
+    assert is_unsure(group(rewards=(0.5, 0.5, 0.5, 0.5)), 0.0)
+    assert not is_unsure(group(rewards=(0.2, 0.9, 0.4, 0.1)), 0.1)
+    nothing = group()
+    nothing.abstained = "judge: away"
+    assert is_unsure(nothing, 0.1)
+
+
+def test_the_queue_of_unsure_groups_begins_with_those_without_a_reward() -> None:
+    state = state_of(
+        *group_events(1, until="AWAITING_RATING"),
+        *group_events(2, rewards=(0.5, 0.5, 0.5, 0.4), at=NOW + 1, until="AWAITING_RATING"),
+        *group_events(3, at=NOW + 2, until="AWAITING_RATING"),
+    )
+    state.groups["g0003"].abstained = "judge: away"
+    queue = RateQueue()
+    queue.margin, queue.only_unsure = 0.1, True
+    assert [one.group_id for one in queue.waiting(state, NOW)] == ["g0003", "g0002"]
+    assert queue_notes(queue, state, NOW, 2) == ["unsure only, 1 left out"]
+
+
+def test_a_group_that_somebody_else_looks_at_is_left_alone() -> None:
+    state = state_of(*group_events(1, until="AWAITING_RATING"))
+    queue = RateQueue()
+    queue.holder = "me"
+    state.groups["g0001"].lease = Lease(holder="other", rater="bob", until=NOW + 5)
+    assert queue.waiting(state, NOW) == []
+    assert queue_notes(queue, state, NOW, 0) == ["1 with bob"]
+    assert len(queue.waiting(state, NOW + 6)) == 1
+    state.groups["g0001"].lease = Lease(holder="me", until=NOW + 5)
+    assert len(queue.waiting(state, NOW)) == 1
+
+
+def test_the_share_that_comes_back_is_what_was_asked_for() -> None:
+    share = sum(picked(f"g{number}", 0.05) for number in range(20_000)) / 20_000
+    assert share == pytest.approx(0.05, abs=0.006)
+    assert not picked("g", 0.0)
+    assert picked("g", 1.0)
+
+
+def test_a_group_comes_back_to_its_rater_after_some_others() -> None:
+    assert due(rated_state(BETWEEN), "anna", 1.0) is None
+    state = rated_state(BETWEEN + 2)
+    found = due(state, "anna", 1.0)
+    assert found is not None
+    assert found.group_id == "g0001"
+    assert due(state, "bob", 1.0) is None
+    assert due(state, "anna", 0.0) is None
+    following = due(state, "anna", 1.0, {"g0001"})
+    assert following is not None
+    assert following.group_id == "g0002"
+    found.repeated = True
+    assert due(state, "anna", 1.0) is following
+    assert due(rated_state(BETWEEN + 2, blind=False), "anna", 1.0) is None
+
+
+def test_it_is_shuffled_otherwise_and_its_vote_is_no_reward() -> None:
+    for number in range(1, 200):
+        name, order = again(f"g{number:04}", range(4))
+        assert sorted(order) == [0, 1, 2, 3]
+        assert order != shown_order(f"g{number:04}", range(4), blind=True)
+        assert name != f"g{number:04}"
+    assert again("g", [0])[1] == (0,)
+    ballot = Ballot(rated_state(1).groups["g0001"], second=True)
+    ballot.digit(1)
+    assert "Enter records it" in ballot.meaning()
+    look = ballot.look(NOW)
+    assert "blind" not in look
+    assert look["seed"] != seed("g0001")
+
+
+def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
+    def begun(clock: float) -> tuple[State, RateQueue]:
+        state = rated_state(BETWEEN + 1)
+        waits = state_of(
+            *group_events(91, until="AWAITING_RATING"), *group_events(92, until="AWAITING_RATING")
+        )
+        state.groups.update(waits.groups)
+        for name in ("g0091", "g0092"):
+            state.groups[name].until = NOW + clock
+        queue = RateQueue()
+        queue.rater, queue.share = "anna", 1.0
+        queue.keep(queue.waiting(state, NOW), state, NOW)
+        assert queue.current == "g0091"
+        assert not queue.second
+        queue.sent("g0091", Vote("tie"), NOW)
+        queue.keep(queue.waiting(state, NOW), state, NOW)
+        return state, queue
+
+    state, queue = begun(30.0)
+    assert (queue.current, queue.second) == ("g0092", False)
+
+    state, queue = begun(300.0)
+    assert (queue.current, queue.second) == ("g0001", True)
+    assert queue.last is not None
+    assert queue.last.group_id == "g0091"
+    assert not queue.surprised(NOW)
+    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.sent("g0001", Vote("best", (0,)), NOW, second=True)
+    assert queue.last.group_id == "g0091"  # undo is about the vote that is sent
+    queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert (queue.current, queue.second) == ("g0092", False)
+
+    state, queue = begun(300.0)
+    state.groups["g0092"].until = NOW + 10  # it hurries: the second vote makes way
+    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert (queue.current, queue.second) == ("g0092", False)
+    assert queue.surprised(NOW)
+
+
+def test_agreement_is_told_with_number_and_interval() -> None:
+    assert share_words(31, 42) == "31 of 42, 74 % (59-85 %)"
+    stats = RaterStats(
+        votes=50, placed=44, first=14, first_chance=11.0, judged=42, agreed=31, agreed_chance=10.5
+    )
+    told = text_of(summary_lines(stats))
+    assert "31 of 42, 74 % (59-85 %)" in told
+    assert "by chance 25 %" in told
+    assert "no group has come back yet" in told
+    assert "No vote" in text_of(summary_lines(None))
+    stats.repeats, stats.repeated = 5, 4
+    assert "4 of 5, 80 %" in second_words("the same as before", stats)
+
+
+def test_disagreements_are_the_raters_own_newest_first() -> None:
+    state = state_of(
+        *sent(1, best=0), *sent(2, best=1), *sent(3, best=3), *sent(4, best=0, rater="bob")
+    )
+    found = disagreements(state, "anna")
+    assert [one.group_id for one in found] == ["g0003", "g0001"]
+    row = row_text(found[0], 100)
+    assert "you #4  rewards #2 (0.90)" in row
+    assert row.endswith("[style]")
+
+
+def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
+    held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
+    state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
+    told = text_of(banner_lines(state, NOW, 80))
+    assert "2 open ratings hold up the weight update" in told
+    assert "A accepts all automatic rewards  X aborts them  or go on rating" in told
+    assert banner_lines(state_of(), NOW, 80) == []
+
+
+def test_a_user_counts_as_held_up_only_after_some_patience() -> None:
+    waits = group_events(1, at=NOW, until="CLAIMING")
+    held = AlertRaised(key="hold:embedded", cause="1 open rating holds up 1 waiting user")
+    state = state_of(*waits, held)
+    assert banner_lines(state, NOW + 1, 80) == []
+    assert "1 waiting user" in text_of(banner_lines(state, NOW + 5, 80))

@@ -1,0 +1,119 @@
+"""Agreement: intervals, what stands on top, and what the reducer counts for a rater."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.agreement import agree, only_top, top, wilson
+from core.events import (
+    Event,
+    GroupEdited,
+    GroupLeased,
+    GroupRated,
+    GroupSealed,
+    RatingRepeated,
+    SentReward,
+    decode,
+    encode,
+)
+from core.state import TEXT_CAP
+from tests.support.sample import NOW, group_events, state_of
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [(31, 42, 0.5893, 0.8470), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (0, 0, 0.0, 1.0)],
+)
+def test_wilson_is_the_published_interval(hits: int, n: int, low: float, high: float) -> None:
+    assert wilson(hits, n) == pytest.approx((low, high), abs=5e-4)
+
+
+@given(st.integers(1, 400), st.data())
+def test_wilson_holds_the_share_and_shrinks(n: int, data: st.DataObject) -> None:
+    hits = data.draw(st.integers(0, n))
+    low, high = wilson(hits, n)
+    assert 0.0 <= low <= hits / n <= high <= 1.0
+    wider = wilson(hits, n)
+    narrow = wilson(hits * 4, n * 4)
+    assert narrow[1] - narrow[0] < wider[1] - wider[0]
+
+
+def test_top_and_agreement() -> None:
+    assert top({0: 0.1, 1: 0.9, 2: 0.9}) == {1, 2}
+    assert only_top({0: 0.1, 1: 0.9, 2: 0.9}) is None
+    assert only_top({0: 0.1, 3: 0.9}) == 3
+    assert only_top({}) is None
+    assert agree({0: 1.0, 1: 0.0}, {0: 0.8, 1: 0.3})
+    assert not agree({0: 1.0, 1: 0.0}, {0: 0.2, 1: 0.3})
+    tie, bad = {0: 0.5, 1: 0.5}, {0: 0.0, 1: 0.0}
+    assert agree(tie, dict(tie))
+    assert not agree(tie, bad)
+
+
+def voted(
+    number: int, best: int, *, blind: bool = True, rater: str = "ann", source: str = "human"
+) -> list[Event]:
+    """A group that was rated and sent; the automatic rewards put 1 first; 2 stood first."""
+    rewards = tuple(
+        SentReward(index=index, episode_uuid="e", reward=float(index == best), advantage=0.0)
+        for index in range(4)
+    )
+    names: dict[str, Any] = {"group_id": f"g{number:04}", "server": "embedded"}
+    return [
+        *group_events(number, until="AWAITING_RATING"),
+        GroupRated(
+            **names,
+            rating="best",
+            order=(best,),
+            rewards=tuple(one.reward for one in rewards),
+            rater=rater,
+            blind=blind,
+            shown=(2, 1, 3, 0) if blind else (),
+            tags=("wrong",),
+        ),
+        GroupSealed(**names, rewards=rewards, best=best, source=source),
+    ]
+
+
+def test_votes_count_when_they_are_sealed_and_only_blind_ones_for_agreement() -> None:
+    state = state_of(
+        *voted(1, best=1), *voted(2, best=2), *voted(3, best=0, blind=False), *voted(4, 1, rater="")
+    )
+    ann = state.raters["ann"]
+    assert (ann.votes, ann.placed, ann.judged, ann.agreed, ann.first) == (3, 2, 2, 1, 1)
+    assert ann.first_chance == ann.agreed_chance == pytest.approx(0.5)
+    assert state.raters[""].votes == 1
+    assert state.groups["g0001"].rating is not None
+    assert state.groups["g0001"].rating.tags == ("wrong",)
+    assert not state_of(*voted(1, best=1, source="auto")).raters
+
+
+def test_repeats_leases_and_corrections_change_no_reward() -> None:
+    names: dict[str, Any] = {"group_id": "g0001", "server": "embedded"}
+    lease = GroupLeased(**names, holder="h1", rater="bob", until=NOW + 20)
+    repeat = RatingRepeated(**names, rating="best", order=(1,), agrees=True, rater="ann")
+    edited = GroupEdited(**names, index=1, edited="x" * (TEXT_CAP + 5), rater="ann")
+    for event in (lease, repeat, edited):
+        assert decode(encode(event)) == event
+    state = state_of(*voted(1, best=1), repeat, edited)
+    group = state.groups["g0001"]
+    assert group.repeated
+    assert (group.edited_index, len(group.edited)) == (1, TEXT_CAP)
+    assert [one.reward for one in group.candidates] == [0.0, 1.0, 0.0, 0.0]
+    assert (state.raters["ann"].repeats, state.raters["ann"].repeated) == (1, 1)
+
+    waits = group_events(1, until="AWAITING_RATING")
+    state = state_of(*waits, lease)
+    held = state.groups["g0001"].lease
+    assert held is not None
+    assert held.of_another("h2", NOW)
+    assert not held.of_another("h1", NOW)
+    assert not held.of_another("h2", NOW + 21)
+    theirs = GroupLeased(**names, holder="h2")
+    assert state_of(*waits, lease, theirs).groups["g0001"].lease is not None
+    given_back = GroupLeased(**names, holder="h1")
+    assert state_of(*waits, lease, given_back).groups["g0001"].lease is None
+    rated = GroupRated(**names, rating="tie", rater="bob")
+    assert state_of(*waits, lease, rated).groups["g0001"].lease is None
