@@ -71,7 +71,7 @@ RULES = (
         "openwebui-follow-ups",
         "Open WebUI",
         "its task prompts have this heading, no tools and no stream; questions the user might ask",
-        user=r"^### task:\s*suggest \d",
+        user=r"^### task:\s*(?:suggest|predict) \d",
         tools=False,
         stream=False,
     ),
@@ -172,12 +172,13 @@ RULES = (
     ),
     Rule(
         "compaction",
-        "Claude Code, Codex, openclaw",
+        "Claude Code, Codex, openclaw, Open WebUI",
         "shortens a conversation that has grown too long; sent by the program, with or without "
         "its tools",
         user=r"(?m)^\s*(?:your task is to create a detailed summary of (?:the|this) "
         r"(?:recent portion of the )?conversation"
-        r"|you are performing a context checkpoint compaction|pre-compaction memory flush)",
+        r"|you are performing a context checkpoint compaction|pre-compaction memory flush"
+        r"|### task:\s*summarize the conversation history that will be compacted)",
     ),
     Rule(
         "compression",

@@ -113,11 +113,11 @@ class HttpTransport:
     def _asked(self, connection: Connection, answer: F, timeout: float) -> F:
         """Note what is under way, and see that it ends."""
         self._busy.add(connection)
-        loop = asyncio.get_running_loop()
         if timeout < EXACT:
+            loop = asyncio.get_running_loop()
             connection.alarm = loop.call_later(timeout, connection.time_out)
         elif self._looker is None:
-            self._looker = loop.call_later(LOOK, self._look)
+            self._looker = asyncio.get_running_loop().call_later(LOOK, self._look)
         return answer
 
     def _look(self) -> None:
@@ -164,7 +164,7 @@ class HttpTransport:
             oldest = asyncio.get_running_loop().time() - KEEP_ALIVE
             while idle:
                 connection = idle.pop()
-                if connection.lost is None and connection.idle_since > oldest:
+                if connection.sound and connection.idle_since > oldest:
                     return connection
                 connection.drop()
         return None
@@ -214,7 +214,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - KEEP_ALIVE
         for origin, idle in tuple(self._idle.items()):
-            kept = [one for one in idle if one.lost is None and one.idle_since > oldest]
+            kept = [one for one in idle if one.sound and one.idle_since > oldest]
             for connection in set(idle).difference(kept):
                 connection.drop()
             if kept:
@@ -302,12 +302,12 @@ def _placed(url: str) -> _Place:
 def _head(
     method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
 ) -> bytes:
-    lines = [method, place.head]
-    for name, value in (headers or {}).items():
-        if "\r" in value or "\n" in value:
+    text = method + place.head
+    if headers is not None:
+        more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if more.count("\n") != len(headers) or more.count("\r") != len(headers):
             raise Unreachable("a header with a line break", url, sent=False)
-        lines.append(f"{name}: {value}\r\n")
+        text += more
     if body is not None or method != "GET":
-        lines.append(f"Content-Length: {len(body or b'')}\r\n")
-    lines.append("\r\n")
-    return "".join(lines).encode()
+        text += f"Content-Length: {len(body or b'')}\r\n"
+    return (text + "\r\n").encode()

@@ -1,54 +1,53 @@
 """Checklist 74: what the proxy adds to an answer, with one candidate and an instant server.
 
 Machine-dependent, so told and bounded by `make soak` alone: server, proxy and users are processes
-of their own, and the figures are of a machine that has nothing else to do.
+of their own, and the bounds are for a machine that has nothing else to do.
 """
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
+import uvloop
 
+from bench.cost_load import Crowd
 from bench.cost_run import Stub, child, our_proxy
-from tests.support.wire import wire
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
-ONE = {"x_ajet_train": "no"}
-"""Answered from one candidate."""
+SECONDS = 4.0
 
 
-async def latencies(port: int, users: int, requests: int, **headers: str) -> list[float]:
-    """Milliseconds of each answer, shortest first; so many users ask one request after the other."""
-    found: list[float] = []
+def felt(port: int, users: int) -> tuple[float, float]:
+    """p50 and p99 in milliseconds; so many users ask one request after the other.
 
-    async def user(number: int) -> None:
-        async with wire(f"http://127.0.0.1:{port}") as one:
-            for again in range(requests // users):
-                body = {
-                    "model": "policy",
-                    "messages": [{"role": "user", "content": f"{number} {again}"}],
-                }
-                began = time.perf_counter()
-                await one.ask("POST", "/v1/chat/completions", body, **headers)
-                answer = await one.answer(30.0)
-                found.append((time.perf_counter() - began) * 1000)
-                assert answer.status == 200, answer.body
+    The header makes it one candidate; an instant server asked directly does not look at it.
+    """
 
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(users):
-            tasks.create_task(user(number))
-    return sorted(found)
+    async def run() -> tuple[float, float]:
+        crowd = Crowd(port, False, 0.0, 1)
+        crowd.before = crowd.before.replace(b"\r\n\r\n", b"\r\nx-ajet-train: no\r\n\r\n", 1)
+        await crowd.connect(users)
+        await crowd.round(20 * users, 30.0)
+        seen = await crowd.round(0, SECONDS)
+        assert not seen["errors"]
+        for user in tuple(crowd.users):
+            if user.transport is not None:
+                user.transport.abort()
+        print(f"{users:4} users: p50 {seen['p50']:.2f} ms, p99 {seen['p99']:.2f} ms", end="; ")
+        print(f"{seen['requests'] / seen['seconds']:.0f} requests/s")
+        return float(seen["p50"]), float(seen["p99"])
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
 
 
 def test_74_what_an_answer_waits_for_the_proxy(tmp_path: Path) -> None:
+    added: dict[int, tuple[float, float]] = {}
     with child("bench.cost_stub") as (_, port), our_proxy(Stub(port), tmp_path) as ours:
-        asyncio.run(latencies(ours.port, 4, 200, **ONE))  # warm
-        alone = asyncio.run(latencies(ours.port, 1, 500, **ONE))
-        many = asyncio.run(latencies(ours.port, 100, 3000, **ONE))
-    p50, p99 = alone[len(alone) // 2], many[len(many) * 99 // 100]
-    middle = many[len(many) // 2]
-    print(f"one at a time: p50 {p50:.2f} ms; 100 at once: p50 {middle:.1f} ms, p99 {p99:.1f} ms")
-    assert p50 < 5.0
-    assert p99 < 50.0
+        for users in (1, 100):
+            direct, through = felt(port, users), felt(ours.port, users)
+            added[users] = through[0] - direct[0], through[1] - direct[1]
+    print(f"added: p50 {added[1][0]:.2f} ms alone, p99 {added[100][1]:.2f} ms at 100 at once")
+    assert added[1][0] < 5.0
+    assert added[100][1] < 50.0
