@@ -32,7 +32,9 @@ BATCH = 4_096
 LINGER = 0.02
 """Seconds an event may lie about before it is written when nobody waits for it."""
 SPACING = 0.008
-"""Seconds between the beginnings of two commits at least: all who wait share one."""
+"""Seconds between the beginnings of two commits at least where many wait: they share one."""
+CROWD = 16
+"""Open groups from which on that holds; fewer wait less, a single one hardly at all."""
 
 
 class JournalError(AjetError):
@@ -174,7 +176,8 @@ class Journal:
         while running:
             self._some.wait()
             if self._urgent.wait(LINGER):
-                time.sleep(max(began + SPACING - time.monotonic(), 0.0))
+                spacing = SPACING * min(1.0, len(self._open_groups) / CROWD)
+                time.sleep(max(began + spacing - time.monotonic(), 0.0))
             began = time.monotonic()
             jobs = self._taken()
             running = not any(isinstance(job, _Stop) for job in jobs)

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -83,3 +85,75 @@ async def cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of all `works`, side by side, in order.
+
+    As `asyncio.gather` at half its cost: one that fails does not take the others down, and its
+    error is raised once all are over. Cancelled, it cancels all of them and waits for them.
+    """
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        for task in tasks:
+            with contextlib.suppress(Exception):  # raised below, once all are over
+                await task
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    return [task.result() for task in tasks]
+
+
+class Begun(Generic[T]):
+    """A coroutine run up to its first wait, here and now; await it for the rest.
+
+    What never waits is over without a timer or a task made for it.
+
+    Attributes:
+        done: It is over.
+    """
+
+    __slots__ = ("_result", "_work", "_yielded", "done")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        """Raises what `work` raises before its first wait."""
+        self._work = work
+        self._result: T | None = None
+        self._yielded: Any = None
+        self.done = False
+        try:
+            self._yielded = work.send(None)
+        except StopIteration as stop:
+            self._result, self.done = stop.value, True
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.done:
+            return self._result  # type: ignore[return-value]  # the coroutine's own result
+        work, yielded = self._work, self._yielded
+        while True:
+            try:
+                try:
+                    sent = yield yielded
+                except BaseException as error:  # noqa: BLE001  it is meant for the coroutine
+                    yielded = work.throw(error)
+                else:
+                    yielded = work.send(sent)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled after `seconds`.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    begun = Begun(work)
+    if begun.done:
+        return await begun
+    async with asyncio.timeout(seconds):
+        return await begun

@@ -178,8 +178,7 @@ class Desk:
     ) -> None:
         if not exchange.gone:
             ticket.delivered()
-        seconds = asyncio.get_running_loop().time() - ticket.began
-        self.meter.answered(winners, seconds)
+        self.meter.answered(winners, ticket.age)
         if request.dialect == "messages":  # the others do not ask for the length of a prompt
             self.gauge.learn(request, winners[0].usage["prompt_tokens"])
 

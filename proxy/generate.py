@@ -46,7 +46,7 @@ async def generate(run: Run) -> None:
             damping=run.sense.damping,
         )
     )
-    scope = asyncio.timeout_at(asyncio.get_running_loop().time() + limit)
+    scope = asyncio.timeout_at(run.loop.time() + limit)
     effort = _Effort(run, scope, limit)
     try:
         async with scope:
@@ -101,7 +101,7 @@ class _Effort:
                 return
 
     async def _ask(self, candidate: Candidate) -> ChatError | None:
-        loop = asyncio.get_running_loop()
+        loop = self.run.loop
         began = loop.time()
         task = asyncio.current_task()
         assert task is not None
@@ -174,7 +174,7 @@ class _Effort:
 
     def _mind_the_clock(self) -> None:
         left = self.run.clock - self.run.seat.clock()
-        end = asyncio.get_running_loop().time() + left
+        end = self.run.loop.time() + left
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
@@ -187,7 +187,7 @@ class _Effort:
                 self._ring(proxy.straggler_after)
 
     def _ring(self, seconds: float) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(seconds, self._too_late, seconds)
+        self._alarm = self.run.loop.call_later(seconds, self._too_late, seconds)
 
     def _too_late(self, seconds: float) -> None:
         run = self.run
@@ -197,7 +197,7 @@ class _Effort:
             self._ring(seconds)
         elif run.seat.settings.proxy.straggler == "cut":
             if not self.scope.expired():
-                self.scope.reschedule(asyncio.get_running_loop().time())
+                self.scope.reschedule(self.run.loop.time())
         elif run.seat.bus.state.rating_mode != "hold" and (best := run.best()) is not None:
             run.resolve(best, "provisional")
 
@@ -237,7 +237,7 @@ class _Effort:
     def _rolls_on(self) -> bool:
         """Whether there is an engine and time for a fresh episode."""
         rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
-        return rolling and asyncio.get_running_loop().time() < self.deadline - LAST_TRY
+        return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
         run = self.run

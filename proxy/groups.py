@@ -247,6 +247,7 @@ class Groups(GroupCommands):
                 alarm.cancel()
             self._runs.pop(run.group_id, None)
             self._admission.over(run)
+            run.tickets.clear()  # they know their run: left so, both would wait for the collector
             if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
                 await run.sense.agree()
 

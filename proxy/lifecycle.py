@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from core.events import AlertCleared, AlertRaised, GroupClosed, RatingAwaited
 from core.journal import JournalError
-from core.tasks import Tasks, finish
+from core.tasks import Tasks, finish, within
 from proxy.claiming import claim, take_turn
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
@@ -137,10 +137,10 @@ class Lifecycle:
         source = run.seat.rewards
         request = run.request
         try:
-            async with asyncio.timeout(HOOK_LIMIT):
-                report = await source.request(
-                    request.request_id, run.task_id, request.query, run.metadata
-                )
+            report = await within(
+                HOOK_LIMIT,
+                source.request(request.request_id, run.task_id, request.query, run.metadata),
+            )
         except TimeoutError:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
@@ -181,7 +181,7 @@ class Lifecycle:
         return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
     def _another_round(self, run: Run) -> bool:
-        in_time = asyncio.get_running_loop().time() < run.deadline - 1.0
+        in_time = run.loop.time() < run.deadline - 1.0
         return run.reply is None and in_time and may_go_again(run)
 
     async def _claim(self, run: Run) -> None:
@@ -189,7 +189,7 @@ class Lifecycle:
         if not run.held:  # another round: it queues again
             run.leave_gate()
         watcher = run.sense.server.watcher
-        left = run.deadline - asyncio.get_running_loop().time()
+        left = run.deadline - run.loop.time()
         try:
             await watcher.wait_for(ROLLING, max(left, 0.0))
             await take_turn(run)

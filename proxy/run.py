@@ -136,13 +136,15 @@ class Run:
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     latency: dict[str, float] = field(default_factory=dict)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    """Asked for once: asyncio's own look-up costs a call to the system each time."""
     _lap: float = 0.0
 
     # --- time ----------------------------------------------------------------------------------
 
     def lap(self, name: str) -> None:
         """The time since the last lap belongs to `name`; the first call begins."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         if name and self._lap:
             self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
         self._lap = now
@@ -157,7 +159,7 @@ class Run:
     @property
     def deadline(self) -> float:
         """When the last listener's patience is over, on the loop's clock."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         return max((ticket.deadline for ticket in self.tickets), default=now)
 
     @property
@@ -316,7 +318,7 @@ class Run:
 
     def _waited(self, listeners: Iterable[Ticket]) -> float:
         """Seconds since the first of them came."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         return round(now - min(ticket.began for ticket in listeners), 6)
 
 

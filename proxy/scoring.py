@@ -1,11 +1,11 @@
 """Turns the answers of a run into rewards, or into the reason why there are none."""
 
-import asyncio
 import logging
 import traceback
 
 from core.advantage import usable
 from core.events import CandidateScore, GroupScored, Part, ScoringAbstained
+from core.tasks import within
 from proxy.rewards.base import Abstention, Answer, GroupContext, Score, ScoreSheet
 from proxy.run import Run
 
@@ -50,8 +50,7 @@ async def score(run: Run) -> None:
     context = context_of(run)
     limit = run.seat.settings.rewards.time_limit + SLACK
     try:
-        async with asyncio.timeout(limit):
-            sheet = await source.score(context)
+        sheet = await within(limit, source.score(context))
     except TimeoutError:
         _abstain(run, Abstention(source.name, f"no rewards within {limit:g} s"))
         return

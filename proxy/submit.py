@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
+from core.tasks import together
 from proxy.run import Candidate, Run
 from proxy.seat import ServerSeat
 from swarm.answers import EndKind, EndOutcome
@@ -107,7 +108,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
         One outcome for each reward, as in `EpisodeEnded`.
     """
     mine = [one for one in run.usable if one.uuid]
-    return await asyncio.gather(*(_end_and_tell(run, one, rewards[one.index]) for one in mine))
+    return await together(*(_end_and_tell(run, one, rewards[one.index]) for one in mine))
 
 
 def _ending(run: Run, one: Candidate, reward: float) -> Ending:
@@ -176,12 +177,12 @@ async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]
 
 async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
     """Send it; for as long as it surely never left, wait for the server and try again."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + REACH_FOR
+    until = 0.0
     while True:
         outcome = await _send(server, ending)
         if outcome.kind is not EndKind.UNREACHABLE:
             return outcome
+        until = until or asyncio.get_running_loop().time() + REACH_FOR
         try:
             async with asyncio.timeout_at(until):
                 await server.watcher.refresh()

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from core.tasks import Tasks
+from core.tasks import Tasks, together
 from swarm.answers import Claimed, Refused, RefusedKind
 from swarm.client import GENERAL, AsyncSwarmClient
 from swarm.errors import ClaimTimedOut, SwarmError
@@ -291,7 +291,7 @@ class ClaimDesk:
                 if probe:
                     await self._claim_one(order)
                 left = order.n - order.had
-                await asyncio.gather(*(self._claim_one(order) for _ in range(left)))
+                await together(*(self._claim_one(order) for _ in range(left)))
             finally:
                 remove()
 

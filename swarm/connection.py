@@ -76,6 +76,10 @@ class Connection(asyncio.Protocol):
             self._reader = Reader(self._largest)
         return self._reader
 
+    def now(self) -> float:
+        """On the loop's clock."""
+        return self._loop.time()
+
     # --- asking --------------------------------------------------------------------------------
 
     def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:

@@ -160,13 +160,11 @@ class HttpTransport:
         if self._closed:
             raise Unreachable("this transport is closed", url, sent=False)
         idle = self._idle.get(place.origin)
-        if idle:
-            oldest = asyncio.get_running_loop().time() - KEEP_ALIVE
-            while idle:
-                connection = idle.pop()
-                if connection.sound and connection.idle_since > oldest:
-                    return connection
-                connection.drop()
+        while idle:
+            connection = idle.pop()
+            if connection.sound and connection.idle_since > connection.now() - KEEP_ALIVE:
+                return connection
+            connection.drop()
         return None
 
     async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
@@ -200,13 +198,13 @@ class HttpTransport:
         if self._closed or not connection.sound:
             connection.drop()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = connection.now()
         idle = self._idle.get(connection.origin)
         if idle is None:
             idle = self._idle[connection.origin] = []
         idle.append(connection)
         if self._sweeper is None:
+            loop = asyncio.get_running_loop()
             self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
 
     def _sweep(self) -> None:

@@ -185,9 +185,12 @@ def integer(name: str, value: Any) -> int:
         value = int(value)
     if not isinstance(value, int):
         raise invalid("int_type", where, "Input should be a valid integer", value)
-    if not -(1 << 63) <= value < 1 << 63:
-        text = "Input should be a valid integer within 64 bits"
-        raise invalid("int_parsing_size", where, text, str(value))
+    if value < -(1 << 63):
+        text = f"Input should be greater than or equal to {-(1 << 63)}"
+        raise invalid("greater_than_equal", where, text, str(value))
+    if value >= 1 << 63:
+        text = f"Input should be less than or equal to {(1 << 63) - 1}"
+        raise invalid("less_than_equal", where, text, str(value))
     return int(value)
 
 
