@@ -87,24 +87,54 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         await task
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """The results of all `works`, side by side, in order.
+class Crew:
+    """Some works side by side; one that fails does not take the others down."""
 
-    As `asyncio.gather` at half its cost: one that fails does not take the others down, and its
-    error is raised once all are over. Cancelled, it cancels all of them and waits for them.
-    """
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(work) for work in works]
-    try:
-        for task in tasks:
-            with contextlib.suppress(Exception):  # raised below, once all are over
-                await task
-    except asyncio.CancelledError:
-        for task in tasks:
+    __slots__ = ("_loop", "_tasks")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def add(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Begin `work`."""
+        self._tasks.append(self._loop.create_task(work))
+
+    async def results(self) -> list[Any]:
+        """What came of them, in order, once all are over; raises the first one's error.
+
+        Cancelled, it cancels all and waits for them.
+        """
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    await _over(task)
+        except asyncio.CancelledError:
+            await self.cancel()
+            raise
+        return [task.result() for task in self._tasks]
+
+    async def cancel(self) -> None:
+        """Cancel all and wait until they are over."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.wait(tasks)
-        raise
-    return [task.result() for task in tasks]
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _over(task: asyncio.Task[Any]) -> None:
+    try:
+        await task
+    except Exception:  # noqa: BLE001  its owner raises it, once all are over
+        return
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of all `works`, side by side, in order: as `asyncio.gather`, at half its cost."""
+    crew = Crew()
+    for work in works:
+        crew.add(work)
+    return await crew.results()
 
 
 class Begun(Generic[T]):
@@ -144,6 +174,68 @@ class Begun(Generic[T]):
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+
+
+class Limit:
+    """As `asyncio.timeout_at`, at half its cost: what is inside is cancelled at a time.
+
+    Args:
+        when: On the loop's clock; None for never.
+
+    Raises:
+        TimeoutError: on leaving, when that time came.
+    """
+
+    __slots__ = ("_alarm", "_cancelling", "_loop", "_rang", "_task", "_when")
+
+    def __init__(self, when: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._when = when
+        self._rang = False
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def when(self) -> float | None:
+        """The time."""
+        return self._when
+
+    def expired(self) -> bool:
+        """It has come."""
+        return self._rang
+
+    def reschedule(self, when: float | None) -> None:
+        """Another time; no matter once it has come."""
+        self._when = when
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when is not None and not self._rang:
+            self._alarm = self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._rang, self._alarm = True, None
+        self._task.cancel()
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self.reschedule(self._when)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._rang:
+            return
+        ours = self._task.uncancel() <= self._cancelling
+        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:

@@ -17,6 +17,7 @@ from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
 from proxy.generate import generate, may_go_again
 from proxy.outcome import errors_of, sealed, why_none
+from proxy.room import fit
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all
@@ -199,6 +200,9 @@ class Lifecycle:
             raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
         if run.kind != "eval":
             run.n = max(run.n, await run.sense.repeats())
+        if refusal := fit(run):
+            run.refuse(refusal)
+            raise Ended("ABORTED", refusal.message)
         run.lap("queue")
         settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
         off = mode == "off"

@@ -8,7 +8,6 @@ assistant's turn. A prompt without an assistant's turn begins a conversation.
 """
 
 import contextlib
-import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from core.ids import hex_id
 from core.text import content_text
 from proxy.dialects.asides import own_words
 
@@ -185,7 +185,7 @@ class Conversations:
         return None
 
     def _new(self) -> _Talk:
-        talk = _Talk(f"c-{secrets.token_hex(5)}")
+        talk = _Talk(f"c-{hex_id(5)}")
         self._talks[talk.session] = talk
         if len(self._talks) > self._cap:
             _, oldest = self._talks.popitem(last=False)

@@ -265,6 +265,31 @@ class ObserveClient(AsyncSwarmClient):
         self._held.pop(name, None)
         self._busy.discard(name)
 
+    # Nothing is sent for a claim or an end, and a call that is put off is made again.
+
+    def begin_claim(
+        self,
+        episode_type: str = "train",
+        discard_episode_timeout: float = 240.0,
+        *,
+        timeout: float = GENERAL,
+    ) -> None:
+        """Never: see `claim`."""
+
+    def begin_end(
+        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
+    ) -> None:
+        """Never: see `end`."""
+
+    def begin_chat(
+        self,
+        claimed: Claimed,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> None:
+        """Never: see `chat`."""
+
     # --- calls ----------------------------------------------------------------------------------
 
     def chat(

@@ -330,5 +330,10 @@ def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candi
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
     """The first of `ranked`."""
-    order = ranked(candidates, rewards)
-    return order[0] if order else None
+    worst = float("-inf")
+    best, most = None, worst
+    for one in candidates:
+        reward = rewards.get(one.index, worst)
+        if best is None or reward > most or (reward == most and one.index < best.index):
+            best, most = one, reward
+    return best

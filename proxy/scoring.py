@@ -4,9 +4,9 @@ import logging
 import traceback
 
 from core.advantage import usable
-from core.events import CandidateScore, GroupScored, Part, ScoringAbstained
+from core.events import GroupScored, ScoringAbstained
 from core.tasks import within
-from proxy.rewards.base import Abstention, Answer, GroupContext, Score, ScoreSheet
+from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet
 from proxy.run import Run
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ async def score(run: Run) -> None:
         GroupScored(
             server=run.sense.server.name,
             group_id=run.group_id,
-            scores=tuple(_event_score(one) for one in sheet.scores),
+            scores=sheet.scores,
             best=best.index if best is not None else 0,
             version=sheet.version,
             seconds=sheet.seconds,
@@ -98,17 +98,3 @@ def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
         return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
     bad = next((one for one in sheet.scores if not usable(one.reward)), None)
     return None if bad is None else Abstention("source", f"reward {bad.index} is {bad.reward}")
-
-
-def _event_score(score: Score) -> CandidateScore:
-    parts = tuple(
-        Part(
-            name=part.name,
-            value=part.value,
-            weight=part.weight,
-            gate=part.gate,
-            reason=part.reason,
-        )
-        for part in score.parts
-    )
-    return CandidateScore(index=score.index, reward=score.reward, parts=parts)

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from proxy.errors import Refusal
 from swarm.answers import ChatAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What the user gets: the answers of candidates, or a refusal."""
 
     index: int | None
@@ -30,8 +30,7 @@ class Reply:
         return self.answers[0] if self.answers else None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A part of the answer, told as it comes: one delta of a chat stream."""
 
     delta: Mapping[str, Any]
@@ -64,8 +63,8 @@ class Host(Protocol):
 class Ticket:
     """One listener of a run: a user that waits for its answer. Read by one task only."""
 
-    __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host", "keepalives",
-                 "on_delivered", "stream")  # fmt: skip
+    __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
+                 "keepalives", "on_delivered", "stream")  # fmt: skip
 
     def __init__(self, host: Host, stream: bool, budget: float) -> None:
         self.host = host

@@ -29,6 +29,32 @@ class Pending(asyncio.Future[Response]):
         return done
 
 
+class Outbox:
+    """Requests of one turn of the loop, sent at its end, one right after the other.
+
+    Each write may have to wake the server's process; sent together, all but the first find it
+    awake.
+    """
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+
+    def put(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Send `data` soon."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append((transport, data))
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for transport, data in waiting:
+            if not transport.is_closing():
+                transport.write(data)
+
+
 class Connection(asyncio.Protocol):
     """Made by the loop; asked by its pool.
 
@@ -45,12 +71,15 @@ class Connection(asyncio.Protocol):
             (protocol section 2), and a claim sent on it would be lost with an unknown outcome.
     """
 
-    __slots__ = ("_busy", "_free", "_largest", "_loop", "_news", "_paused", "_reader", "_seconds",
-                 "_url", "_whole", "alarm", "deadline", "idle_since", "lost", "origin", "sound",
-                 "transport")  # fmt: skip
+    __slots__ = ("_busy", "_free", "_largest", "_loop", "_news", "_outbox", "_paused", "_reader",
+                 "_seconds", "_url", "_whole", "alarm", "deadline", "idle_since", "lost", "now",
+                 "origin", "sound", "transport")  # fmt: skip
 
-    def __init__(self, origin: str, largest: int, free: "Callable[[Connection], None]") -> None:
+    def __init__(
+        self, origin: str, largest: int, free: "Callable[[Connection], None]", outbox: "Outbox"
+    ) -> None:
         self.origin = origin
+        self._outbox = outbox
         self.sound = True
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
@@ -58,6 +87,7 @@ class Connection(asyncio.Protocol):
         self.alarm: asyncio.TimerHandle | None = None
         self.lost: TransportError | None = None
         self._loop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
         self._reader: Reader | None = None
         """Of what it is asked now, unless that came in one piece."""
         self._free = free
@@ -75,10 +105,6 @@ class Connection(asyncio.Protocol):
         if self._reader is None:
             self._reader = Reader(self._largest)
         return self._reader
-
-    def now(self) -> float:
-        """On the loop's clock."""
-        return self._loop.time()
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -110,11 +136,11 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         assert transport is not None
         self._url, self._seconds, self._busy = url, seconds, True
-        self.deadline = self._loop.time() + seconds
+        self.deadline = self.now() + seconds
         self._reader = None
         self.sound = False
         if len(body) < PAUSE:
-            transport.write(head + body)
+            self._outbox.put(transport, head + body)
         else:
             transport.write(head)
             transport.write(body)
@@ -123,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     def time_out(self) -> None:
         """The answer takes too long."""
-        self._fail(TimedOut(f"no answer within {self._seconds:g} s", self._url))
+        self._fail(TimedOut(f"no answer within {self._seconds:.3g} s", self._url))
 
     def abandon(self) -> None:
         """The whole transport is closed: whoever waits is told."""
@@ -187,7 +213,11 @@ class Connection(asyncio.Protocol):
         """The whole answer is there: the connection is free before anybody wakes."""
         pending, self._whole = self._whole, None
         self.sound = keep and answer.status < 500
-        self.release()
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        self._busy = False
+        self._free(self)
         if pending is not None and not pending.done():
             pending.set_result(answer)
 

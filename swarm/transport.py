@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from swarm.connection import Connection
+from swarm.connection import Connection, Outbox
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
 from swarm.http1 import Headers
 from swarm.seam import Response, Streamed, Transport
@@ -74,6 +74,7 @@ class HttpTransport:
         self._sweeper: asyncio.TimerHandle | None = None
         self._looker: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
+        self._outbox: Outbox | None = None
         self._closed = False
 
     async def request(
@@ -100,6 +101,23 @@ class HttpTransport:
                 raise
         # The pool may hold more dead connections of the same restart, so none of it is used.
         return await self._on_fresh(place, url, head, data, timeout)
+
+    def start(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> "asyncio.Future[Response] | None":
+        """See `Starter.start`."""
+        place = _placed(url)
+        connection = None if self._closed else self._idle_one(place, url)
+        if connection is None:
+            return None
+        head = _head(method, place, url, headers, body)
+        return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
 
     async def _on_fresh(
         self, place: _Place, url: str, head: bytes, body: bytes, timeout: float
@@ -169,11 +187,12 @@ class HttpTransport:
 
     async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
+        outbox = self._outbox = self._outbox or Outbox()
         tls = await self._context() if place.tls else None
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(place.origin, self.largest, self._freed),
+                    lambda: Connection(place.origin, self.largest, self._freed, outbox),
                     place.host,
                     place.port,
                     ssl=tls,
@@ -271,6 +290,10 @@ class _Body:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+LINES = 5
+"""Of a head before the headers that are given."""
+
+
 @lru_cache(maxsize=512)
 def _placed(url: str) -> _Place:
     """Where `url` leads.
@@ -302,10 +325,10 @@ def _head(
 ) -> bytes:
     text = method + place.head
     if headers is not None:
-        more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if more.count("\n") != len(headers) or more.count("\r") != len(headers):
+        for name, value in headers.items():
+            text += f"{name}: {value}\r\n"
+        if text.count("\n") != LINES + len(headers) or text.count("\r") != LINES + len(headers):
             raise Unreachable("a header with a line break", url, sent=False)
-        text += more
     if body is not None or method != "GET":
         text += f"Content-Length: {len(body or b'')}\r\n"
     return (text + "\r\n").encode()

@@ -7,13 +7,13 @@ import hashlib
 import json
 import math
 import re
-import secrets
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from core.ids import hex_id
 from core.text import content_text
 from proxy.dialects.asides import own_words
 from proxy.errors import Refusal, invalid
@@ -53,7 +53,7 @@ def trains(headers: Mapping[str, str]) -> bool:
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's own `X-Request-Id` without what cannot be printed, else 16 hex digits."""
     named = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
-    return named or secrets.token_hex(8)
+    return named or hex_id(8)
 
 
 def join_key(
