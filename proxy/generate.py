@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from core.events import CandidateAnswered, CandidateFailed, GenerationStarted
-from core.tasks import Limit
+from core.tasks import Crew, Limit
 from proxy.claiming import refill
 from proxy.errors import busy
 from proxy.run import Candidate, Run
@@ -81,15 +81,15 @@ class _Effort:
         """All candidates, side by side."""
         remove = self.run.sense.server.watcher.add_listener(self._seen)
         try:
-            async with asyncio.TaskGroup() as group:
-                await self._ask_all(group)
+            await self._ask_all()
         finally:
             remove()
             if self._alarm is not None:
                 self._alarm.cancel()
 
-    async def _ask_all(self, group: asyncio.TaskGroup) -> None:
-        """The first call of each candidate; what is more than that gets a task in `group`."""
+    async def _ask_all(self) -> None:
+        """The first call of each candidate; what is more than that gets a task."""
+        crew = Crew()
         client = self.run.sense.server.client
         begun: list[Call[ChatAnswer]] = []
         asked: list[Candidate] = []
@@ -101,20 +101,25 @@ class _Effort:
             del self._asked[candidate.index]
             failure = self._read(candidate, begun[index], began)
             if failure is not None:
-                group.create_task(self._fill(candidate, failure))
+                crew.add(self._fill(candidate, failure))
 
         for candidate in self.run.candidates:
             call = None
             if not live and candidate.claimed is not None:
                 call = client.begin_chat(candidate.claimed, self.body, self.headers, self.limit)
             if call is None:
-                group.create_task(self._fill(candidate))
+                crew.add(self._fill(candidate))
             else:
                 self._asked[candidate.index] = call
                 begun.append(call)
                 asked.append(candidate)
-        if begun:
-            await settle(begun, heard)
+        try:
+            if begun:
+                await settle(begun, heard)
+            await crew.results()
+        except asyncio.CancelledError:
+            await crew.cancel()
+            raise
 
     def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
@@ -167,6 +172,7 @@ class _Effort:
         if is_empty(answer):
             return ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
         candidate.answer = answer
+        self.run.usable_now = None
         candidate.seconds = self.run.loop.time() - began
         candidate.error = ""
         self._answered(candidate, answer)

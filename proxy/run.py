@@ -105,6 +105,8 @@ class Run:
     """What an eval group is closed with."""
     phase: str = "QUEUED"
     candidates: list[Candidate] = field(default_factory=list)
+    usable_now: list[Candidate] | None = None
+    """See `usable`; None when it is to be made anew."""
     tickets: set[Ticket] = field(default_factory=set)
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
@@ -190,7 +192,11 @@ class Run:
     @property
     def usable(self) -> list[Candidate]:
         """Candidates with an answer, by index."""
-        return [one for one in self.candidates if one.answer is not None]
+        found = self.usable_now
+        if found is None:
+            found = [one for one in self.candidates if one.answer is not None]
+            self.usable_now = found
+        return found
 
     @property
     def held(self) -> list[Candidate]:
@@ -200,6 +206,7 @@ class Run:
     def reset(self, n: int) -> None:
         """`n` empty places."""
         self.n = n
+        self.usable_now = None
         self.candidates = [Candidate(index) for index in range(n)]
 
     def take(self, place: Candidate, uuid: str) -> None:

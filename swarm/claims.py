@@ -225,7 +225,8 @@ class ClaimDesk:
                 before = set(self.known())
                 records = await self.client.buffer(timeout=LOOK)
                 known = (before | set(self.known())) - self._owed
-            ours = [r.episode_uuid for r in records if r.claimed and self._is_ours(r.client_uuid)]
+            me = self.client.client_uuid
+            ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
             self._owed.intersection_update(ours)
             strays = [uuid for uuid in ours if uuid not in known]
             done = await self._abort(strays)
@@ -250,9 +251,6 @@ class ClaimDesk:
         return await asyncio.gather(
             *(self.client.abort(uuid, timeout=self.timeout) for uuid in uuids)
         )
-
-    def _is_ours(self, client_uuid: str | None) -> bool:
-        return client_uuid == self.client.client_uuid
 
     async def _attempt(self, order: Order, probe: bool) -> Refused | None:
         """Try once; None when `order.held` is complete. Cancelled, it leaves nothing held."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from swarm.answers import Claimed, Refused
 
 PATIENCE = (1.0, 8.0)
-"""Seconds a group tries in vain before smaller ones behind it go first: at first, and at most. Longer
-each time, so that many small groups do not starve a large one."""
+"""Seconds a group tries in vain before smaller ones behind it go first: at first, and at most.
+Longer each time, so that many small groups do not starve a large one."""
 
 OnClaimed = Callable[[str], None]
 """Called with each uuid at the moment its claim is answered."""
