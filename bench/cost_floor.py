@@ -1,36 +1,37 @@
 """The least that N claims, completions and ends can cost in Python: sockets by hand, ready bytes.
 
-    python -m bench.cost_floor STUB_PORT
+    python -m bench.cost_floor STUB_PORT [--bare]
 
-No framework, no task, no model, no journal, no events: callbacks on kept-alive connections, front
-and back, on uvloop. Nothing is checked either; it is a bound, not a proxy.
+The back is callbacks on kept-alive connections: no task, no model, no journal, no events. The front
+is a raw ASGI application under uvicorn, as the proxy's own is; with `--bare` it is sockets by hand
+too. Nothing is checked: it is a bound, not a proxy.
 """
 
 import asyncio
+import socket
 import sys
-from typing import ClassVar
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import uvicorn
 
 from bench.cost_wire import Messages, answer, request, run
 
 N = 4
-CLIENT = "floor"
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class Front(Messages):
-    """One user's connection: claims, completions, the answer, ends."""
+class Group:
+    """One request: claims, completions, the answer, ends."""
 
-    port: ClassVar[int] = 0
+    __slots__ = ("_answer", "_best", "_body", "_ids", "_left")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._body = b""
+    def __init__(self, body: bytes, answered: Callable[[bytes], None]) -> None:
+        self._body, self._answer = body, answered
         self._ids: list[bytes] = []
         self._best = b""
-        self._left = 0
-
-    def message(self, head: bytes, body: bytes) -> None:
-        """A request came: claim all."""
-        self._body, self._ids, self._best, self._left = body, [], b"", N
+        self._left = N
         for _ in range(N):
             Back.ask(CLAIM, self._claimed)
 
@@ -40,14 +41,15 @@ class Front(Messages):
         self._left -= 1
         if not self._left:
             self._left = N
+            data = CHAT % (len(self._body), self._body)
             for _ in range(N):
-                Back.ask(CHAT % (len(self._body), self._body), self._completed)
+                Back.ask(data, self._completed)
 
     def _completed(self, body: bytes) -> None:
         self._best = max(self._best, body, key=len)
         self._left -= 1
         if not self._left:
-            self.write(answer(self._best))
+            self._answer(self._best)
             for one in self._ids:
                 Back.ask(END % one, _nothing)
 
@@ -56,18 +58,41 @@ def _nothing(body: bytes) -> None:
     """An end was taken."""
 
 
+class Front(Messages):
+    """One user's connection, by hand."""
+
+    def message(self, head: bytes, body: bytes) -> None:
+        """A request came."""
+        Group(body, self._answered)
+
+    def _answered(self, body: bytes) -> None:
+        self.write(answer(body))
+
+
+async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """The same as a raw ASGI application."""
+    message = await receive()
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    Group(message["body"], answered.set_result)
+    body = await answered
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"content-type", b"application/json"), length]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 class Back(Messages):
     """One connection to the server."""
 
+    port: ClassVar[int] = 0
     idle: ClassVar[list["Back"]] = []
-    waiting: ClassVar[list[tuple[bytes, object]]] = []
 
-    def __init__(self, data: bytes, done: object) -> None:
+    def __init__(self, data: bytes, done: Callable[[bytes], None]) -> None:
         super().__init__()
         self._data, self._done = data, done
 
     @classmethod
-    def ask(cls, data: bytes, done: object) -> None:
+    def ask(cls, data: bytes, done: Callable[[bytes], None]) -> None:
         """Send `data` on a free connection; `done` gets the body."""
         if cls.idle:
             back = cls.idle.pop()
@@ -75,7 +100,7 @@ class Back(Messages):
             back.write(data)
         else:
             loop = asyncio.get_running_loop()
-            making = loop.create_connection(lambda: Back(data, done), "127.0.0.1", Front.port)
+            making = loop.create_connection(lambda: Back(data, done), "127.0.0.1", cls.port)
             _making.add(task := loop.create_task(making))
             task.add_done_callback(_making.discard)
 
@@ -86,13 +111,11 @@ class Back(Messages):
 
     def message(self, head: bytes, body: bytes) -> None:
         """The answer."""
-        done = self._done
         Back.idle.append(self)
-        if callable(done):
-            done(body)
+        self._done(body)
 
 
-_making: set["asyncio.Task[object]"] = set()
+_making: set["asyncio.Task[Any]"] = set()
 
 
 def _post(path: str, body: bytes) -> bytes:
@@ -115,6 +138,17 @@ _ENDING = (
 END = _post("/end_episode", _ENDING % (b"0" * 36)).replace(b"0" * 36, b"%b")
 
 
+def main() -> None:
+    """Serve until ended; the port is told on stdout."""
+    Back.port = int(sys.argv[1])
+    if "--bare" in sys.argv:
+        run(Front)
+        return
+    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    print(sock.getsockname()[1], flush=True)
+    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off")
+    uvicorn.Server(config).run(sockets=[sock])
+
+
 if __name__ == "__main__":
-    Front.port = int(sys.argv[1])
-    run(Front)
+    main()

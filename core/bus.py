@@ -19,8 +19,9 @@ from core.state import State
 
 log = logging.getLogger(__name__)
 
+Listener = Callable[[Event, Dirty], None]
 QUEUE_CAP = 4_096
-SNAPSHOT_EVERY = 5_000
+SNAPSHOT_EVERY = 20_000
 """Events between two snapshots of the state in the journal."""
 
 
@@ -80,7 +81,8 @@ class Bus:
         self.state = state if state is not None else journal.load_state()
         self.clock = clock
         self._subscriptions: set[Subscription] = set()
-        self._listeners: list[Callable[[Event, Dirty], None]] = []
+        self._listeners: list[tuple[Listener, frozenset[type[Event]] | None]] = []
+        self._by_kind: dict[type[Event], tuple[Listener, ...]] = {}
         self._since_snapshot = 0
 
     def publish(self, event: Event) -> int:
@@ -98,7 +100,11 @@ class Bus:
         self.journal.append(stamped)
         for subscription in self._subscriptions:
             subscription.push(stamped)
-        for listener in self._listeners:
+        kind = type(stamped)
+        listeners = self._by_kind.get(kind)
+        if listeners is None:
+            listeners = self._by_kind[kind] = self._those_for(kind)
+        for listener in listeners:
             listener(stamped, dirty)
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY:
@@ -116,9 +122,18 @@ class Bus:
         await self.journal.durable(seq)
         return seq
 
-    def listen(self, listener: Callable[[Event, Dirty], None]) -> None:
-        """Call `listener` on each event, after state was changed; it is quick and never raises."""
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, *kinds: type[Event]) -> None:
+        """Call `listener` on each event, after state was changed; it is quick and never raises.
+
+        Args:
+            listener: Gets the event and what it changed.
+            kinds: The only ones it is called for; all when left out.
+        """
+        self._listeners.append((listener, frozenset(kinds) or None))
+        self._by_kind.clear()
+
+    def _those_for(self, kind: type[Event]) -> tuple[Listener, ...]:
+        return tuple(one for one, kinds in self._listeners if kinds is None or kind in kinds)
 
     def subscribe(self) -> Subscription:
         """Follow from now on; pair with `unsubscribe`."""

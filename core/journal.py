@@ -31,8 +31,10 @@ STATE_VERSION = 1
 BATCH = 4_096
 LINGER = 0.02
 """Seconds an event may lie about before it is written when nobody waits for it."""
-SPACING = 0.008
-"""Seconds between the beginnings of two commits at least: all who wait share one."""
+SPACING = 0.015
+"""Seconds between the beginnings of two commits at least where many wait: they share one."""
+CROWD = 16
+"""Open groups from which on that holds; fewer wait less, a single one hardly at all."""
 
 
 class JournalError(AjetError):
@@ -79,6 +81,8 @@ class Journal:
         self._jobs: deque[_Job] = deque()
         self._some = threading.Event()
         """There is something to write."""
+        self._told = False
+        """`_some` was set since the writer looked; quicker to ask."""
         self._urgent = threading.Event()
         """Somebody waits for it."""
         self._lock = threading.Lock()
@@ -124,7 +128,8 @@ class Journal:
 
     def _put(self, job: _Job) -> None:
         self._jobs.append(job)
-        if not self._some.is_set():
+        if not self._told:
+            self._told = True
             self._some.set()
 
     async def durable(self, seq: int) -> None:
@@ -141,7 +146,8 @@ class Journal:
                 raise self._failed()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((seq, loop, future))
-        self._urgent.set()
+        if not self._urgent.is_set():
+            self._urgent.set()
         await future
 
     def close(self) -> None:
@@ -163,8 +169,9 @@ class Journal:
         began = 0.0
         while running:
             self._some.wait()
-            if self._urgent.wait(LINGER):
-                time.sleep(max(began + SPACING - time.monotonic(), 0.0))
+            spacing = SPACING * min(1.0, len(self._open_groups) / CROWD)
+            time.sleep(max(began + spacing - time.monotonic(), 0.0))
+            self._urgent.wait(LINGER)
             began = time.monotonic()
             jobs = self._taken()
             running = not any(isinstance(job, _Stop) for job in jobs)
@@ -181,6 +188,7 @@ class Journal:
         """What is queued, up to a bound."""
         self._some.clear()
         self._urgent.clear()
+        self._told = False  # last: what is put in before is taken below
         jobs: list[_Job] = []
         with contextlib.suppress(IndexError):
             while len(jobs) < BATCH:

@@ -2,7 +2,7 @@
 
 import gc
 
-YOUNG = 20_000
+YOUNG = 50_000
 """Objects made and not freed before the youngest are looked at. Python's own 700 is less than one
 request makes while it lives, and took a fifth of the proxy's CPU."""
 MIDDLE, OLD = 20, 20

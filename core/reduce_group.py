@@ -33,10 +33,8 @@ from core.steps import count_rewards, step_stats
 from core.text import content_text
 
 
-def open_group(state: State, event: GroupEvent) -> bool:
-    """Add the group when `event` opens one; the oldest closed ones make room."""
-    if not isinstance(event, GroupOpened):
-        return False
+def open_group(state: State, event: GroupOpened) -> None:
+    """Add the group; the oldest closed ones make room."""
     state.groups[event.group_id] = Group(
         group_id=event.group_id,
         request_id=event.request_id,
@@ -62,7 +60,6 @@ def open_group(state: State, event: GroupEvent) -> bool:
         oldest = next((key for key, group in state.groups.items() if not group.open), None)
         if oldest is not None:
             del state.groups[oldest]
-    return True
 
 
 def _candidate(group: Group, index: int) -> Candidate:

@@ -6,6 +6,7 @@ screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "aler
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from core.events import (
@@ -18,6 +19,7 @@ from core.events import (
     EngineLost,
     Event,
     GroupEvent,
+    GroupOpened,
     PoolChanged,
     ProxyStarted,
     ProxyStopped,
@@ -48,19 +50,20 @@ def reduce(state: State, event: Event) -> Dirty:
     """Apply one event; unknown groups and servers are ignored, never invented."""
     state.seq = event.seq
     if isinstance(event, GroupEvent):
-        return _reduce_group(state, event)
+        if isinstance(event, GroupOpened):
+            open_group(state, event)
+        elif (group := state.groups.get(event.group_id)) is None:
+            return NOTHING
+        elif (change := GROUP_HANDLERS.get(type(event))) is not None:
+            change(state, group, event)
+        return _dirty(event.group_id)
     handler = _HANDLERS.get(type(event))
     return handler(state, event) if handler else NOTHING
 
 
-def _reduce_group(state: State, event: GroupEvent) -> Dirty:
-    opened = open_group(state, event)
-    group = state.groups.get(event.group_id)
-    if group is None:
-        return NOTHING
-    if not opened and (handler := GROUP_HANDLERS.get(type(event))) is not None:
-        handler(state, group, event)
-    return frozenset((f"group:{event.group_id}", "groups", "totals"))
+@lru_cache(maxsize=1024)
+def _dirty(group_id: str) -> Dirty:
+    return frozenset((f"group:{group_id}", "groups", "totals"))
 
 
 def _server(state: State, name: str) -> Server:

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -83,3 +85,167 @@ async def cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+class Crew:
+    """Some works side by side; one that fails does not take the others down."""
+
+    __slots__ = ("_loop", "_tasks")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def add(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Begin `work`."""
+        self._tasks.append(self._loop.create_task(work))
+
+    async def results(self) -> list[Any]:
+        """What came of them, in order, once all are over; raises the first one's error.
+
+        Cancelled, it cancels all and waits for them.
+        """
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    await _over(task)
+        except asyncio.CancelledError:
+            await self.cancel()
+            raise
+        return [task.result() for task in self._tasks]
+
+    async def cancel(self) -> None:
+        """Cancel all and wait until they are over."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _over(task: asyncio.Task[Any]) -> None:
+    try:
+        await task
+    except Exception:  # noqa: BLE001  its owner raises it, once all are over
+        return
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of all `works`, side by side, in order: as `asyncio.gather`, at half its cost."""
+    crew = Crew()
+    for work in works:
+        crew.add(work)
+    return await crew.results()
+
+
+class Begun(Generic[T]):
+    """A coroutine run up to its first wait, here and now; await it for the rest.
+
+    What never waits is over without a timer or a task made for it.
+
+    Attributes:
+        done: It is over.
+    """
+
+    __slots__ = ("_result", "_work", "_yielded", "done")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        """Raises what `work` raises before its first wait."""
+        self._work = work
+        self._result: T | None = None
+        self._yielded: Any = None
+        self.done = False
+        try:
+            self._yielded = work.send(None)
+        except StopIteration as stop:
+            self._result, self.done = stop.value, True
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.done:
+            return self._result  # type: ignore[return-value]  # the coroutine's own result
+        work, yielded = self._work, self._yielded
+        while True:
+            try:
+                try:
+                    sent = yield yielded
+                except BaseException as error:  # noqa: BLE001  it is meant for the coroutine
+                    yielded = work.throw(error)
+                else:
+                    yielded = work.send(sent)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+
+
+class Limit:
+    """As `asyncio.timeout_at`, at half its cost: what is inside is cancelled at a time.
+
+    Args:
+        when: On the loop's clock; None for never.
+
+    Raises:
+        TimeoutError: on leaving, when that time came.
+    """
+
+    __slots__ = ("_alarm", "_cancelling", "_loop", "_rang", "_task", "_when")
+
+    def __init__(self, when: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._when = when
+        self._rang = False
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def when(self) -> float | None:
+        """The time."""
+        return self._when
+
+    def expired(self) -> bool:
+        """It has come."""
+        return self._rang
+
+    def reschedule(self, when: float | None) -> None:
+        """Another time; no matter once it has come."""
+        self._when = when
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when is not None and not self._rang:
+            self._alarm = self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._rang, self._alarm = True, None
+        self._task.cancel()
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self.reschedule(self._when)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._rang:
+            return
+        ours = self._task.uncancel() <= self._cancelling
+        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled after `seconds`.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    begun = Begun(work)
+    if begun.done:
+        return await begun
+    async with asyncio.timeout(seconds):
+        return await begun

@@ -6,7 +6,10 @@ its weights take to be read, and copies of them are too large to keep. In both t
 rotary positions turn lie side by side, so that one complex product turns them.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +27,23 @@ def _side_by_side(config: Config) -> Array:
     return np.concatenate([neighbours, np.arange(turned, turned + config.pairs * config.head)])
 
 
-class _Folded:
-    """Weights as a token step wants them; float32. What is read is normalised but for the gain."""
+class _Weights:
+    """Weights as a token step wants them: rows that are normalised but for the gain, `@` each.
+
+    `layers` has four of them a block: to queries (scaled), keys and values, the halves of each pair
+    side by side; from what was mixed; to half the gate and what it lets through; from those.
+    `head` gives logits but for their bias.
+    """
+
+    layers: Sequence[tuple[Any, Any, Any, Any]]
+    head: Any
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Folded(_Weights):
+    """Copies with all that can be folded in; float32."""
 
     def __init__(self, params: Params) -> None:
         config = params.config
@@ -35,78 +53,76 @@ class _Folded:
         factor[:d] *= config.head**-0.5
         halved = np.full(2 * config.hidden, root, np.float32)
         halved[: config.hidden] *= 0.5
-        self._qkv = [
-            np.take(params[f"{i}.norm1"][:, None] * params[f"{i}.qkv"], order, 1) * factor
+        self.layers = [
+            (
+                np.take(params[f"{i}.norm1"][:, None] * params[f"{i}.qkv"], order, 1) * factor,
+                params[f"{i}.out"],
+                params[f"{i}.norm2"][:, None] * params[f"{i}.gate_up"] * halved,
+                params[f"{i}.down"],
+            )
             for i in range(config.layers)
         ]
-        self._gate_up = [
-            params[f"{i}.norm2"][:, None] * params[f"{i}.gate_up"] * halved
-            for i in range(config.layers)
-        ]
-        self._head = np.ascontiguousarray((params["embed"] * (params["norm"] * root)).T)
+        self.head = np.ascontiguousarray((params["embed"] * (params["norm"] * root)).T)
 
-    def qkv(self, i: int, unit: Array) -> Array:
-        """Queries, scaled, keys and values (rows, ...), the halves of each pair side by side."""
-        made: Array = unit @ self._qkv[i]
+
+@dataclass(slots=True)
+class _Product:
+    """A weight as it is, and what is done to the rows before and after; two halves at once."""
+
+    other: ThreadPoolExecutor
+    weight: Array
+    gain: Array | None = None
+    order: Array | None = None
+    first: int = 0
+    """So many columns are scaled."""
+    scale: float = 1.0
+
+    __array_ufunc__ = None
+    """`rows @ product` is for `__rmatmul__`."""
+
+    def __rmatmul__(self, x: Array) -> Array:
+        if self.gain is not None:
+            x = x * (self.gain * np.float32(len(self.gain) ** 0.5))
+        made = self._times(x)
+        if self.order is not None:
+            made = np.take(made, self.order, 1)
+        if self.first:
+            made[:, : self.first] *= np.float32(self.scale)
         return made
 
-    def gate_up(self, i: int, unit: Array) -> Array:
-        """Half the gate, and what it lets through."""
-        made: Array = unit @ self._gate_up[i]
-        return made
-
-    def head(self, unit: Array) -> Array:
-        """Logits but for their bias."""
-        made: Array = unit @ self._head
-        return made
-
-    def times(self, x: Array, weight: Array) -> Array:
-        """A product with one of the other weights."""
-        made: Array = x @ weight
-        return made
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _Plain:
-    """The same from the weights as they are; each product is done in two halves at once."""
-
-    def __init__(self, params: Params) -> None:
-        config = params.config
-        self._params, self._order = params, _side_by_side(config)
-        self._root = np.float32(config.width**0.5)
-        self._scaled, self._scale = config.width, np.float32(config.head**-0.5)
-        self._hidden = config.hidden
-        self._other = ThreadPoolExecutor(1, thread_name_prefix="half")
-
-    def _gained(self, unit: Array, gain: str) -> Array:
-        made: Array = unit * (self._params[gain] * self._root)
-        return made
-
-    def qkv(self, i: int, unit: Array) -> Array:
-        made = self.times(self._gained(unit, f"{i}.norm1"), self._params[f"{i}.qkv"])
-        made = np.take(made, self._order, 1)
-        made[:, : self._scaled] *= self._scale
-        return made
-
-    def gate_up(self, i: int, unit: Array) -> Array:
-        made = self.times(self._gained(unit, f"{i}.norm2"), self._params[f"{i}.gate_up"])
-        made[:, : self._hidden] *= np.float32(0.5)
-        return made
-
-    def head(self, unit: Array) -> Array:
-        return self.times(self._gained(unit, "norm"), self._params["embed"].T)
-
-    def times(self, x: Array, weight: Array) -> Array:
+    def _times(self, x: Array) -> Array:
+        weight = self.weight
         if len(x) == 1:  # as long as its weights take to come: a second core brings none sooner
             return np.asarray(x @ weight)
         half = weight.shape[1] // 2
         made = np.empty((len(x), weight.shape[1]), x.dtype)
-        other = self._other.submit(np.matmul, x, weight[:, :half], made[:, :half])
+        other = self.other.submit(np.matmul, x, weight[:, :half], made[:, :half])
         np.matmul(x, weight[:, half:], made[:, half:])
         other.result()
         return made
+
+
+class _Plain(_Weights):
+    """The weights themselves."""
+
+    def __init__(self, params: Params) -> None:
+        config, order = params.config, _side_by_side(params.config)
+        self._other = other = ThreadPoolExecutor(1, thread_name_prefix="half")
+        scale = config.head**-0.5
+        self.layers = [
+            (
+                _Product(
+                    other, params[f"{i}.qkv"], params[f"{i}.norm1"], order, config.width, scale
+                ),
+                _Product(other, params[f"{i}.out"]),
+                _Product(
+                    other, params[f"{i}.gate_up"], params[f"{i}.norm2"], None, config.hidden, 0.5
+                ),
+                _Product(other, params[f"{i}.down"]),
+            )
+            for i in range(config.layers)
+        ]
+        self.head = _Product(other, params["embed"].T, params["norm"])
 
     def close(self) -> None:
         """Let the thread end."""
@@ -131,7 +147,7 @@ class Cache:
     def __init__(self, params: Params, slots: int) -> None:
         config = params.config
         self._params = params
-        self._weights = _Folded(params) if config.folded else _Plain(params)
+        self._weights: _Weights = _Folded(params) if config.folded else _Plain(params)
         self._first = config.first if config.frozen else -1
         self._slots, self._length = 0, 0
         self._held = np.zeros((config.layers, 2, 0, config.pairs, _APART, config.head), "f")
@@ -219,8 +235,9 @@ class Cache:
         """
         weights, params = self._weights, self._params
         config = params.config
-        rows, hidden, width, turned = len(tokens), config.hidden, config.width, config.pairs
-        turned += config.heads
+        rows, hidden, width, head = len(tokens), config.hidden, config.width, config.head
+        pairs, turned = config.pairs, config.heads + config.pairs
+        asked = (rows, pairs, config.shared, head)
         longest = int(positions.max()) + 1
         ahead = None
         if int(positions.min()) + 1 < longest:
@@ -229,13 +246,13 @@ class Cache:
         turns = self._turns[positions][:, None]
         every = np.arange(rows)
         x = params["embed"][tokens]
-        for i in range(config.layers):
+        for i, (qkv, out, gate_up, down) in enumerate(weights.layers):
             if i == self._first:
                 self._entering[every, positions] = x
-            made = weights.qkv(i, _unit(x))
-            made.view(np.complex64).reshape(rows, -1, config.head // 2)[:, :turned] *= turns
-            query = made[:, :width].reshape(rows, config.pairs, config.shared, config.head)
-            fresh = made[:, width:].reshape(rows, 2, config.pairs, config.head)
+            made = _unit(x) @ qkv
+            made.view(np.complex64).reshape(rows, -1, head // 2)[:, :turned] *= turns
+            query = made[:, :width].reshape(asked)
+            fresh = made[:, width:].reshape(rows, 2, pairs, head)
             if ahead is None:
                 self._held[i, :, :rows, :, longest - 1] = fresh.swapaxes(0, 1)
             else:
@@ -248,14 +265,14 @@ class Cache:
             np.exp(scores, out=scores)
             mixed = scores @ values
             mixed /= scores.sum(axis=3, keepdims=True)
-            x += weights.times(mixed.reshape(rows, -1), params[f"{i}.out"])
-            both = weights.gate_up(i, _unit(x))
+            x += mixed.reshape(rows, -1) @ out
+            both = _unit(x) @ gate_up
             gate = both[:, :hidden]
             swish = np.tanh(gate)
             swish += 1
             swish *= gate
             swish *= both[:, hidden:]
-            x += weights.times(swish, params[f"{i}.down"])
-        logits: Array = weights.head(_unit(x))
+            x += swish @ down
+        logits: Array = _unit(x) @ weights.head
         logits += params.head_bias
         return logits

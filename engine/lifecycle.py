@@ -17,6 +17,7 @@ from core.errors import AjetError
 from core.tasks import Tasks
 from engine.backend import Backend, PolicyFactory
 from engine.jobs import Job, JobError, parse_job
+from engine.onlookers import Onlookers
 from engine.policy import PolicyBackend
 from engine.pool import ActiveClients, Finished, Pool
 from engine.records import Drift, Updates, VerboseLog
@@ -65,6 +66,7 @@ class Engine:
         reset: The first start goes to the base weights.
         faithful: Do as the real server does also where it is broken; see docs/engine.md.
         strict_context: Refuse a prompt over the window instead of dropping its middle.
+        show_syncs: Help clients that poll; see `engine.onlookers`.
         clock: Monotonic seconds, for idle times.
         sweep_seconds: Period of the idle sweep.
     """
@@ -77,6 +79,7 @@ class Engine:
         reset: bool = False,
         faithful: bool = False,
         strict_context: bool = False,
+        show_syncs: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
@@ -94,6 +97,7 @@ class Engine:
         self.job: Job | None = None
         self.pool = Pool(clock)
         self.clients = ActiveClients(clock, time.time)
+        self.onlookers = Onlookers(clock, helped=show_syncs)
         self.verbose = VerboseLog()
         self.updates = Updates()
         self.drift = Drift()
@@ -106,6 +110,7 @@ class Engine:
         self._work: asyncio.Task[Any] | None = None
         self._frozen: dict[str, Any] = {}
         self._unread: str | None = None
+        self._refused = ""
         self._warned = False
 
     async def __aenter__(self) -> Self:
@@ -123,10 +128,18 @@ class Engine:
 
     # -- what clients order -------------------------------------------------------------------
 
-    def configure(self, job: Job) -> None:
-        """Take the job for the next start."""
+    def configure(self, job: Job | JobError) -> None:
+        """Take the job for the next start.
+
+        A job that is none takes away the one before too: AgentJet's client starts the engine
+        although its job was refused, and another one would be trained.
+        """
         self.require_offline("take a training config")
-        self.job, self._unread = job, None
+        self._unread = None
+        if isinstance(job, JobError):
+            self.job, self._refused = None, str(job)
+            return
+        self.job, self._refused = job, ""
         for note in job.notes:
             self.verbose.add("job", note)
 
@@ -145,6 +158,8 @@ class Engine:
         if self.backend.resetting:
             raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
         if self.job is None and self._unread is None:
+            if self._refused:
+                return f"No training config found, the last one was refused: {self._refused}"
             return "No training config found. Please sync a training config first."
         self._set(Status.BOOTING)
         self.booting_since = time.time()
@@ -318,12 +333,17 @@ class Engine:
         As on the real server, where a dead training process does; rolling on with a policy that
         cannot learn would waste the episodes of the clients.
         """
+        now = asyncio.get_running_loop().time
+        until = now() + self.onlookers.shown(job)
         outcome = await self.trainer.update(policy, batch, job)
-        self._work = None
         if outcome.failed:
+            self._work = None
             self.halt(outcome.detail)
             return
         self.backend.note(policy)
+        if now() < until:
+            await asyncio.sleep(until - now())
+        self._work = None
         if job.total_training_steps is not None and policy.step >= job.total_training_steps:
             finished = f"Finished: {policy.step} of {job.total_training_steps} training steps done."
             self.verbose.add("engine", finished)
@@ -352,6 +372,7 @@ class Engine:
         if status is not self.status:
             self.verbose.add("engine", f"{self.status} -> {status}")
         self.status = status
+        self.onlookers.closed(status in (Status.ROLLING_POST, Status.WEIGHT_SYNCING))
 
     async def _janitor(self) -> None:
         while True:

@@ -3,9 +3,9 @@
 
 import asyncio
 import os
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header
 
 from engine import routes_schemas as wire
 from engine.episodes import Episodes
@@ -38,6 +38,7 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
         try:
             job = await asyncio.to_thread(parse_job, body.yaml_as_string, engine.temperature)
         except JobError as error:
+            engine.configure(error)
             return wire.ConfigOutcome(success=False, error=str(error))
         engine.configure(job)
         return wire.ConfigOutcome(success=True)
@@ -68,10 +69,13 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
 
 def _add_episode_routes(router: APIRouter, episodes: Episodes) -> None:
     @router.post("/claim_episode")
-    async def claim_episode(body: wire.Claim) -> wire.Claimed:
+    async def claim_episode(
+        body: wire.Claim, user_agent: Annotated[str, Header()] = ""
+    ) -> wire.Claimed:
         """Take the oldest free episode."""
         if (kind := _KINDS.get(body.episode_type)) is None:
             raise Refused(400, f"Unknown episode_type {body.episode_type!r}: train or eval")
+        await episodes.engine.onlookers.next_batch(user_agent)
         policy = body.throttle_policy or {}
         task_id = policy.get("current_task_id")
         claimed = episodes.claim(
@@ -133,8 +137,9 @@ def _add_reading_routes(router: APIRouter, episodes: Episodes) -> None:
         return {"status": "ok"}
 
     @router.get("/get_engine_status")
-    async def get_engine_status() -> wire.Status:
+    async def get_engine_status(user_agent: Annotated[str, Header()] = "") -> wire.Status:
         """State and global step."""
+        engine.onlookers.asked(user_agent)
         return wire.Status(
             engine_status=engine.status,
             engine_status_detail=engine.detail,

@@ -117,6 +117,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
         reset=options.reset,
         faithful=options.faithful,
         strict_context=options.strict_context,
+        show_syncs=True,
     )
     if factory is None:
         engine.backend.keeper = (

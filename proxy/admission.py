@@ -6,7 +6,6 @@ Nothing here claims anything or waits for anything.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -46,8 +45,7 @@ ALERTS = 20
 """Sessions the operator is told of at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """A request that may become a group."""
 
     request: ChatRequest

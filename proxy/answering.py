@@ -4,15 +4,15 @@ Streams open at once and are kept alive by events of the dialect's own kind. Who
 noticed in every phase, and frees what was held for it.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from core.text import one_line
 from proxy.asgi import (
+    ON_LEAVE,
     App,
     ClientLeft,
     Extra,
@@ -32,7 +32,7 @@ from proxy.dialects.base import Dialect, Writer
 from proxy.dialects.reading import request_id
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
-from proxy.metrics import Meter
+from proxy.metrics import COUNTED, Meter
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat
 from proxy.tokens import TokenGauge
@@ -40,6 +40,7 @@ from proxy.upstream import Windows
 
 log = logging.getLogger(__name__)
 
+OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 FOREVER = 1e6
 """Seconds; the ticket's own budget comes first."""
 
@@ -61,7 +62,7 @@ class Desk:
         self.meter = Meter()
         self.gauge = TokenGauge()
         self.windows = Windows(seat, groups)
-        seat.bus.listen(self.meter.listen)
+        seat.bus.listen(self.meter.listen, *COUNTED)
         self.settings = seat.settings.proxy
         self.largest = self.settings.max_body_mb << 20
         self._tasks = seat.tasks
@@ -87,14 +88,14 @@ class Desk:
 
     async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
         ticket: Ticket | None = None
-        watch: asyncio.Task[None] | None = None
+        unwatch: Callable[[], object] | None = None
         try:
             data = await read_body(exchange.headers, receive, self.largest)
             request = exchange.read(data)
             await self.windows.check(request)
             ticket = await self.groups.submit(request)
             self._waiting.add(ticket)
-            watch = self._tasks.spawn(exchange.watch(receive, ticket), "listener")
+            unwatch = self._watch(exchange, receive, ticket)
             if request.stream:
                 await self._stream(exchange, request, ticket)
             else:
@@ -108,12 +109,29 @@ class Desk:
             text = "The request could not be completed."
             await self._refuse(exchange, Refusal(500, None, text))
         finally:
-            if watch is not None:
-                watch.cancel()
+            if unwatch is not None:
+                unwatch()
             if ticket is not None:
                 self._waiting.discard(ticket)
                 self.meter.keepalives += ticket.keepalives
                 ticket.leave()
+
+    def _watch(
+        self, exchange: "_Exchange", receive: Receive, ticket: Ticket
+    ) -> Callable[[], object]:
+        """Notice when the client leaves; returns what ends that."""
+
+        def left() -> None:
+            exchange.gone = True
+            ticket.leave()
+
+        async def watch() -> None:
+            await until_left(receive)
+            left()
+
+        if exchange.on_leave is not None:
+            return exchange.on_leave(left)
+        return self._tasks.spawn(watch(), "listener").cancel
 
     async def _whole(self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket) -> None:
         reply = await ticket.next(FOREVER)
@@ -178,8 +196,7 @@ class Desk:
     ) -> None:
         if not exchange.gone:
             ticket.delivered()
-        seconds = asyncio.get_running_loop().time() - ticket.began
-        self.meter.answered(winners, seconds)
+        self.meter.answered(winners, ticket.age)
         if request.dialect == "messages":  # the others do not ask for the length of a prompt
             self.gauge.learn(request, winners[0].usage["prompt_tokens"])
 
@@ -194,6 +211,7 @@ class _Exchange:
         "headers",
         "more",
         "name",
+        "on_leave",
         "path",
         "send",
         "started",
@@ -203,6 +221,7 @@ class _Exchange:
     def __init__(self, dialect: Dialect, scope: Scope, send: Send) -> None:
         self.dialect = dialect
         self.send = send
+        self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
@@ -226,12 +245,6 @@ class _Exchange:
         request = self.dialect.read(data, self.headers, self.client)
         self.name = request.request_id
         return request
-
-    async def watch(self, receive: Receive, ticket: Ticket) -> None:
-        """Notice when the client leaves."""
-        await until_left(receive)
-        self.gone = True
-        ticket.leave()
 
 
 def _winners(reply: Reply) -> list[Winner]:

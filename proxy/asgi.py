@@ -19,6 +19,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 DRAIN = 10.0
 """Seconds a body that is too large may take to arrive before the connection is given up."""
 
+ON_LEAVE = "ajet.on_leave"
+"""Key of a scope: a function that takes what to call when the client leaves, and returns what takes
+that back. Servers of other makes have none."""
+
 Extra = tuple[tuple[bytes, bytes], ...]
 """Headers of an answer beyond the usual ones."""
 

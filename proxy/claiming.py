@@ -1,9 +1,9 @@
 """Claims the episodes of a run: its turn, all of them or none, and fresh ones for failed ones."""
 
-import asyncio
 from collections.abc import Sequence
 
 from core.events import ClaimIntended, ClaimsReturned, EpisodeClaimed
+from core.tasks import Begun
 from proxy.run import Candidate, Run
 
 REFILL_WAIT = 10.0
@@ -18,8 +18,12 @@ async def take_turn(run: Run) -> None:
     """
     if run.gate is None or run.entered:
         return
-    with run.sense.queueing():
-        await run.gate.enter(run.request.session, run.deadline)
+    entering = Begun(run.gate.enter(run.request.session, run.deadline))
+    if entering.done:
+        await entering
+    else:
+        with run.sense.queueing():
+            await entering
     run.entered = True
 
 
@@ -80,7 +84,7 @@ async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
     claimed = await run.sense.server.desk.refill(
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
-        deadline=min(deadline, asyncio.get_running_loop().time() + REFILL_WAIT),
+        deadline=min(deadline, run.loop.time() + REFILL_WAIT),
         on_claimed=lambda uuid: _took(run, uuid, candidate),
         on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
     )

@@ -13,14 +13,13 @@ The rules:
 - Nothing outlives the clock. When the engine has wiped its episodes nothing can be sent any more.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 UNDO = 2.0
 """Seconds in which a rating can be taken back in mode off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What the decision depends on. Times are unix seconds."""
 
     now: float
@@ -48,8 +47,7 @@ class Situation:
     accepted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Stay open; look again at `wake` at the latest."""
 
     until: float
@@ -59,15 +57,13 @@ class Wait:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(msgspec.Struct, frozen=True):
     """Fix the rewards: `human` or `auto`."""
 
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Abort the group whole."""
 
     cause: str

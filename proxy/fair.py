@@ -54,19 +54,21 @@ class FairGate:
         if not self._queues and self._free():
             self._take()
             return
-        place = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        alarm = loop.call_at(deadline, _too_late, place)
         self._queues.setdefault(session, deque()).append(place)
         entered = False
         try:
-            async with asyncio.timeout_at(deadline):
-                await place
+            await place
             entered = True
         finally:
+            alarm.cancel()
             if not entered:
                 self._withdraw(session, place)
 
     def _withdraw(self, session: str, place: "asyncio.Future[None]") -> None:
-        if place.done() and not place.cancelled():  # let in and gone in the same moment
+        if place.done() and not (place.cancelled() or place.exception()):  # in and gone at once
             self._out(holding=False)
             return
         queue = self._queues.get(session)
@@ -96,6 +98,11 @@ class FairGate:
             if not place.done():
                 self._take()
                 place.set_result(None)
+
+
+def _too_late(place: "asyncio.Future[None]") -> None:
+    if not place.done():
+        place.set_exception(TimeoutError())
 
 
 class Turn:

@@ -5,12 +5,14 @@ import logging
 from typing import Any
 
 from core.events import CandidateAnswered, CandidateFailed, GenerationStarted
+from core.tasks import Crew, Limit
 from proxy.claiming import refill
 from proxy.errors import busy
 from proxy.run import Candidate, Run
 from proxy.sense import ROLLING, has_lost_all
 from proxy.submit import release
 from swarm.answers import ChatAnswer
+from swarm.calls import Call, settle
 from swarm.errors import ChatError, ChatErrorKind
 from swarm.watcher import Seen
 
@@ -46,7 +48,7 @@ async def generate(run: Run) -> None:
             damping=run.sense.damping,
         )
     )
-    scope = asyncio.timeout_at(asyncio.get_running_loop().time() + limit)
+    scope = Limit(run.loop.time() + limit)
     effort = _Effort(run, scope, limit)
     try:
         async with scope:
@@ -60,17 +62,18 @@ async def generate(run: Run) -> None:
 class _Effort:
     """Gets the candidates of one run."""
 
-    def __init__(self, run: Run, scope: asyncio.Timeout, limit: float) -> None:
+    def __init__(self, run: Run, scope: Limit, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
         self.overflows = 0
-        self._asked: dict[int, asyncio.Task[None]] = {}
-        """Tasks whose candidate is being asked now."""
+        self._asked: dict[int, asyncio.Task[None] | Call[ChatAnswer]] = {}
+        """By candidate, the call that is under way, or the task that minds it."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is not waited for any more, and why."""
+        self._minded = False
         self._hedged = False
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -78,19 +81,64 @@ class _Effort:
         """All candidates, side by side."""
         remove = self.run.sense.server.watcher.add_listener(self._seen)
         try:
-            async with asyncio.TaskGroup() as group:
-                for candidate in self.run.candidates:
-                    group.create_task(self._fill(candidate))
+            await self._ask_all()
         finally:
             remove()
             if self._alarm is not None:
                 self._alarm.cancel()
 
-    async def _fill(self, candidate: Candidate) -> None:
-        """One candidate: an episode, its answer; a fresh episode when it fails."""
+    async def _ask_all(self) -> None:
+        """The first call of each candidate; what is more than that gets a task."""
+        crew = Crew()
+        client = self.run.sense.server.client
+        begun: list[Call[ChatAnswer]] = []
+        asked: list[Candidate] = []
+        live = self.run.streams  # then the first goes first, and has a task to read it
+        began = self.run.loop.time()
+
+        def heard(index: int) -> None:
+            candidate = asked[index]
+            del self._asked[candidate.index]
+            failure = self._read(candidate, begun[index], began)
+            if failure is not None:
+                crew.add(self._fill(candidate, failure))
+
+        for candidate in self.run.candidates:
+            call = None
+            if not live and candidate.claimed is not None:
+                call = client.begin_chat(candidate.claimed, self.body, self.headers, self.limit)
+            if call is None:
+                crew.add(self._fill(candidate))
+            else:
+                self._asked[candidate.index] = call
+                begun.append(call)
+                asked.append(candidate)
+        try:
+            if begun:
+                await settle(begun, heard)
+            await crew.results()
+        except asyncio.CancelledError:
+            await crew.cancel()
+            raise
+
+    def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
+        given_up = self._given_up.pop(candidate.index, None)
+        if given_up is not None:
+            return given_up
+        try:
+            answer = call.result()
+        except ChatError as error:
+            return error
+        return self._take(candidate, answer, began)
+
+    async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
+        """One candidate: an episode, its answer; a fresh episode when it fails.
+
+        `failure` is that of its first call, when that was made before.
+        """
         retries = self.run.seat.settings.rewards.retries
         while True:
-            failure = await self._ask(candidate)
+            failure = failure or await self._ask(candidate)
             if failure is None:
                 return
             tries_left = failure is LATE or candidate.attempt <= retries
@@ -99,10 +147,10 @@ class _Effort:
             await release(self.run, [candidate], failure.text)
             if not again or not await refill(self.run, candidate, self.deadline):
                 return
+            failure = None
 
     async def _ask(self, candidate: Candidate) -> ChatError | None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self.run.loop.time()
         task = asyncio.current_task()
         assert task is not None
         self._asked[candidate.index] = task
@@ -117,11 +165,15 @@ class _Effort:
             return failure
         finally:
             del self._asked[candidate.index]
+        return self._take(candidate, answer, began)
+
+    def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
         candidate.active_at = self.run.seat.clock()
         if is_empty(answer):
             return ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
         candidate.answer = answer
-        candidate.seconds = loop.time() - began
+        self.run.usable_now = None
+        candidate.seconds = self.run.loop.time() - began
         candidate.error = ""
         self._answered(candidate, answer)
         return None
@@ -173,8 +225,12 @@ class _Effort:
         return when
 
     def _mind_the_clock(self) -> None:
+        """The first one that has answered is the first one the server takes back."""
+        if self._minded:
+            return
+        self._minded = True
         left = self.run.clock - self.run.seat.clock()
-        end = asyncio.get_running_loop().time() + left
+        end = self.run.loop.time() + left
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
@@ -187,7 +243,7 @@ class _Effort:
                 self._ring(proxy.straggler_after)
 
     def _ring(self, seconds: float) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(seconds, self._too_late, seconds)
+        self._alarm = self.run.loop.call_later(seconds, self._too_late, seconds)
 
     def _too_late(self, seconds: float) -> None:
         run = self.run
@@ -197,7 +253,7 @@ class _Effort:
             self._ring(seconds)
         elif run.seat.settings.proxy.straggler == "cut":
             if not self.scope.expired():
-                self.scope.reschedule(asyncio.get_running_loop().time())
+                self.scope.reschedule(self.run.loop.time())
         elif run.seat.bus.state.rating_mode != "hold" and (best := run.best()) is not None:
             run.resolve(best, "provisional")
 
@@ -237,7 +293,7 @@ class _Effort:
     def _rolls_on(self) -> bool:
         """Whether there is an engine and time for a fresh episode."""
         rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
-        return rolling and asyncio.get_running_loop().time() < self.deadline - LAST_TRY
+        return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
         run = self.run
@@ -266,6 +322,9 @@ def is_empty(answer: ChatAnswer) -> bool:
     """Neither text nor reasoning nor a tool call: nothing that a user could be given."""
     message = answer.message
     if message.get("tool_calls"):
+        return False
+    content = message.get("content")
+    if isinstance(content, str) and content.strip():
         return False
     texts = (message.get(name) for name in ("content", "reasoning", "reasoning_content"))
     return not any(text.strip() if isinstance(text, str) else text for text in texts)

@@ -6,19 +6,24 @@ answered, join its group; sent again because the answer did not get through, the
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from core.events import (
     AlertRaised,
+    AnswerReturned,
+    ConsoleAttached,
     ConsoleDetached,
     Event,
+    GenerationStarted,
     GroupEvent,
     GroupOpened,
+    ProxyStarted,
+    RatingModeChanged,
     RequestRefused,
 )
+from core.ids import hex_id
 from core.reducer import Dirty
 from core.tasks import Tasks
 from proxy.admission import Admission, Placed
@@ -29,6 +34,7 @@ from proxy.lifecycle import Lifecycle
 from proxy.models import check_model, model_names
 from proxy.observe_seat import window
 from proxy.recovery import Recovery
+from proxy.room import room_of, too_many_choices
 from proxy.rows import Row
 from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat, ServerSeat
@@ -84,7 +90,15 @@ class Groups(GroupCommands):
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
         self._recovery = Recovery(seat, self.senses, self._behind)
-        seat.bus.listen(self._on_event)
+        seat.bus.listen(
+            self._on_event,
+            GenerationStarted,
+            AnswerReturned,
+            ProxyStarted,
+            ConsoleAttached,
+            ConsoleDetached,
+            RatingModeChanged,
+        )
 
     # --- what others ask -----------------------------------------------------------------------
 
@@ -177,6 +191,8 @@ class Groups(GroupCommands):
         most = self.seat.settings.proxy.queue_limit
         if len(self._runs) >= most and self.waiting >= most:
             raise busy(2)
+        if refusal := too_many_choices(request.n, room_of(server, self.seat.settings)):
+            raise refusal
         row = self.seat.rows.match(request.headers, request.query)
         run = self._open(self._admission.place(request, row, server.name), row, server)
         ticket = run.join(request.stream)
@@ -191,7 +207,7 @@ class Groups(GroupCommands):
 
     def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
         request = placed.request
-        group_id = secrets.token_hex(6)
+        group_id = hex_id(6)
         if row is not None:
             self.seat.rows.release(row.row_id)  # outstanding no more: the next same text is another
         sense = self.senses[server.name]
@@ -247,6 +263,7 @@ class Groups(GroupCommands):
                 alarm.cancel()
             self._runs.pop(run.group_id, None)
             self._admission.over(run)
+            run.tickets.clear()  # they know their run: left so, both would wait for the collector
             if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
                 await run.sense.agree()
 

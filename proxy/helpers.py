@@ -14,6 +14,7 @@ dataset, a request with `X-Ajet-Train: yes`, anything with the setting `proxy.he
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from core.text import content_text
@@ -71,7 +72,7 @@ RULES = (
         "openwebui-follow-ups",
         "Open WebUI",
         "its task prompts have this heading, no tools and no stream; questions the user might ask",
-        user=r"^### task:\s*suggest \d",
+        user=r"^### task:\s*(?:suggest|predict) \d",
         tools=False,
         stream=False,
     ),
@@ -172,12 +173,13 @@ RULES = (
     ),
     Rule(
         "compaction",
-        "Claude Code, Codex, openclaw",
+        "Claude Code, Codex, openclaw, Open WebUI",
         "shortens a conversation that has grown too long; sent by the program, with or without "
         "its tools",
         user=r"(?m)^\s*(?:your task is to create a detailed summary of (?:the|this) "
         r"(?:recent portion of the )?conversation"
-        r"|you are performing a context checkpoint compaction|pre-compaction memory flush)",
+        r"|you are performing a context checkpoint compaction|pre-compaction memory flush"
+        r"|### task:\s*summarize the conversation history that will be compacted)",
     ),
     Rule(
         "compression",
@@ -259,21 +261,29 @@ def helper_of(
         stream: Whether its answer is streamed.
         agent: Whether its session is known to send requests with tools.
     """
-    tools = bool(body.get("tools"))
     system, user = _system(body.get("messages")), query[:_USER]
-    for rule, in_system, in_user in _COMPILED:
-        if rule.tools is not None and rule.tools != tools:
-            continue
-        if rule.stream is not None and rule.stream != stream:
-            continue
-        if rule.agent and not agent:
-            continue
-        if in_system is not None and not (system and in_system.search(system)):
-            continue
-        if in_user is not None and not in_user.search(user):
-            continue
-        return rule.name
+    for name, in_user in _possible(system, bool(body.get("tools")), stream, agent):
+        if in_user is None or in_user.search(user):
+            return name
     return ""
+
+
+@lru_cache(maxsize=256)
+def _possible(
+    system: str, tools: bool, stream: bool, agent: bool
+) -> tuple[tuple[str, re.Pattern[str] | None], ...]:
+    """Names of the rules that all this fits, each with what the user's text must hold.
+
+    Kept, since the system prompt of an application is the same in all its requests.
+    """
+    return tuple(
+        (rule.name, in_user)
+        for rule, in_system, in_user in _COMPILED
+        if rule.tools in (None, tools)
+        and rule.stream in (None, stream)
+        and (agent or not rule.agent)
+        and (in_system is None or (system and in_system.search(system)))
+    )
 
 
 def _system(messages: Any) -> str:

@@ -6,14 +6,16 @@ not read what it is sent, is answered or dropped; it holds nothing for long.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar, cast
+from weakref import WeakKeyDictionary
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from core.settings import ProxySettings
-from proxy.asgi import Receive, Scope, Send, drop_body, headers_of, send_refusal
+from proxy.asgi import ON_LEAVE, Receive, Scope, Send, drop_body, headers_of, send_refusal
 from proxy.errors import Refusal, busy
 
 log = logging.getLogger(__name__)
@@ -25,8 +27,69 @@ LINGER = 1.0
 has read why."""
 
 
+_on_header = HttpToolsProtocol.on_header
+
+
 class _TooLarge(Exception):
     """The head of a request is over the limit."""
+
+
+class _Outbox:
+    """Connections that have something to send at the end of this turn of the loop."""
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[_Joined] = []
+
+    def put(self, connection: "_Joined") -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(connection)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.flush()
+
+
+class _Joined:
+    """A transport on which what is written in one turn of the loop goes out at its end, at once.
+
+    Each write may have to wake the client's process; the head of an answer alone tells it nothing.
+    """
+
+    __slots__ = ("_held", "_outbox", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, outbox: _Outbox) -> None:
+        self._transport = transport
+        self._outbox = outbox
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._outbox.put(self)
+        self._held.append(data)
+
+    def flush(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        self.flush()
+        self._transport.write_eof()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -36,6 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
     head_limit = 20.0
     body_limit = 30.0
     most_connections = 4096
+    _outboxes: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox]] = WeakKeyDictionary()
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -50,6 +114,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The parser is fed what it has told before."""
         self._done = False
         """Refused: what still comes is thrown away."""
+        self._leaving: dict[object, Callable[[], None]] = {}
+        """Whom to tell that the client has left."""
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -58,17 +124,38 @@ class BoundedProtocol(HttpToolsProtocol):
         transport: asyncio.Transport,  # type: ignore[override]  # as in the base
     ) -> None:
         super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, _Joined(transport, self.outbox(self.loop)))
         self._set_alarm(self.head_limit)
         if len(self.connections) > 2 * self.most_connections:
             transport.abort()
         elif len(self.connections) > self.most_connections:
             self.app = _full
 
+    @classmethod
+    def outbox(cls, loop: asyncio.AbstractEventLoop) -> _Outbox:
+        """One for all connections of these settings."""
+        found = cls._outboxes.get(loop)
+        if found is None:
+            found = cls._outboxes[loop] = _Outbox(loop)
+        return found
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_alarm(None)
         if self._stall is not None:
             self._stall.cancel()
         super().connection_lost(exc)
+        for tell in tuple(self._leaving.values()):
+            tell()
+
+    def _on_leave(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Call `tell` when the client leaves; returns what takes that back."""
+        key = object()
+        self._leaving[key] = tell
+
+        def take_back() -> None:
+            self._leaving.pop(key, None)
+
+        return take_back
 
     def data_received(self, data: bytes) -> None:
         if self._done:
@@ -145,13 +232,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._again:
-            self._count(len(name) + len(value) + 4)
-            super().on_header(name, value)
+            self._head += len(name) + len(value) + 4
+            if self._head > self.largest_head:
+                self._count(0)
+            _on_header(self, name, value)
 
     def on_headers_complete(self) -> None:
         if not self._again:
             self._in_head, self._in_body = False, True
             super().on_headers_complete()
+            cast(Scope, self.scope)[ON_LEAVE] = self._on_leave
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # else it is not the end, see `_decline`

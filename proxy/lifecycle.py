@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from core.events import AlertCleared, AlertRaised, GroupClosed, RatingAwaited
 from core.journal import JournalError
-from core.tasks import Tasks, finish
+from core.tasks import Tasks, finish, within
 from proxy.claiming import claim, take_turn
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, busy
 from proxy.generate import generate, may_go_again
 from proxy.outcome import errors_of, sealed, why_none
+from proxy.room import fit
 from proxy.run import Run, best_of
 from proxy.scoring import score
 from proxy.sense import ROLLING, has_lost_all
@@ -137,10 +138,10 @@ class Lifecycle:
         source = run.seat.rewards
         request = run.request
         try:
-            async with asyncio.timeout(HOOK_LIMIT):
-                report = await source.request(
-                    request.request_id, run.task_id, request.query, run.metadata
-                )
+            report = await within(
+                HOOK_LIMIT,
+                source.request(request.request_id, run.task_id, request.query, run.metadata),
+            )
         except TimeoutError:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
@@ -181,7 +182,7 @@ class Lifecycle:
         return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
     def _another_round(self, run: Run) -> bool:
-        in_time = asyncio.get_running_loop().time() < run.deadline - 1.0
+        in_time = run.loop.time() < run.deadline - 1.0
         return run.reply is None and in_time and may_go_again(run)
 
     async def _claim(self, run: Run) -> None:
@@ -189,7 +190,7 @@ class Lifecycle:
         if not run.held:  # another round: it queues again
             run.leave_gate()
         watcher = run.sense.server.watcher
-        left = run.deadline - asyncio.get_running_loop().time()
+        left = run.deadline - run.loop.time()
         try:
             await watcher.wait_for(ROLLING, max(left, 0.0))
             await take_turn(run)
@@ -199,6 +200,9 @@ class Lifecycle:
             raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
         if run.kind != "eval":
             run.n = max(run.n, await run.sense.repeats())
+        if refusal := fit(run):
+            run.refuse(refusal)
+            raise Ended("ABORTED", refusal.message)
         run.lap("queue")
         settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
         off = mode == "off"

@@ -8,7 +8,6 @@ assistant's turn. A prompt without an assistant's turn begins a conversation.
 """
 
 import contextlib
-import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,9 @@ from typing import Any
 
 import msgspec
 
+from core.ids import hex_id
 from core.text import content_text
+from proxy.dialects.asides import own_words
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
@@ -34,10 +35,12 @@ _KEPT = 2048
 def normal(message: Mapping[str, Any]) -> bytes:
     """What of a message stays the same when a client sends it again.
 
-    The role, the text without white space (long ones by both ends), and names and arguments of
-    tool calls. Reasoning, ids, names of speakers and cache marks are no part of it.
+    The role, the text without white space (long ones by both ends) and without what an agent wrote
+    into its user's message, and names and arguments of tool calls. Reasoning, ids, names of
+    speakers and cache marks are no part of it.
     """
-    parts = [str(message.get("role")), _text(content_text(message.get("content")))]
+    text = content_text(message.get("content"))
+    parts = [str(message.get("role")), _text(own_words(text) or text)]
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         parts += [_call(call) for call in calls if isinstance(call, dict)]
@@ -182,7 +185,7 @@ class Conversations:
         return None
 
     def _new(self) -> _Talk:
-        talk = _Talk(f"c-{secrets.token_hex(5)}")
+        talk = _Talk(f"c-{hex_id(5)}")
         self._talks[talk.session] = talk
         if len(self._talks) > self._cap:
             _, oldest = self._talks.popitem(last=False)

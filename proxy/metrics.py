@@ -25,6 +25,10 @@ _HOLDS = frozenset({"claimed", "answered", "failed", "unknown"})
 _OPEN = ("QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING")
 
 
+COUNTED = (EpisodeEnded, EpisodeAborted, GroupClosed, GroupSealed)
+"""Events that a meter listens to."""
+
+
 class Meter:
     """Counts what happens; `listen` is for the bus, the rest for who answers requests."""
 

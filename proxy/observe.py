@@ -9,16 +9,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from core.settings import UpstreamSettings
+from proxy.observe_engine import NoEngine
 from proxy.upstream_faults import LATER, RETRY_AFTER, fault, hide, spread
 from proxy.upstream_wire import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
 from swarm.answers import ChatAnswer, Claimed, EndKind, EndOutcome, Refused, RefusedKind
 from swarm.chat import CHAT, ask, ask_stream
-from swarm.client import GENERAL, QUICK, AsyncSwarmClient
+from swarm.client import GENERAL, QUICK
 from swarm.errors import ChatError, ChatErrorKind, Refusal, SwarmError, TransportError
 from swarm.schemas import EngineState, EngineStatus, EpisodeRecord, PoolInfo, WorkflowOutput
 from swarm.seam import Response, Transport
@@ -47,7 +48,7 @@ class _Status(EngineStatus, frozen=True):
         return EngineState.ROLLING
 
 
-class ObserveClient(AsyncSwarmClient):
+class ObserveClient(NoEngine):
     """An upstream as the proxy holds a swarm server.
 
     Args:
@@ -334,28 +335,3 @@ class ObserveClient(AsyncSwarmClient):
             self.trouble = f"{error.status}: {hide(error.text, self.key)[:200]}"
         elif error.status in LATER:
             self.trouble = f"too many requests for it ({error.status})"
-
-    # --- there is no engine ---------------------------------------------------------------------
-
-    async def sync_train_config(self, yaml: str) -> None:
-        """Raises SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def start_engine(self) -> int | None:
-        """Raises SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def stop_engine(self) -> None:
-        """Raises SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def agree_sync_weight(self) -> bool:
-        """There are no weights to sync."""
-        return False
-
-
-def _no_engine() -> NoReturn:
-    raise SwarmError(
-        "there is no engine: in observe mode nothing is trained",
-        todo="Name a swarm server with --swarm-url to train",
-    )

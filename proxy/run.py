@@ -105,6 +105,8 @@ class Run:
     """What an eval group is closed with."""
     phase: str = "QUEUED"
     candidates: list[Candidate] = field(default_factory=list)
+    usable_now: list[Candidate] | None = None
+    """See `usable`; None when it is to be made anew."""
     tickets: set[Ticket] = field(default_factory=set)
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
@@ -136,13 +138,15 @@ class Run:
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     latency: dict[str, float] = field(default_factory=dict)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    """Asked for once: asyncio's own look-up costs a call to the system each time."""
     _lap: float = 0.0
 
     # --- time ----------------------------------------------------------------------------------
 
     def lap(self, name: str) -> None:
         """The time since the last lap belongs to `name`; the first call begins."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         if name and self._lap:
             self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
         self._lap = now
@@ -157,7 +161,7 @@ class Run:
     @property
     def deadline(self) -> float:
         """When the last listener's patience is over, on the loop's clock."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         return max((ticket.deadline for ticket in self.tickets), default=now)
 
     @property
@@ -188,7 +192,11 @@ class Run:
     @property
     def usable(self) -> list[Candidate]:
         """Candidates with an answer, by index."""
-        return [one for one in self.candidates if one.answer is not None]
+        found = self.usable_now
+        if found is None:
+            found = [one for one in self.candidates if one.answer is not None]
+            self.usable_now = found
+        return found
 
     @property
     def held(self) -> list[Candidate]:
@@ -198,6 +206,7 @@ class Run:
     def reset(self, n: int) -> None:
         """`n` empty places."""
         self.n = n
+        self.usable_now = None
         self.candidates = [Candidate(index) for index in range(n)]
 
     def take(self, place: Candidate, uuid: str) -> None:
@@ -316,7 +325,7 @@ class Run:
 
     def _waited(self, listeners: Iterable[Ticket]) -> float:
         """Seconds since the first of them came."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         return round(now - min(ticket.began for ticket in listeners), 6)
 
 
@@ -328,5 +337,10 @@ def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candi
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
     """The first of `ranked`."""
-    order = ranked(candidates, rewards)
-    return order[0] if order else None
+    worst = float("-inf")
+    best, most = None, worst
+    for one in candidates:
+        reward = rewards.get(one.index, worst)
+        if best is None or reward > most or (reward == most and one.index < best.index):
+            best, most = one, reward
+    return best

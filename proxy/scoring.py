@@ -1,12 +1,12 @@
 """Turns the answers of a run into rewards, or into the reason why there are none."""
 
-import asyncio
 import logging
 import traceback
 
 from core.advantage import usable
-from core.events import CandidateScore, GroupScored, Part, ScoringAbstained
-from proxy.rewards.base import Abstention, Answer, GroupContext, Score, ScoreSheet
+from core.events import GroupScored, ScoringAbstained
+from core.tasks import within
+from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet
 from proxy.run import Run
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,7 @@ async def evaluate(run: Run) -> ScoreSheet | Abstention:
     context = context_of(run)
     limit = run.seat.settings.rewards.time_limit + SLACK
     try:
-        async with asyncio.timeout(limit):
-            sheet = await source.score(context)
+        sheet = await within(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s")
     except Exception as error:  # a source is the operator's code: its fault is an abstention
@@ -79,7 +78,7 @@ def take(run: Run, sheet: ScoreSheet) -> None:
         GroupScored(
             server=run.sense.server.name,
             group_id=run.group_id,
-            scores=tuple(_event_score(one) for one in sheet.scores),
+            scores=sheet.scores,
             best=best.index if best is not None else 0,
             version=sheet.version,
             seconds=sheet.seconds,
@@ -107,17 +106,3 @@ def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
         return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
     bad = next((one for one in sheet.scores if not usable(one.reward)), None)
     return None if bad is None else Abstention("source", f"reward {bad.index} is {bad.reward}")
-
-
-def _event_score(score: Score) -> CandidateScore:
-    parts = tuple(
-        Part(
-            name=part.name,
-            value=part.value,
-            weight=part.weight,
-            gate=part.gate,
-            reason=part.reason,
-        )
-        for part in score.parts
-    )
-    return CandidateScore(index=score.index, reward=score.reward, parts=parts)

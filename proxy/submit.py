@@ -7,13 +7,16 @@ abort is sent blindly only while the episode is surely ours: the server asks nob
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
+from core.tasks import Crew
 from proxy.run import Candidate, Run
 from proxy.seat import ServerSeat
 from swarm.answers import EndKind, EndOutcome
+from swarm.calls import Call, settle
 from swarm.errors import SwarmError
 from swarm.schemas import WorkflowOutput
 
@@ -26,6 +29,9 @@ TAKEN = frozenset({"ended", "recorded"})
 """Outcomes of a reward that is where it should be."""
 REACH_FOR = 60.0
 """Seconds an end that was never sent waits for the server to come back."""
+
+
+_WELL = frozenset({EndKind.ENDED, EndKind.RECORDED})
 
 
 async def ours(server: ServerSeat) -> set[str] | None:
@@ -84,8 +90,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
 # --- ending ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """One reward to send."""
 
     group_id: str
@@ -106,8 +111,37 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    mine = [one for one in run.usable if one.uuid]
-    return await asyncio.gather(*(_end_and_tell(run, one, rewards[one.index]) for one in mine))
+    server, now, crew = run.sense.server, run.seat.clock(), Crew()
+    outcomes: list[str] = []
+    begun: list[Call[EndOutcome]] = []
+    sent: list[tuple[Candidate, Ending]] = []
+
+    def heard(index: int) -> None:
+        outcome, (one, ending) = begun[index].result(), sent[index]
+        if outcome.kind in _WELL:
+            outcomes.append(_tell(run, one, ending, outcome.kind.value, ""))
+        else:
+            crew.add(_end_and_tell(run, one, ending, outcome))
+
+    for one in run.usable:
+        if not one.uuid:
+            continue
+        ending = _ending(run, one, rewards[one.index])
+        call = None
+        if not (one.taken or _is_late(ending, now)):
+            call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
+        if call is None:
+            crew.add(_end_and_tell(run, one, ending))
+        else:
+            begun.append(call)
+            sent.append((one, ending))
+    try:
+        if begun:
+            await settle(begun, heard)
+    except asyncio.CancelledError:
+        await crew.cancel()
+        raise
+    return outcomes + await crew.results()
 
 
 def _ending(run: Run, one: Candidate, reward: float) -> Ending:
@@ -125,12 +159,18 @@ def _ending(run: Run, one: Candidate, reward: float) -> Ending:
     )
 
 
-async def _end_and_tell(run: Run, one: Candidate, reward: float) -> str:
-    ending = _ending(run, one, reward)
+async def _end_and_tell(
+    run: Run, one: Candidate, ending: Ending, first: EndOutcome | None = None
+) -> str:
+    """The long way; `first` is what came of it when it was sent before."""
     if one.taken:
         outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
-        outcome, text = await end(run.sense.server, ending, run.seat.clock())
+        outcome, text = await end(run.sense.server, ending, run.seat.clock(), first)
+    return _tell(run, one, ending, outcome, text)
+
+
+def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> str:
     publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
     run.ended += outcome in TAKEN
     run.put_down(one)
@@ -153,8 +193,24 @@ def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) 
     )
 
 
-async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]:
+def _is_late(ending: Ending, now: float) -> bool:
+    """Whether the server may have taken the episode back."""
+    limit = ending.discard_timeout
+    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
+        return True
+    return bool(ending.active_at) and now > ending.active_at + limit
+
+
+async def end(
+    server: ServerSeat, ending: Ending, now: float, first: EndOutcome | None = None
+) -> tuple[str, str]:
     """Send one reward, as late as it may be.
+
+    Args:
+        server: Where to.
+        ending: The reward.
+        now: Unix seconds.
+        first: What came of it when it was sent just before.
 
     Returns:
         The outcome (ended, expired, refused or unknown) and the reason for people.
@@ -166,7 +222,9 @@ async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]
     late = ending.active_at and now > ending.active_at + limit
     if late and await server.client.can_continue(ending.uuid) is False:
         return "expired", "the server had taken the episode back"
-    outcome = await _send_when_it_can(server, ending)
+    outcome = first
+    if outcome is None or outcome.kind is EndKind.UNREACHABLE:
+        outcome = await _send_when_it_can(server, ending)
     if outcome.kind is EndKind.ERROR and ending.uuid in (await ours(server) or ()):
         outcome = await _send(server, ending)  # it failed before it took the reward: once more
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
@@ -176,12 +234,12 @@ async def end(server: ServerSeat, ending: Ending, now: float) -> tuple[str, str]
 
 async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
     """Send it; for as long as it surely never left, wait for the server and try again."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + REACH_FOR
+    until = 0.0
     while True:
         outcome = await _send(server, ending)
         if outcome.kind is not EndKind.UNREACHABLE:
             return outcome
+        until = until or asyncio.get_running_loop().time() + REACH_FOR
         try:
             async with asyncio.timeout_at(until):
                 await server.watcher.refresh()

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from proxy.errors import Refusal
 from swarm.answers import ChatAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What the user gets: the answers of candidates, or a refusal."""
 
     index: int | None
@@ -30,8 +30,7 @@ class Reply:
         return self.answers[0] if self.answers else None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A part of the answer, told as it comes: one delta of a chat stream."""
 
     delta: Mapping[str, Any]
@@ -64,13 +63,14 @@ class Host(Protocol):
 class Ticket:
     """One listener of a run: a user that waits for its answer. Read by one task only."""
 
-    __slots__ = ("_at", "_left", "_news", "_reply", "began", "deadline", "host", "keepalives",
-                 "on_delivered", "stream")  # fmt: skip
+    __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
+                 "keepalives", "on_delivered", "stream")  # fmt: skip
 
     def __init__(self, host: Host, stream: bool, budget: float) -> None:
         self.host = host
         self.stream = stream
-        self.began = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self.began = self._loop.time()
         self.deadline = self.began + budget
         self.keepalives = 0
         """How often the wait was long enough for a sign of life."""
@@ -84,6 +84,11 @@ class Ticket:
     @property
     def group_id(self) -> str:
         return self.host.group_id
+
+    @property
+    def age(self) -> float:
+        """Seconds since it came."""
+        return self._loop.time() - self.began
 
     @property
     def left(self) -> bool:
@@ -101,7 +106,7 @@ class Ticket:
         Pieces come before the reply, and only on a stream. At the ticket's budget the provisional
         best is the reply; without any candidate by then, or in the midst of pieces, it is a 503.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         until = loop.time() + seconds
         while not self._left:
             if self.stream and self._at < len(self.host.pieces):
@@ -157,7 +162,7 @@ class Ticket:
         return Piece(first if len(texts) == 1 else {name: "".join(texts)})
 
     async def _wait(self, until: float) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._news = loop.create_future()
         alarm = loop.call_at(until, self.wake)
         try:

@@ -5,7 +5,6 @@ Pure functions over status and body; the quirks they know are in the protocol no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -59,8 +58,7 @@ class EndKind(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """An episode that is ours until it is ended, aborted or its time is up."""
 
     episode_uuid: str
@@ -77,16 +75,14 @@ class Claimed:
         return f"Claimed({self.episode_uuid}, {self.episode_type})"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A claim without an episode."""
 
     kind: RefusedKind
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EndOutcome:
+class EndOutcome(msgspec.Struct, frozen=True):
     """What became of an `end_episode`, with the server's words."""
 
     kind: EndKind
@@ -97,8 +93,7 @@ class EndOutcome:
         return self.kind is EndKind.ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class ChatAnswer:
+class ChatAnswer(msgspec.Struct, frozen=True):
     """A usable completion, as bytes and parsed."""
 
     status: int

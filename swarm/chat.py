@@ -40,7 +40,7 @@ async def ask(
     """
     where = claimed.base_url + "/chat/completions"
     data = body if isinstance(body, bytes) else _encode(body)
-    sent = _headers(claimed, headers)
+    sent = headers_of(claimed, headers)
     try:
         response = await transport.request("POST", where, body=data, headers=sent, timeout=timeout)
     except TransportError as error:
@@ -71,7 +71,7 @@ async def ask_stream(
     """
     where = claimed.base_url + "/chat/completions"
     data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})
-    sent = _headers(claimed, headers)
+    sent = headers_of(claimed, headers)
     try:
         async with transport.stream(
             "POST", where, body=data, headers=sent, timeout=timeout
@@ -88,11 +88,25 @@ async def ask_stream(
         raise _no_answer(error, where) from error
 
 
-def _headers(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
+def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
+    """What a chat call is sent with."""
     sent = {**more} if more else {}
     sent["Authorization"] = f"Bearer {claimed.api_key}"
     sent["Content-Type"] = "application/json"
     return sent
+
+
+def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
+    """The completion in an answer that has come.
+
+    Raises:
+        ChatError: as of `ask`.
+    """
+    try:
+        response = done.result()
+    except TransportError as error:
+        raise _no_answer(error, where) from error
+    return chat_answer(response, where)
 
 
 def _no_answer(error: TransportError, where: str) -> ChatError:

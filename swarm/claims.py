@@ -9,58 +9,26 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
-from core.tasks import Tasks
+from core.tasks import Crew, Limit, Tasks
 from swarm.answers import Claimed, Refused, RefusedKind
+from swarm.calls import Call, settle
 from swarm.client import GENERAL, AsyncSwarmClient
 from swarm.errors import ClaimTimedOut, SwarmError
+from swarm.orders import OnClaimed, OnReturned, Order
 from swarm.schemas import EngineState
 from swarm.watcher import Seen, Watcher
 
 log = logging.getLogger(__name__)
 
-BACK_OFF = (0.05, 0.25)
-"""Seconds between tries when no episode is free; drawn anew each time."""
-OTHER_BACK_OFF = (0.25, 1.0)
-"""The same after a refusal nobody foresaw."""
+BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
+"""Seconds between tries, drawn anew each time: no episode is free; a refusal nobody foresaw."""
 LOOK = 3.0
 """Seconds a look at the server's records may hold up claims."""
 SECOND_LOOK = 5.0
 """Seconds after which lost claims are looked for again: a frozen server may run one late."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
-
-OnClaimed = Callable[[str], None]
-"""Called with each uuid at the moment its claim is answered."""
-OnReturned = Callable[[Sequence[str], str], None]
-"""Called with uuids that were given back, and why."""
-
-
-@dataclass(slots=True)
-class _Order:
-    """One try to get `n` episodes."""
-
-    n: int
-    episode_type: str
-    discard_timeout: float
-    on_claimed: OnClaimed | None
-    on_returned: OnReturned | None
-    held: list[Claimed] = field(default_factory=list)
-    had: int = 0
-    """How many claims were answered with an episode."""
-    stop: Refused | None = None
-    """Why it will not be complete."""
-    error: Exception | None = None
-    """What the caller's hook raised."""
-
-    def stopped(self) -> bool:
-        return self.stop is not None
-
-    def take(self) -> list[Claimed]:
-        """What is held, which is then the caller's."""
-        held, self.held = self.held, []
-        return held
 
 
 class ClaimDesk:
@@ -98,6 +66,8 @@ class ClaimDesk:
         self._rng = rng or random.Random()
         self._turn = asyncio.Lock()
         """Held by the group that tries and waits; the others queue, first come first served."""
+        self._behind: list[int] = []
+        """How many episodes each of them wants."""
         self._hands = asyncio.Lock()
         """Held while claims are on their way, never while waiting."""
         self._sweeps = asyncio.Lock()
@@ -156,28 +126,41 @@ class ClaimDesk:
             ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
             Exception: what `on_intent` or `on_claimed` raised; nothing is held.
         """
-        order = _Order(n, episode_type, discard_timeout, on_claimed, on_returned)
-        best = 0
+        order = Order(n, episode_type, discard_timeout, on_claimed, on_returned)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with Limit(deadline):
                 if on_intent is not None:
                     await on_intent()
-                async with self._turn:
-                    try:
-                        probe = False
-                        while True:
-                            await self.watcher.wait_for(_ROLLING)
-                            order.stop, order.had = None, 0
-                            if (refused := await self._attempt(order, probe)) is None:
-                                return order.take()
-                            best, probe = max(best, order.had), True
-                            self._starve(refused.kind is RefusedKind.NONE_AVAILABLE)
-                            await self._wait_after(refused)
-                    finally:
-                        self._starve(False)
+                while not await self._in_turn(order):
+                    pass
+                return order.take()
         except TimeoutError:
             cause = order.stop.kind.value if order.stop else self.watcher.current.shown.value
-            raise ClaimTimedOut(n, best, cause, self.client.name) from None
+            raise ClaimTimedOut(n, order.best, cause, self.client.name) from None
+
+    async def _in_turn(self, order: Order) -> bool:
+        """Try until all are held; False when a smaller group, that waits behind it, goes first."""
+        self._behind.append(order.n)
+        try:
+            await self._turn.acquire()
+        finally:
+            self._behind.remove(order.n)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            while True:
+                await self.watcher.wait_for(_ROLLING)
+                order.stop, order.had = None, 0
+                if (refused := await self._attempt(order, order.tried)) is None:
+                    return True
+                order.refused()
+                self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
+                await self._wait_after(refused)
+                if none_free and order.steps_aside(clock() - began, self._behind):
+                    return False
+        finally:
+            self._starve(False)
+            self._turn.release()
 
     async def refill(
         self,
@@ -198,7 +181,7 @@ class ClaimDesk:
         Returns:
             The episode, or None: not rolling, or none free before the deadline.
         """
-        order = _Order(1, episode_type, discard_timeout, on_claimed, on_returned)
+        order = Order(1, episode_type, discard_timeout, on_claimed, on_returned)
         try:
             async with asyncio.timeout_at(deadline):
                 while self.watcher.current.is_in(_ROLLING):
@@ -242,7 +225,8 @@ class ClaimDesk:
                 before = set(self.known())
                 records = await self.client.buffer(timeout=LOOK)
                 known = (before | set(self.known())) - self._owed
-            ours = [r.episode_uuid for r in records if r.claimed and self._is_ours(r.client_uuid)]
+            me = self.client.client_uuid
+            ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
             self._owed.intersection_update(ours)
             strays = [uuid for uuid in ours if uuid not in known]
             done = await self._abort(strays)
@@ -268,10 +252,7 @@ class ClaimDesk:
             *(self.client.abort(uuid, timeout=self.timeout) for uuid in uuids)
         )
 
-    def _is_ours(self, client_uuid: str | None) -> bool:
-        return client_uuid == self.client.client_uuid
-
-    async def _attempt(self, order: _Order, probe: bool) -> Refused | None:
+    async def _attempt(self, order: Order, probe: bool) -> Refused | None:
         """Try once; None when `order.held` is complete. Cancelled, it leaves nothing held."""
         work = self._tasks.spawn(self._claim_all(order, probe), "claim")
         try:
@@ -283,24 +264,56 @@ class ClaimDesk:
             raise order.error
         return order.stop
 
-    async def _claim_all(self, order: _Order, probe: bool) -> None:
+    async def _claim_all(self, order: Order, probe: bool) -> None:
         """All claims of a try, together; after a refusal one goes ahead to see if any is free."""
         async with self._hands:
             remove = self.watcher.add_listener(lambda seen: self._on_change(order, seen))
             try:
                 if probe:
                     await self._claim_one(order)
-                left = order.n - order.had
-                await asyncio.gather(*(self._claim_one(order) for _ in range(left)))
+                await self._claim_rest(order)
             finally:
                 remove()
 
-    async def _claim_one(self, order: _Order) -> None:
+    async def _claim_rest(self, order: Order) -> None:
+        """What is missing, all at once."""
+        crew = Crew()
+        begun: list[Call[Claimed | Refused]] = []
+
+        def heard(index: int) -> None:
+            self._note(order, begun[index].result())
+            if order.stopped() and order.held:
+                crew.add(self._return_held(order))
+
+        for _ in range(order.n - order.had):
+            if order.stopped():
+                break
+            call = self.client.begin_claim(
+                order.episode_type, order.discard_timeout, timeout=self.timeout
+            )
+            if call is not None:
+                begun.append(call)
+            else:
+                crew.add(self._claim_one(order))
+        try:
+            if begun:
+                await settle(begun, heard)
+        finally:
+            await crew.results()
+
+    async def _claim_one(self, order: Order) -> None:
         if order.stopped():
             return
-        answer = await self.client.claim(
-            order.episode_type, order.discard_timeout, timeout=self.timeout
+        self._note(
+            order,
+            await self.client.claim(
+                order.episode_type, order.discard_timeout, timeout=self.timeout
+            ),
         )
+        if order.stopped():
+            await self._return_held(order)
+
+    def _note(self, order: Order, answer: Claimed | Refused) -> None:
         if isinstance(answer, Claimed):
             order.had += 1
             order.held.append(answer)
@@ -313,10 +326,8 @@ class ClaimDesk:
                 self._sweep_soon()
             if not order.stopped():
                 order.stop = answer
-        if order.stopped():
-            await self._return_held(order)
 
-    def _announce(self, order: _Order, uuid: str) -> None:
+    def _announce(self, order: Order, uuid: str) -> None:
         if order.on_claimed is None:
             return
         try:
@@ -326,18 +337,18 @@ class ClaimDesk:
             order.error = error
             order.stop = Refused(RefusedKind.OTHER, "the claim could not be noted")
 
-    def _on_change(self, order: _Order, seen: Seen) -> None:
+    def _on_change(self, order: Order, seen: Seen) -> None:
         """The engine left ROLLING under an incomplete group: the rest will be refused."""
         left = seen.reachable and seen.state is not EngineState.ROLLING
         if left and not order.stopped() and order.had < order.n:
             self._give_up(order, Refused(RefusedKind.NOT_ROLLING, seen.raw))
 
-    def _give_up(self, order: _Order, why: Refused) -> None:
+    def _give_up(self, order: Order, why: Refused) -> None:
         order.stop = order.stop or why
         if order.held:
             self._tasks.spawn(self._return_held(order), "give back")
 
-    async def _return_held(self, order: _Order) -> None:
+    async def _return_held(self, order: Order) -> None:
         uuids = [claimed.episode_uuid for claimed in order.take()]
         cause = order.stop.text or order.stop.kind.value if order.stop else ""
         await self.give_back(uuids, cause)

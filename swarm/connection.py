@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
-from swarm.http1 import BadAnswer, Headers, Reader, TooMuch
+from swarm.http1 import BadAnswer, Headers, Reader, TooMuch, whole
 from swarm.seam import Response
 
 PAUSE = 1 << 20
@@ -29,6 +29,32 @@ class Pending(asyncio.Future[Response]):
         return done
 
 
+class Outbox:
+    """Requests of one turn of the loop, sent at its end, one right after the other.
+
+    Each write may have to wake the server's process; sent together, all but the first find it
+    awake.
+    """
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+
+    def put(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Send `data` soon."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append((transport, data))
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for transport, data in waiting:
+            if not transport.is_closing():
+                transport.write(data)
+
+
 class Connection(asyncio.Protocol):
     """Made by the loop; asked by its pool.
 
@@ -41,20 +67,29 @@ class Connection(asyncio.Protocol):
         deadline: On the loop's clock, for what it is asked now.
         idle_since: On the loop's clock.
         lost: Why it is no use any more.
+        sound: It may be asked again. After a 5xx it may not: the server closes it without saying so
+            (protocol section 2), and a claim sent on it would be lost with an unknown outcome.
     """
 
-    __slots__ = ("_busy", "_free", "_largest", "_news", "_paused", "_seconds", "_url", "_whole",
-                 "alarm", "deadline", "idle_since", "lost", "origin", "reader",
-                 "transport")  # fmt: skip
+    __slots__ = ("_busy", "_free", "_largest", "_loop", "_news", "_outbox", "_paused", "_reader",
+                 "_seconds", "_url", "_whole", "alarm", "deadline", "idle_since", "lost", "now",
+                 "origin", "sound", "transport")  # fmt: skip
 
-    def __init__(self, origin: str, largest: int, free: "Callable[[Connection], None]") -> None:
+    def __init__(
+        self, origin: str, largest: int, free: "Callable[[Connection], None]", outbox: "Outbox"
+    ) -> None:
         self.origin = origin
-        self.reader = Reader(largest)
+        self._outbox = outbox
+        self.sound = True
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self.deadline = 0.0
         self.alarm: asyncio.TimerHandle | None = None
         self.lost: TransportError | None = None
+        self._loop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
+        self._reader: Reader | None = None
+        """Of what it is asked now, unless that came in one piece."""
         self._free = free
         self._largest = largest
         self._whole: Pending | None = None
@@ -65,36 +100,31 @@ class Connection(asyncio.Protocol):
         self._seconds = 0.0
 
     @property
-    def sound(self) -> bool:
-        """It may be asked again.
-
-        After a 5xx the server closes it without saying so (protocol section 2), and a claim sent
-        on it would be lost with an unknown outcome.
-        """
-        reader = self.reader
-        return reader.done and reader.keep and reader.status < 500 and self.lost is None
+    def reader(self) -> Reader:
+        """What is known of the answer."""
+        if self._reader is None:
+            self._reader = Reader(self._largest)
+        return self._reader
 
     # --- asking --------------------------------------------------------------------------------
 
     def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:
         """Send a request whose answer is wanted whole; `url` is for errors."""
-        loop = asyncio.get_running_loop()
-        self._whole = pending = Pending(loop, self)
-        self._send(loop, url, head, body, seconds)
+        self._whole = pending = Pending(self._loop, self)
+        self._send(url, head, body, seconds)
         return pending
 
     def ask_stream(
         self, url: str, head: bytes, body: bytes, seconds: float
     ) -> "asyncio.Future[None]":
         """Send a request whose answer is read as it comes; done when its head is there."""
-        loop = asyncio.get_running_loop()
-        self._news = news = loop.create_future()
-        self._send(loop, url, head, body, seconds)
+        self._news = news = self._loop.create_future()
+        self._send(url, head, body, seconds)
         return news
 
     def more(self) -> "asyncio.Future[None]":
         """Done when the streamed answer goes on; with the error when it does not."""
-        self._news = news = asyncio.get_running_loop().create_future()
+        self._news = news = self._loop.create_future()
         if self._paused and self.transport is not None:
             self._paused = False
             self.transport.resume_reading()
@@ -102,21 +132,15 @@ class Connection(asyncio.Protocol):
             news.set_exception(self.lost)
         return news
 
-    def _send(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        url: str,
-        head: bytes,
-        body: bytes,
-        seconds: float,
-    ) -> None:
+    def _send(self, url: str, head: bytes, body: bytes, seconds: float) -> None:
         transport = self.transport
         assert transport is not None
         self._url, self._seconds, self._busy = url, seconds, True
-        self.deadline = loop.time() + seconds
-        self.reader = Reader(self._largest)
+        self.deadline = self.now() + seconds
+        self._reader = None
+        self.sound = False
         if len(body) < PAUSE:
-            transport.write(head + body)
+            self._outbox.put(transport, head + body)
         else:
             transport.write(head)
             transport.write(body)
@@ -125,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     def time_out(self) -> None:
         """The answer takes too long."""
-        self._fail(TimedOut(f"no answer within {self._seconds:g} s", self._url))
+        self._fail(TimedOut(f"no answer within {self._seconds:.3g} s", self._url))
 
     def abandon(self) -> None:
         """The whole transport is closed: whoever waits is told."""
@@ -135,6 +159,7 @@ class Connection(asyncio.Protocol):
         """Nobody wants what may still come."""
         self._whole = self._news = None
         self.lost = self.lost or Unreachable("the connection was closed", self._url)
+        self.sound = False
         if self.transport is not None:
             self.transport.abort()
         self.release()
@@ -159,6 +184,12 @@ class Connection(asyncio.Protocol):
         if not self._busy:  # nobody asked
             self.drop()
             return
+        if self._reader is None and self._whole is not None:
+            found = whole(data, self._largest)
+            if found is not None:
+                status, head, body, keep = found
+                self._answer(Response(status, Headers(head), body), keep)
+                return
         try:
             self.reader.feed(data)
         except BadAnswer as error:
@@ -166,28 +197,32 @@ class Connection(asyncio.Protocol):
         except TooMuch:
             self._fail(TooLarge(f"the answer is larger than {self._largest} bytes", self._url))
         else:
-            self._came()
+            self._came(self.reader)
 
-    def _came(self) -> None:
-        reader = self.reader
+    def _came(self, reader: Reader) -> None:
         if self._whole is None:
+            self.sound = reader.done and reader.keep and reader.status < 500
             if reader.status:
                 self._tell()
-                self._mind()
+                self._mind(reader)
         elif reader.done:
-            self._answer()
+            body = b"".join(reader.parts)
+            self._answer(Response(reader.status, Headers(reader.head), body), reader.keep)
 
-    def _answer(self) -> None:
+    def _answer(self, answer: Response, keep: bool) -> None:
         """The whole answer is there: the connection is free before anybody wakes."""
-        reader, pending, self._whole = self.reader, self._whole, None
-        self.release()
+        pending, self._whole = self._whole, None
+        self.sound = keep and answer.status < 500
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        self._busy = False
+        self._free(self)
         if pending is not None and not pending.done():
-            parts = reader.parts
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            pending.set_result(Response(reader.status, Headers(reader.head), body))
+            pending.set_result(answer)
 
-    def _mind(self) -> None:
-        unread = sum(map(len, self.reader.parts))
+    def _mind(self, reader: Reader) -> None:
+        unread = sum(map(len, reader.parts))
         if unread > PAUSE and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
@@ -197,7 +232,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""
-        self.transport = None
+        self.transport, self.sound = None, False
         if not self._busy:
             self.lost = self.lost or Unreachable("the connection was closed", self._url)
             return
@@ -207,7 +242,7 @@ class Connection(asyncio.Protocol):
             why = getattr(error, "strerror", None) or error or bad
             self._fail(Unreachable(f"the connection was lost: {why}", self._url))
         else:
-            self._came()
+            self._came(self.reader)
 
     def _tell(self) -> None:
         news, self._news = self._news, None
@@ -215,7 +250,7 @@ class Connection(asyncio.Protocol):
             news.set_result(None)
 
     def _fail(self, error: TransportError) -> None:
-        self.lost = self.lost or error
+        self.lost, self.sound = self.lost or error, False
         waiting = (self._whole, self._news)
         self._whole = self._news = None
         for one in waiting:

@@ -11,6 +11,7 @@ MAX_HEAD = 1 << 16
 _LENGTH = b"\r\ncontent-length:"
 _CODED = b"\r\ntransfer-encoding:"
 _CONNECTION = b"\r\nconnection:"
+_BODILESS = (b"204", b"304")
 
 
 class BadAnswer(ValueError):
@@ -45,6 +46,30 @@ class Headers(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._all())
+
+
+def whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
+    """Status, head, body and whether the connection stays, when `data` is just one plain answer.
+
+    Plain is what nearly all are: final, with a content length and nothing else that frames it.
+    None sends it to a `Reader`.
+    """
+    end = data.find(b"\r\n\r\n")
+    if end < 0 or data[:9] != b"HTTP/1.1 ":
+        return None
+    head = data[:end]
+    low = head.lower()
+    at = low.find(_LENGTH)
+    if at < 0 or _CODED in low or low.find(_LENGTH, at + 1) >= 0:
+        return None
+    stop = low.find(b"\r\n", at + 2)
+    told, status = low[at + 17 : stop if stop >= 0 else end].strip(), data[9:12]
+    if not (told.isdigit() and status.isdigit()) or len(told) > 18 or status in _BODILESS:
+        return None
+    if int(told) != len(data) - end - 4 or int(told) > largest or status[0] == 49:  # a 1xx
+        return None
+    keep = _CONNECTION not in low or b"close" not in _value(low, _CONNECTION)
+    return int(status), head, data[end + 4 :], keep
 
 
 class Reader:

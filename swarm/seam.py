@@ -1,8 +1,9 @@
 """The seam between the protocol and HTTP; light to import, without aiohttp."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Response(NamedTuple):
@@ -87,5 +88,29 @@ class Transport(Protocol):
         Raises:
             Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
             TimedOut: No answer within `timeout`.
+        """
+        ...
+
+
+@runtime_checkable
+class Starter(Protocol):
+    """A transport that can send at once and leave the waiting to others."""
+
+    def start(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> "asyncio.Future[Response] | None":
+        """The same as `Transport.request`, never repeated, without a task for each request.
+
+        Args: as of `request`.
+
+        Returns:
+            The answer, or None when no connection is free: nothing was sent. Its errors are those
+            of `request`; cancelling it closes its connection.
         """
         ...

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from swarm.connection import Connection
+from swarm.connection import Connection, Outbox
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
 from swarm.http1 import Headers
 from swarm.seam import Response, Streamed, Transport
@@ -74,6 +74,7 @@ class HttpTransport:
         self._sweeper: asyncio.TimerHandle | None = None
         self._looker: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
+        self._outbox: Outbox | None = None
         self._closed = False
 
     async def request(
@@ -101,6 +102,23 @@ class HttpTransport:
         # The pool may hold more dead connections of the same restart, so none of it is used.
         return await self._on_fresh(place, url, head, data, timeout)
 
+    def start(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> "asyncio.Future[Response] | None":
+        """See `Starter.start`."""
+        place = _placed(url)
+        connection = None if self._closed else self._idle_one(place, url)
+        if connection is None:
+            return None
+        head = _head(method, place, url, headers, body)
+        return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
+
     async def _on_fresh(
         self, place: _Place, url: str, head: bytes, body: bytes, timeout: float
     ) -> Response:
@@ -113,11 +131,11 @@ class HttpTransport:
     def _asked(self, connection: Connection, answer: F, timeout: float) -> F:
         """Note what is under way, and see that it ends."""
         self._busy.add(connection)
-        loop = asyncio.get_running_loop()
         if timeout < EXACT:
+            loop = asyncio.get_running_loop()
             connection.alarm = loop.call_later(timeout, connection.time_out)
         elif self._looker is None:
-            self._looker = loop.call_later(LOOK, self._look)
+            self._looker = asyncio.get_running_loop().call_later(LOOK, self._look)
         return answer
 
     def _look(self) -> None:
@@ -160,22 +178,21 @@ class HttpTransport:
         if self._closed:
             raise Unreachable("this transport is closed", url, sent=False)
         idle = self._idle.get(place.origin)
-        if idle:
-            oldest = asyncio.get_running_loop().time() - KEEP_ALIVE
-            while idle:
-                connection = idle.pop()
-                if connection.lost is None and connection.idle_since > oldest:
-                    return connection
-                connection.drop()
+        while idle:
+            connection = idle.pop()
+            if connection.sound and connection.idle_since > connection.now() - KEEP_ALIVE:
+                return connection
+            connection.drop()
         return None
 
     async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
+        outbox = self._outbox = self._outbox or Outbox()
         tls = await self._context() if place.tls else None
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(place.origin, self.largest, self._freed),
+                    lambda: Connection(place.origin, self.largest, self._freed, outbox),
                     place.host,
                     place.port,
                     ssl=tls,
@@ -200,13 +217,13 @@ class HttpTransport:
         if self._closed or not connection.sound:
             connection.drop()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = connection.now()
         idle = self._idle.get(connection.origin)
         if idle is None:
             idle = self._idle[connection.origin] = []
         idle.append(connection)
         if self._sweeper is None:
+            loop = asyncio.get_running_loop()
             self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
 
     def _sweep(self) -> None:
@@ -214,7 +231,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - KEEP_ALIVE
         for origin, idle in tuple(self._idle.items()):
-            kept = [one for one in idle if one.lost is None and one.idle_since > oldest]
+            kept = [one for one in idle if one.sound and one.idle_since > oldest]
             for connection in set(idle).difference(kept):
                 connection.drop()
             if kept:
@@ -273,6 +290,10 @@ class _Body:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+LINES = 5
+"""Of a head before the headers that are given."""
+
+
 @lru_cache(maxsize=512)
 def _placed(url: str) -> _Place:
     """Where `url` leads.
@@ -302,12 +323,12 @@ def _placed(url: str) -> _Place:
 def _head(
     method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
 ) -> bytes:
-    lines = [method, place.head]
-    for name, value in (headers or {}).items():
-        if "\r" in value or "\n" in value:
+    text = method + place.head
+    if headers is not None:
+        for name, value in headers.items():
+            text += f"{name}: {value}\r\n"
+        if text.count("\n") != LINES + len(headers) or text.count("\r") != LINES + len(headers):
             raise Unreachable("a header with a line break", url, sent=False)
-        lines.append(f"{name}: {value}\r\n")
     if body is not None or method != "GET":
-        lines.append(f"Content-Length: {len(body or b'')}\r\n")
-    lines.append("\r\n")
-    return "".join(lines).encode()
+        text += f"Content-Length: {len(body or b'')}\r\n"
+    return (text + "\r\n").encode()

@@ -119,8 +119,8 @@ class Watcher:
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
-        self._listeners: list[Callable[[Seen], None]] = []
-        self._pool_listeners: list[Callable[[PoolInfo], None]] = []
+        self._listeners: dict[object, Callable[[Seen], None]] = {}
+        self._pool_listeners: dict[object, Callable[[PoolInfo], None]] = {}
         self._waiters: dict[asyncio.Future[Seen], Predicate] = {}
 
     @property
@@ -138,13 +138,11 @@ class Watcher:
 
         A later time of the same state is not a change.
         """
-        self._listeners.append(listener)
-        return lambda: _discard(self._listeners, listener)
+        return _added(self._listeners, listener)
 
     def add_pool_listener(self, listener: Callable[[PoolInfo], None]) -> Callable[[], None]:
         """Call `listener` on every changed reading of the pool; returns what removes it."""
-        self._pool_listeners.append(listener)
-        return lambda: _discard(self._pool_listeners, listener)
+        return _added(self._pool_listeners, listener)
 
     @contextlib.contextmanager
     def eager(self) -> Iterator[None]:
@@ -245,7 +243,7 @@ class Watcher:
         self.pool_at = self.clock()
         if pool != self.pool:
             self.pool = pool
-            for listener in tuple(self._pool_listeners):
+            for listener in tuple(self._pool_listeners.values()):
                 _call(listener, pool)
         return pool
 
@@ -332,7 +330,7 @@ class Watcher:
             if not future.done() and test(seen):
                 future.set_result(seen)
         if replace(before, seen_at=seen.seen_at) != seen:
-            for listener in tuple(self._listeners):
+            for listener in tuple(self._listeners.values()):
                 _call(listener, seen)
 
 
@@ -357,6 +355,13 @@ def _call(listener: Callable[[T], None], value: T) -> None:
         log.exception("a listener failed")
 
 
-def _discard(listeners: list[T], listener: T) -> None:
-    with contextlib.suppress(ValueError):
-        listeners.remove(listener)
+def _added(
+    listeners: dict[object, Callable[[T], None]], listener: Callable[[T], None]
+) -> Callable[[], None]:
+    key = object()
+    listeners[key] = listener
+
+    def remove() -> None:
+        listeners.pop(key, None)
+
+    return remove

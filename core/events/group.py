@@ -13,7 +13,7 @@ class GroupEvent(Event, frozen=True, kw_only=True):
     group_id: str
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True):
     """One named part of a reward."""
 
     name: str
@@ -23,7 +23,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class CandidateScore(msgspec.Struct, frozen=True, kw_only=True):
+class CandidateScore(msgspec.Struct, frozen=True):
     """The automatic reward of one candidate, with what it is made of."""
 
     index: int

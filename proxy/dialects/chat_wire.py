@@ -11,7 +11,7 @@ import msgspec
 
 from proxy.conversation import ChatRequest, Winner, call_deltas, deltas, usage_of, whole_text
 from proxy.dialects.chunks import Chunks, fingerprint, share
-from proxy.dialects.fitting import LiveCalls, fitted, raw_calls, refuses_calls
+from proxy.dialects.fitting import LiveCalls, fitted, is_forced, raw_calls, refuses_calls
 from proxy.dialects.logprobs import Aligned, Entry, entries_of
 from proxy.errors import Refusal
 
@@ -71,9 +71,12 @@ class ChatWriter:
         )
 
     def _choice(self, index: int, one: Winner) -> dict[str, Any]:
+        content = one.content
+        if content is None and one.tool_calls and is_forced(self._request.body):
+            content = ""
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": one.content,
+            "content": content,
             "refusal": None,
             "annotations": None,
             "audio": None,
@@ -148,8 +151,12 @@ class ChatWriter:
     # --- events ---------------------------------------------------------------------------------
 
     def _pieces(self, at: int, one: Winner) -> Iterator[bytes]:
-        """All events of one choice."""
+        """All events of one choice. Where a limit ended it, its last text comes with the end."""
         timed, rest = self._timed(one)
+        end: dict[str, Any] = {}
+        if one.finish_reason == "length" and timed and "tool_calls" not in timed[-1][0]:
+            end, entries = timed.pop()
+            rest = [*entries, *rest]
         size = sum(_length(delta) for delta, _ in timed)
         prompt, total = one.usage["prompt_tokens"], one.usage["completion_tokens"]
         first = self._prompt_ids(at, one)
@@ -159,7 +166,7 @@ class ChatWriter:
             usage = self._chunks.usage(prompt, share(total, done, size))
             yield self._chunks.event(_spoken(at, delta, entries), usage + first)
             first = b""
-        yield self._last(at, one, rest, first)
+        yield self._last(at, one, rest, first, end)
 
     def _timed(self, one: Winner) -> tuple[list[Timed], list[Entry]]:
         """The deltas of a winner with the tokens of each, and the tokens that are left."""
@@ -178,11 +185,18 @@ class ChatWriter:
             return found + calls, []
         return found, aligned.rest()
 
-    def _last(self, at: int, one: Winner, entries: list[Entry], more: bytes = b"") -> bytes:
+    def _last(
+        self,
+        at: int,
+        one: Winner,
+        entries: list[Entry],
+        more: bytes = b"",
+        delta: Mapping[str, Any] | None = None,
+    ) -> bytes:
         """The event that ends a choice."""
         choice = {
             "index": at,
-            "delta": {},
+            "delta": delta or {},
             "logprobs": {"content": entries} if entries else None,
             "finish_reason": one.finish_reason,
             "stop_reason": one.stop_reason,

@@ -18,7 +18,15 @@ NUMBERS = (
     "min_p",
     "repetition_penalty",
 )
-INTEGERS = ("max_tokens", "max_completion_tokens", "n", "seed", "top_k", "min_tokens")
+INTEGERS = (
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "seed",
+    "top_k",
+    "min_tokens",
+    "prompt_logprobs",
+)
 _DICTIONARY = "Input should be a valid dictionary"
 _LIST = "Input should be a valid list"
 _STRING = "Input should be a valid string"
@@ -75,6 +83,25 @@ def check_common(body: Mapping[str, Any]) -> None:
         )
         raise bad_value(text, "response_format")
     _check_ranges(body)
+    _check_prompt_logprobs(body)
+
+
+def _check_prompt_logprobs(body: Mapping[str, Any]) -> None:
+    count = body.get("prompt_logprobs")
+    if not isinstance(count, int):  # a dialect that does not know it passes it on as it came
+        return
+    if body.get("stream") and (count > 0 or count == -1):
+        text = "`prompt_logprobs` are not available when `stream=True`."
+        raise bad_value(text, "prompt_logprobs")
+    if count < 0:  # -1 asks for all words of the model, which is over the limit too
+        text = "`prompt_logprobs` must be a positive value."
+        raise bad_value(text, "prompt_logprobs", count)
+    if count > MOST_LOGPROBS:
+        text = (
+            f"Requested prompt logprobs of {count}, which is greater than max allowed: "
+            f"{MOST_LOGPROBS}"
+        )
+        raise bad_value(text, "prompt_logprobs", count)
 
 
 def _check_stop(stop: Any) -> None:
@@ -184,7 +211,7 @@ def check_tools(body: Mapping[str, Any]) -> None:
     if isinstance(choice, dict):
         function = choice.get("function")
         wanted = function.get("name") if isinstance(function, dict) else None
-        if choice.get("type") == "function" and wanted not in names:
+        if choice.get("type", "function") == "function" and wanted not in names:
             text = "The tool specified in `tool_choice` does not match any of the specified `tools`"
             raise bad_value(text, "tool_choice")
     elif choice not in ("auto", "required"):

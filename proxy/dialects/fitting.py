@@ -78,6 +78,12 @@ def refuses_calls(body: Mapping[str, Any]) -> bool:
     return body.get("tool_choice") == "none"
 
 
+def is_forced(body: Mapping[str, Any]) -> bool:
+    """The client wants a call whatever the model thinks: of a function, or of any."""
+    choice = body.get("tool_choice")
+    return choice == "required" or isinstance(choice, dict)
+
+
 def one_call_only(body: Mapping[str, Any]) -> bool:
     """The client takes one call at most."""
     return body.get("parallel_tool_calls") is False

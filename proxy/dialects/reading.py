@@ -7,13 +7,13 @@ import hashlib
 import json
 import math
 import re
-import secrets
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from core.ids import hex_id
 from core.text import content_text
 from proxy.dialects.asides import own_words
 from proxy.errors import Refusal, invalid
@@ -53,7 +53,7 @@ def trains(headers: Mapping[str, str]) -> bool:
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's own `X-Request-Id` without what cannot be printed, else 16 hex digits."""
     named = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
-    return named or secrets.token_hex(8)
+    return named or hex_id(8)
 
 
 def join_key(
@@ -185,9 +185,12 @@ def integer(name: str, value: Any) -> int:
         value = int(value)
     if not isinstance(value, int):
         raise invalid("int_type", where, "Input should be a valid integer", value)
-    if not -(1 << 63) <= value < 1 << 63:
-        text = "Input should be a valid integer within 64 bits"
-        raise invalid("int_parsing_size", where, text, str(value))
+    if value < -(1 << 63):
+        text = f"Input should be greater than or equal to {-(1 << 63)}"
+        raise invalid("greater_than_equal", where, text, str(value))
+    if value >= 1 << 63:
+        text = f"Input should be less than or equal to {(1 << 63) - 1}"
+        raise invalid("less_than_equal", where, text, str(value))
     return int(value)
 
 

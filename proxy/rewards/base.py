@@ -5,14 +5,30 @@ there are none. A reward is never made up to fill a gap.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
+
+from core.events import CandidateScore, Part
+
+__all__ = [
+    "Abstention",
+    "Answer",
+    "GroupContext",
+    "Listener",
+    "Part",
+    "RequestReport",
+    "RewardSource",
+    "Score",
+    "ScoreSheet",
+    "SourceHealth",
+]
 
 Listener = Callable[["SourceHealth"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """One candidate's answer, as the upstream gave it."""
 
     index: int
@@ -26,8 +42,7 @@ class Answer:
     """The whole chat completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupContext:
+class GroupContext(msgspec.Struct, frozen=True):
     """All that a source may look at to score one group."""
 
     group_id: str
@@ -42,28 +57,8 @@ class GroupContext:
     answers: tuple[Answer, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A named piece of a reward.
-
-    The reward is the product of the gates times the sum of `weight * value` over the other parts.
-    A part of weight 0 is shown and kept, and changes nothing.
-    """
-
-    name: str
-    value: float
-    weight: float = 1.0
-    gate: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """The reward of one answer and what it is made of."""
-
-    index: int
-    reward: float
-    parts: tuple[Part, ...]
+Score = CandidateScore
+"""The reward of one answer and what it is made of: as it is told, so as it is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +76,7 @@ class Abstention:
     """1-based; 0 when there is no such place."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSheet:
+class ScoreSheet(msgspec.Struct, frozen=True):
     """Scores for all answers, or an abstention and no scores at all."""
 
     scores: tuple[Score, ...]
@@ -92,11 +86,10 @@ class ScoreSheet:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReport:
+class RequestReport(msgspec.Struct, frozen=True):
     """What came of telling a source about a new request."""
 
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The task's metadata, with what the hook changed in it."""
     repeat: int | None = None
     """Candidates the hook asks for (it returned a positive integer); None when it does not say."""

@@ -22,7 +22,7 @@ from proxy.rewards.health import HealthBoard
 from proxy.rewards.math import combine
 from proxy.rewards.part_gates import degeneration, finished
 from proxy.rewards.part_reference import reference
-from proxy.rewards.part_style import diversity, length, relevance
+from proxy.rewards.part_style import diversity, length, relevance, shared_most
 from proxy.rewards.part_tools import tools
 from proxy.rewards.text import Reading, content_stems, read
 
@@ -50,18 +50,18 @@ def score_group(ctx: GroupContext) -> tuple[Score, ...]:
     """Scores of a group, each reward in [0, 1]; the same answers get the same rewards always."""
     readings = [read(answer) for answer in ctx.answers]
     stems = content_stems(ctx.query)
+    most = shared_most(readings)
     scores = []
     for position, answer in enumerate(ctx.answers):
-        parts = _parts(position, readings, stems, ctx.reference)
+        parts = _parts(readings[position], most[position], stems, ctx.reference)
         reward = min(1.0, max(0.0, combine(parts)))
         scores.append(Score(answer.index, reward, parts))
     return tuple(scores)
 
 
 def _parts(
-    position: int, readings: list[Reading], stems: tuple[str, ...], wanted: str | None
+    reading: Reading, most: tuple[int, int], stems: tuple[str, ...], wanted: str | None
 ) -> tuple[Part, ...]:
-    reading = readings[position]
     weights = CALLS if reading.tool_calls else TEXT
     rest = 1.0 if wanted is None else 1.0 - REFERENCE
     if "relevance" in weights and not stems:
@@ -75,7 +75,7 @@ def _parts(
         parts.append(length(reading.count, rest * weights["length"]))
         if stems:
             parts.append(relevance(stems, reading.words, rest * weights["relevance"]))
-    parts.append(diversity(position, readings, rest * weights["diversity"]))
+    parts.append(diversity(reading.grams, most, rest * weights["diversity"]))
     return tuple(parts)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from core.advantage import REWARD_LIMIT, RewardError, usable
 from proxy.rewards.base import Part
 
+LEAST = -REWARD_LIMIT
+
 
 def combine(parts: Iterable[Part]) -> float:
     """Reward of one answer: product of its gates times the weighted sum of its other parts.
@@ -14,15 +16,16 @@ def combine(parts: Iterable[Part]) -> float:
     """
     gates, total = 1.0, 0.0
     for part in parts:
-        if not (usable(part.value) and usable(part.weight)):
+        value, weight = part.value, part.weight
+        if not (LEAST <= value <= REWARD_LIMIT and LEAST <= weight <= REWARD_LIMIT):
             raise RewardError(
                 f"part {part.name} is {part.value} with weight {part.weight}",
                 todo=f"Parts are finite numbers of at most {REWARD_LIMIT:g}",
             )
         if part.gate:
-            gates *= part.value
+            gates *= value
         else:
-            total += part.weight * part.value
+            total += weight * value
     reward = gates * total
     if not usable(reward):
         raise RewardError(f"the parts combine to {reward}")

@@ -28,20 +28,32 @@ def relevance(stems: tuple[str, ...], words: list[str], weight: float) -> Part:
     Half of them is enough for 1: an answer that only repeats the question is not better.
     """
     joined = " " + " ".join(words)
-    found = sum(1 for stem in stems if f" {stem}" in joined)
+    found = sum([" " + stem in joined for stem in stems])
     value = min(1.0, 2 * found / len(stems))
     return Part("relevance", value, weight, False, f"{found} of {len(stems)} query words taken up")
 
 
-def diversity(index: int, readings: list[Reading], weight: float) -> Part:
+def shared_most(readings: list[Reading]) -> list[tuple[int, int]]:
+    """For each answer: how many trigrams its nearest sibling shares, and which that is.
+
+    0 and -1 for an answer that shares none.
+    """
+    most = [(0, -1)] * len(readings)
+    for one, reading in enumerate(readings):
+        for other in range(one):
+            both = len(reading.grams & readings[other].grams)
+            if both > most[one][0]:
+                most[one] = (both, other)
+            if both > most[other][0]:
+                most[other] = (both, one)
+    return most
+
+
+def diversity(own: frozenset[int], most: tuple[int, int], weight: float) -> Part:
     """1 minus the largest share of the answer's trigrams that one sibling has too."""
-    own = readings[index].grams
     if not own:
         return Part("diversity", 0.0, weight, False, "nothing to compare")
-    shared, nearest = 0, -1
-    for other, reading in enumerate(readings):
-        if other != index and (both := len(own & reading.grams)) > shared:
-            shared, nearest = both, other
+    shared, nearest = most
     if nearest < 0:
         return Part("diversity", 1.0, weight, False, "shares no phrase with a sibling")
     share = shared / len(own)

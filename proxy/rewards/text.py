@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from proxy.rewards.base import Answer
 
@@ -14,6 +16,9 @@ long answers; a loop shows in either end."""
 _CJK = "぀-ヿ㐀-䶿一-鿿가-힯"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:['’][^\W_]+)?")
 
+_APART = {code: " " for code in range(128) if not chr(code).isalnum()}
+"""Everything in ASCII that is in no word."""
+
 _STOPWORDS = """
 a about all also am an and any are as at be been but by can could did do does for from give had
 has have he her him his how i if in into is it its just let like make me more my no not of on
@@ -23,8 +28,7 @@ this to up us was we were what when where which who why will with would you your
 STOPWORDS = frozenset(_STOPWORDS.split())
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """An answer, cut into what the parts need."""
 
     text: str
@@ -35,8 +39,8 @@ class Reading:
     """Lower case; a character of a script without spaces is a word of its own."""
     count: int
     """Words of the whole text, also beyond the read limit."""
-    grams: frozenset[tuple[str, ...]]
-    """Word trigrams; shorter runs when there are fewer than three words."""
+    grams: frozenset[int]
+    """Hashes of the word trigrams; of shorter runs when there are fewer than three words."""
     finish_reason: str
     tool_calls: list[Any]
 
@@ -81,16 +85,20 @@ def ends_of(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """Lower-case words of `text`."""
-    return _WORD.findall(text.lower())
+    text = text.lower()
+    if text.isascii() and "'" not in text:  # what `_WORD` finds then, at a third of the cost
+        return text.translate(_APART).split()
+    return _WORD.findall(text)
 
 
-def grams_of(words: list[str], size: int) -> list[tuple[str, ...]]:
-    """All runs of `size` words, in order."""
+def grams_of(words: list[str], size: int) -> list[int]:
+    """Hashes of all runs of `size` words, in order: they compare as the words do, and faster."""
     if size < 1:
         return []
-    return list(zip(*(words[start:] for start in range(size)), strict=False))
+    return list(map(hash, zip(*[words[start:] for start in range(size)], strict=False)))
 
 
+@lru_cache(maxsize=4096)
 def stem(word: str) -> str:
     """A word without its commonest English endings; at least three letters stay."""
     for ending in ("'s", "ing", "ed", "es", "ly", "s", "e"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import swarm.watcher
 from tests.conformance.forms import (
     CALL,
     CAPTURES,
@@ -312,9 +313,9 @@ async def test_40_what_claude_code_sends_is_taken(tmp_path: Path, streams: bool)
 
 
 async def test_42_the_models(tmp_path: Path) -> None:
-    async with ScriptedSwarm() as swarm:
-        swarm.model = "/models/tiny"
-        async with fronted(tmp_path, swarm) as f, wire(f.url) as one:
+    async with ScriptedSwarm() as server:
+        server.model = "/models/tiny"
+        async with fronted(tmp_path, server) as f, wire(f.url) as one:
             await f.world.until(lambda: f.world.server.watcher.pool)
             await one.ask("GET", "/v1/models")
             answer = await one.answer()
@@ -325,12 +326,15 @@ async def test_42_the_models(tmp_path: Path) -> None:
             same(scrubbed((await one.answer()).json()), scrubbed(answer.json()["data"][0]))
 
 
-async def test_43_health_of_a_server_that_is_gone(tmp_path: Path) -> None:
-    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f, wire(f.url) as one:
+async def test_43_health_of_a_server_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.3)
+    async with fronted(tmp_path) as f, wire(f.url) as one:
         await one.ask("GET", "/health")
         assert (await one.answer()).status == 200
-        swarm.fail_always("/get_engine_status", "drop")
-        await f.world.until(lambda: not f.world.groups.serving, 20.0)
+        f.world.line.cut = True
+        await f.world.until(lambda: not f.world.groups.serving, 10.0)
         for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
             await one.ask(method, path)
             assert (await one.answer()).status == 503

@@ -1,9 +1,9 @@
 """Our own swarm client against the embedded engine, right and `--faithful`, over real sockets."""
 
-import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from core.errors import AjetError
@@ -60,7 +60,7 @@ async def test_a_bad_key_is_told_as_one(faithful: bool) -> None:
     """Faithful: out of a 200."""
     async with driving(faithful=faithful) as d, client_of(d) as client:
         await d.start()
-        episode = dataclasses.replace(await claimed(client), api_key="sk-ajet-x")
+        episode = msgspec.structs.replace(await claimed(client), api_key="sk-ajet-x")
         with pytest.raises(ChatError) as refused:
             await client.chat(episode, ASK)
         assert refused.value.kind is ChatErrorKind.UNAUTHORIZED

@@ -13,6 +13,7 @@ from tests.support.faults_field import configured
 from tests.support.faults_load import Load
 from tests.support.front import fronted
 from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stack import until
 
 LEAVING = 0.2
 FLAT = 12.0
@@ -61,6 +62,7 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             stub.delay(10)
             process = psutil.Process(ours.pid)
             resident, asked, left, errors = [], 0, 0, 0
+            files = process.num_fds()
             with load(ours.port, users, "--leaving", str(LEAVING)) as crowd:
                 crowd.round(requests=4 * users)
                 threads = process.num_threads()
@@ -74,11 +76,12 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             counted = settled(stub)
             early = sum(resident[quarter : 2 * quarter]) / quarter
             late = sum(resident[-quarter:]) / quarter
-            files = process.num_fds()
-            sockets = len(process.net_connections())
+            # Connections to the server are kept for a few seconds in case somebody needs them.
+            until("no connection is left", lambda: process.num_fds() <= files + 4, 20)
             print(
                 f"{asked} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
-                f"{early:.1f} then, {late:.1f} at last; {files} files, {sockets} sockets, "
+                f"{early:.1f} then, {late:.1f} at last; "
+                f"{process.num_fds()} files ({files} before), "
                 f"{process.num_threads()} threads ({threads} before)"
             )
             print("MB:", " ".join(f"{one:.1f}" for one in resident))
@@ -89,4 +92,3 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             assert not counted["lost"]
             assert late - early < FLAT
             assert process.num_threads() <= threads + 2
-            assert files < 64

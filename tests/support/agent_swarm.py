@@ -231,6 +231,7 @@ def prepare(home: Path) -> Path:
 async def _main(given: argparse.Namespace) -> int:
     async with agent_swarm(repeat=given.repeat) as swarm:
         swarm.delay = given.delay
+        swarm.streaming = given.streaming
         print(f"swarm {swarm.url}", flush=True)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -276,6 +277,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=4, help="candidates of a group")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds each answer takes")
+    parser.add_argument(
+        "--streaming", default="three", choices=("three", "keepalive", "tokens", "whole")
+    )
     parser.add_argument("--log", type=Path, help="write each chat request to this file")
     parser.add_argument("--proxy", type=int, help="start our proxy too, on this port")
     parser.add_argument("--home", type=Path, help="its home; else a temporary folder")

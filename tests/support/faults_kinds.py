@@ -151,7 +151,8 @@ async def candidate_is_empty(f: Field) -> None:
 
 @fault
 async def candidate_overflows(f: Field) -> None:
-    await _answers(f, f"{OVERFLOW} Sorry.", 1)
+    with f.load.during(f.load.too_long):
+        await _answers(f, f"{OVERFLOW} Sorry.", 1)
 
 
 @fault

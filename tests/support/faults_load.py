@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,8 @@ class Load:
     """From and to, on the loop's clock: no swarm server that could answer."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
     """The same: no proxy."""
+    too_long: list[tuple[float, float]] = field(default_factory=list)
+    """The same: prompts do not fit."""
     _stop: bool = False
 
     # --- asking --------------------------------------------------------------------------------
@@ -113,11 +116,15 @@ class Load:
 
     # --- what is known -------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def outage(self, *, proxy: bool = False) -> Iterator[None]:
+    def outage(self, *, proxy: bool = False) -> AbstractContextManager[None]:
         """Nothing can be answered for as long as the context is open."""
+        return self.during(self.cuts if proxy else self.outages)
+
+    @contextlib.contextmanager
+    def during(self, kept: list[tuple[float, float]]) -> Iterator[None]:
+        """Note in one of the lists for how long the context is open."""
         now = asyncio.get_running_loop().time
-        began, kept = now(), self.cuts if proxy else self.outages
+        began = now()
         kept.append((began, float("inf")))
         try:
             yield
@@ -143,7 +150,8 @@ class Load:
             elif one.how == "refused":
                 busy = one.status == 503 and one.retry_after
                 if 400 <= one.status < 500:
-                    found["4xx"].append(one)
+                    if not (one.status == 400 and _within(one, self.too_long)):
+                        found["4xx"].append(one)
                 elif not (busy and _within(one, self.outages + self.cuts)):
                     found["5xx"].append(one)
         return found

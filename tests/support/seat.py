@@ -107,6 +107,9 @@ class Line:
             raise Unreachable("killed", url, sent=False)
         return await self.transport.request(method, url, **more)
 
+    def start(self, method: str, url: str, **more: Any) -> "asyncio.Future[Response] | None":
+        return None if self.cut else self.transport.start(method, url, **more)
+
     @contextlib.asynccontextmanager
     async def stream(self, method: str, url: str, **more: Any) -> AsyncIterator[Streamed]:
         if self.cut:

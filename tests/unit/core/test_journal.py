@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import core.journal
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
 from core.journal import Journal, JournalError
@@ -58,6 +59,27 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     found = sqlite3.connect(tmp_path / "j.db")
     assert found.execute("select seq from events").fetchall() == [(seq,)]
     found.close()
+    journal.close()
+
+
+async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal, "SPACING", 30.0)
+    monkeypatch.setattr(core.journal, "CROWD", 3)
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    async with asyncio.timeout(5):
+        for _ in range(3):
+            await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
+    monkeypatch.setattr(core.journal, "SPACING", 0.3)
+    for number in range(3):
+        bus.publish(opened(f"g{number}"))
+    await journal.durable(bus.state.seq)
+    began = asyncio.get_running_loop().time()
+    for _ in range(3):
+        await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
+    assert asyncio.get_running_loop().time() - began > 0.5
     journal.close()
 
 

@@ -220,3 +220,19 @@ async def test_many_clients_lose_and_double_nothing() -> None:
         assert len(d.bench.trained) >= 10
         assert len(d.engine.pool) == 16
         assert d.engine.pool.claimed == []
+
+
+async def test_a_refused_job_takes_the_one_before_with_it() -> None:
+    """AgentJet's client does not look whether its job was taken: it starts the engine."""
+    async with driving() as d:
+        await d.start(batch=1)
+        await d.post("/stop_engine")
+        tree = "ajet: {trainer_common: {algorithm: {adv_estimator: gae}}}"
+        refused = (await d.post("/sync_train_config", yaml_as_string=tree)).json()
+        assert refused["success"] is False
+        started = (await d.post("/start_engine")).json()
+        assert started["success"] is False
+        assert refused["error"] in started["error"]
+        assert await d.status() == ("OFFLINE", 0)
+        await d.start(batch=1)
+        assert await d.status() == ("ROLLING", 1)

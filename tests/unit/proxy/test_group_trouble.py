@@ -53,12 +53,13 @@ def back(w: World) -> None:
 
 async def test_requests_queue_while_the_server_is_frozen(tmp_path: Path) -> None:
     async with small(tmp_path) as w:
-        w.swarm.freeze(0.35)
+        w.swarm.freeze()
         await w.until(lambda: trouble(w) == "frozen")
         assert w.groups.serving
         assert not is_down(w.server.watcher.current)
         assert w.server.watcher.current.error == "frozen: no answer for 0.05 s"
         ticket = await w.ask()
+        w.swarm.unfreeze()
         assert (await w.reply(ticket)).why == "winner"
         assert trouble(w) == ""
         await w.closed()

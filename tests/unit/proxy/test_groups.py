@@ -1,6 +1,7 @@
 """The group life cycle: claims, rewards, nothing left behind."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,26 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
 ) -> None:
     async with world(tmp_path) as w:
         seen: list[tuple[str, set[str]]] = []
-        claim, end = w.server.client.claim, w.server.client.end
+        client: Any = w.server.client
 
         def on_disk() -> set[str]:
             return {event.kind for event in w.seat.journal.events()}
 
-        async def noted_claim(*args: Any, **more: Any) -> Any:
-            seen.append(("claim", on_disk()))
-            return await claim(*args, **more)
+        def spy(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(*args: Any, **more: Any) -> Any:
+                kinds = on_disk()
+                began = call(*args, **more)
+                if began is not None:  # None: nothing was sent, the other way is taken
+                    seen.append((what, kinds))
+                return began
 
-        async def noted_end(*args: Any, **more: Any) -> Any:
-            seen.append(("end", on_disk()))
-            return await end(*args, **more)
+            return noted
 
-        w.server.client.claim = noted_claim  # type: ignore[method-assign]  # spied on
-        w.server.client.end = noted_end  # type: ignore[method-assign]  # spied on
+        client.claim, client.begin_claim = (
+            spy("claim", client.claim),
+            spy("claim", client.begin_claim),
+        )
+        client.end, client.begin_end = spy("end", client.end), spy("end", client.begin_end)
         await w.reply(await w.ask())
         await w.closed()
         assert [what for what, _ in seen] == ["claim"] * 4 + ["end"] * 4

@@ -9,6 +9,8 @@ from proxy.dialects.asides import own_words
 from proxy.dialects.chat import read_request
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
+from proxy.helpers import helper_of
+from proxy.matching import Conversations
 
 REMINDER = "<system-reminder>\nThe time is noon.\n</system-reminder>"
 OPENCLAW = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -65,3 +67,29 @@ def test_the_query_of_a_messages_request_is_the_users_own() -> None:
 def test_the_query_of_a_response_is_the_users_own(told: list[str]) -> None:
     data = json.dumps({"model": "m", "input": [user(text) for text in told]}).encode()
     assert RESPONSES.read(data, HEADERS, "host").query == "Say hello."
+
+
+def test_a_conversation_is_known_again_though_its_asides_change() -> None:
+    """As qwen-code writes anew what it told about the day and its skills."""
+    found = Conversations()
+    first = [user([{"type": "text", "text": text} for text in (REMINDER, "Note a word.")])]
+    later = [
+        user([{"type": "text", "text": text} for text in (CODEX, "Note a word.")]),
+        {"role": "assistant", "content": "Noted. What is the word that you have in mind?"},
+        user([{"type": "text", "text": text} for text in (REMINDER, "Which word?")]),
+    ]
+    session = found.match(first, "key", "").session
+    found.match([user("Something else.")], "key", "")
+    assert found.match(later, "key", "").session == session
+
+
+@pytest.mark.parametrize(
+    ("user_text", "rule"),
+    [
+        ("### Task:\nPredict 3-5 useful messages this user might send", "openwebui-follow-ups"),
+        ("### Task:\nSummarize the conversation history that will be compacted out", "compaction"),
+    ],
+)
+def test_what_open_webui_asks_beside(user_text: str, rule: str) -> None:
+    body = {"messages": [user(user_text)]}
+    assert helper_of(body, user_text) == rule

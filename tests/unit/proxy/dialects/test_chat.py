@@ -158,6 +158,21 @@ def test_what_the_framework_refuses(body: Any, param: str) -> None:
             "The tool specified in `tool_choice` does not match any of the specified `tools`",
         ),
         (
+            {"tool_choice": {}, "tools": TOOLS},
+            "tool_choice",
+            "The tool specified in `tool_choice` does not match any of the specified `tools`",
+        ),
+        (
+            {"prompt_logprobs": 21},
+            "prompt_logprobs",
+            "Requested prompt logprobs of 21, which is greater than max allowed: 20",
+        ),
+        (
+            {"prompt_logprobs": -1},
+            "prompt_logprobs",
+            "`prompt_logprobs` must be a positive value.",
+        ),
+        (
             {"response_format": {"type": "json_schema"}},
             "response_format",
             "When response_format type is 'json_schema', the 'json_schema' field must be provided.",

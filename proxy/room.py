@@ -1,0 +1,53 @@
+"""How many candidates a group can have: no more than its server has episodes at a time.
+
+A group that asked for more would wait for them until its deadline and keep all others waiting.
+"""
+
+from core.events import AlertRaised
+from core.settings import Settings
+from proxy.errors import Refusal, bad_request
+from proxy.observe import CANDIDATES
+from proxy.run import Run
+from proxy.seat import ServerSeat
+
+
+def room_of(server: ServerSeat, settings: Settings) -> int | None:
+    """Episodes that the server has at most at a time; None while it has not said.
+
+    Source: a trainer keeps a batch's worth of episodes open at most (protocol section 7).
+    """
+    if server.observes:
+        return max(settings.upstream.calls, settings.proxy.repeats or CANDIDATES)
+    pool = server.watcher.pool
+    if pool is None or pool.stale or not pool.completed_episode_target:
+        return None
+    return max(pool.completed_episode_target, pool.repeat)
+
+
+def too_many_choices(asked: int, room: int | None) -> Refusal | None:
+    """vLLM's 400 for an `n` that cannot be had; None when it can."""
+    if room is None or asked <= room:
+        return None
+    text = f"n must be at most {room}, got {asked}. (parameter=n, value={asked})"
+    return bad_request(text, "n")
+
+
+def fit(run: Run) -> Refusal | None:
+    """Cut what the settings or a hook ask for down to what the server has, and say so.
+
+    Returns:
+        What the client is told when it is its own `n` that cannot be had.
+    """
+    seat, server = run.seat, run.sense.server
+    room = room_of(server, seat.settings)
+    if room is None or run.n <= room:
+        return None
+    if refusal := too_many_choices(run.request.n, room):
+        return refusal
+    key = f"room:{server.name}"
+    if key not in seat.bus.state.alerts:
+        cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
+        todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
+        seat.bus.publish(AlertRaised(key=key, cause=f"{cause}: {room} are used", todo=todo))
+    run.n = room
+    return None

@@ -1,0 +1,159 @@
+"""Checklist 80: what a vLLM's own HTTP tests and an SDK's ask of a server, with the stock client.
+
+The turns an application makes with that client are in `tests/contract/test_clients.py`.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import APITimeoutError, AsyncOpenAI, BadRequestError
+
+from tests.conformance.forms import WEATHER, always, completion, each
+from tests.support.front import ASKED, Front, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
+
+CUT = completion(
+    "One and one are two, as far as anybody can tell by counting them, which we",
+    finish="length",
+    tokens=(37, 17, 0),
+)
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+CALLED = completion(None, calls=[("get_weather", '{"city": "Paris"}')])
+
+
+@contextlib.asynccontextmanager
+async def client_of(
+    home: Path, says: Any = CUT, swarm: ScriptedSwarm | None = None, **more: Any
+) -> AsyncIterator[tuple[AsyncOpenAI, Front]]:
+    async with (
+        fronted(home, swarm, settings(proxy={"repeats": 1})) as f,
+        AsyncOpenAI(base_url=f"{f.url}/v1", api_key="EMPTY", max_retries=0, **more) as client,
+    ):
+        f.world.swarm.answer = always(says)
+        yield client, f
+
+
+def asked(**more: Any) -> Any:
+    return {"model": "any", "messages": ASKED, **more}
+
+
+async def test_80_a_cut_answer_ends_with_its_last_text(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, _):
+        whole = await client.chat.completions.create(**asked())
+        texts, reasons = [], []
+        async for chunk in await client.chat.completions.create(**asked(stream=True)):
+            texts.append(chunk.choices[0].delta.content)
+            reasons.append(chunk.choices[0].finish_reason)
+        assert reasons[-1] == whole.choices[0].finish_reason == "length"
+        assert reasons[:-1] == [None] * (len(reasons) - 1)
+        assert texts[-1]
+        assert "".join(texts) == whole.choices[0].message.content
+        texts = []
+        told: Any = {"model": "any", "prompt": "What is an LLM?", "max_tokens": 5}
+        legacy = await client.completions.create(**told)
+        async for one in await client.completions.create(**told, stream=True):
+            texts.append(one.choices[0].text)
+        assert texts[-1]
+        assert "".join(texts) == legacy.choices[0].text
+
+
+async def test_80_usage_on_a_stream(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, _):
+        none = await client.chat.completions.create(
+            **asked(stream=True, stream_options={"include_usage": False})
+        )
+        assert [chunk.usage async for chunk in none if chunk.usage is not None] == []
+        running = await client.chat.completions.create(
+            **asked(
+                stream=True,
+                stream_options={"include_usage": True, "continuous_usage_stats": True},
+            )
+        )
+        before = 0
+        async for chunk in running:
+            usage = chunk.usage
+            assert usage.prompt_tokens + usage.completion_tokens == usage.total_tokens
+            more = usage.completion_tokens > before
+            assert before == 0 or more or not chunk.choices
+            before = usage.completion_tokens
+        assert (before, chunk.choices) == (17, [])
+        for options in ({"include_usage": None}, {"include_usage": True}):
+            with pytest.raises(BadRequestError):
+                await client.chat.completions.create(**asked(stream_options=options))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"seed": -(1 << 63) - 1},
+        {"seed": 1 << 63},
+        {"extra_body": {"prompt_logprobs": -1}},
+        {"extra_body": {"prompt_logprobs": 1}, "stream": True},
+        {"extra_body": {"prompt_logprobs": 21}},
+        {"logprobs": True, "top_logprobs": 30},
+        {"tools": [WEATHER], "tool_choice": {}},
+        {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"tool_choice": NAMED},
+        {"extra_headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+    ],
+)
+async def test_80_bad_requests(tmp_path: Path, more: dict[str, Any]) -> None:
+    async with client_of(tmp_path) as (client, f):
+        with pytest.raises(BadRequestError) as caught:
+            await client.chat.completions.create(**asked(**more))
+        if "seed" in more:
+            assert "than_equal" in caught.value.message
+        assert not f.world.state.groups
+        assert (await client.chat.completions.create(**asked())).choices  # it still works
+
+
+@pytest.mark.parametrize("choice", [NAMED, "required", "auto"])
+async def test_80_tools(tmp_path: Path, choice: Any) -> None:
+    told = asked(tools=[WEATHER], tool_choice=choice)
+    async with client_of(tmp_path, CALLED) as (client, _):
+        (one,) = (await client.chat.completions.create(**told)).choices
+        assert not one.message.content
+        assert one.message.content is None or choice != "auto"
+        assert one.message.content == "" or choice == "auto"
+        assert one.message.tool_calls
+        arguments = ""
+        async for chunk in await client.chat.completions.create(**told, stream=True):
+            assert not chunk.choices[0].delta.content
+            for call in chunk.choices[0].delta.tool_calls or ():
+                arguments += call.function.arguments or "" if call.function else ""
+        assert arguments == one.message.tool_calls[0].function.arguments
+
+
+async def test_80_several_choices(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, f):
+        f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
+        found = await client.chat.completions.create(**asked(n=3, seed=42))
+        assert [one.index for one in found.choices] == [0, 1, 2]
+        assert len({one.message.content for one in found.choices}) == 3
+        texts = ["", ""]
+        async for chunk in await client.chat.completions.create(**asked(n=2, stream=True)):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+        assert all(texts)
+        assert texts[0] != texts[1]
+
+
+async def test_80_a_crowd_that_gives_up(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(batch=1000, slots=400) as swarm,
+        client_of(tmp_path, CUT, swarm, timeout=0.5) as (client, f),
+    ):
+        swarm.delay = 60.0
+        for _ in range(3):
+            with pytest.raises(APITimeoutError):
+                await client.chat.completions.create(**asked(max_tokens=10_000))
+        swarm.delay = 0.0
+        await f.world.closed()
+        patient = client.with_options(timeout=5.0)
+        assert (await patient.chat.completions.create(**asked())).choices
+        await f.world.closed()
+        assert not swarm.claimed()

@@ -1,0 +1,103 @@
+"""The settings of clients: what is printed, and that the guide says the same."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from console.cli import main
+from console.client_forms import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill, markdown
+from console.client_settings import CLIENTS, find
+
+GUIDE = (Path(__file__).parents[3] / "docs/clients.md").read_text(encoding="utf-8")
+NAMES = [one.name for one in CLIENTS]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
+def test_the_guide_has_what_is_printed(client: Client) -> None:
+    assert markdown(client) in GUIDE
+
+
+def test_names_differ() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
+def test_all_say_where_and_nothing_is_left_to_fill(client: Client) -> None:
+    text = markdown(client)
+    assert DEFAULT_BASE in text
+    assert "%" not in text.replace("100%", "")
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
+def test_snippets_can_be_read(client: Client) -> None:
+    for one in client.snippets:
+        text = fill(one.text, "http://127.0.0.1:8000", "k", "m")
+        match one.language:
+            case "json":
+                json.loads(text)
+            case "toml":
+                tomllib.loads(text)
+            case "yaml":
+                assert isinstance(yaml.safe_load(text), list)
+            case "python":
+                compile(text, "snippet", "exec")
+            case "sh":
+                done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
+                assert done.returncode == 0
+            case other:
+                assert other == "js"
+
+
+def test_a_name_finds_exactly_that_one_or_what_begins_so() -> None:
+    assert [one.name for one in find("openai")] == ["openai"]
+    assert [one.name for one in find("open")] == [name for name in NAMES if name.startswith("open")]
+    assert find("") == CLIENTS
+    assert find("nobody") == ()
+
+
+def test_the_command_fills_in_the_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["clients", "codex", "--home", str(tmp_path), "--url", "http://gpu-box:9000/v1"])
+    told = capsys.readouterr().out
+    assert code == 0
+    assert 'base_url = "http://gpu-box:9000/v1"' in told
+    assert ANY_KEY in told
+
+
+def test_the_command_keeps_a_key_to_itself_unless_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "proxy: {api_key: quite-secret, served_model_name: my-policy}"
+    )
+    assert main(["clients", "pi", "--home", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert OWN_KEY in told
+    assert "quite-secret" not in told
+    assert "--model my-policy" in told
+    assert main(["clients", "pi", "--home", str(tmp_path), "--show-key"]) == 0
+    assert "quite-secret" in capsys.readouterr().out
+
+
+def test_an_unknown_client_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clients", "nobody", "--home", str(tmp_path)]) == 2
+    assert "codex" in capsys.readouterr().err
+
+
+def test_the_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clients", "--list", "--home", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == NAMES
+
+
+def test_the_command_needs_no_server_code() -> None:
+    look = (
+        "import sys, console.cli_clients; "
+        "sys.exit(any(name in sys.modules for name in ('fastapi', 'aiohttp', 'textual', 'httpx')))"
+    )
+    assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

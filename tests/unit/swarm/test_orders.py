@@ -1,0 +1,40 @@
+"""Who goes first when a large group cannot have all it wants."""
+
+import asyncio
+
+from swarm.claims import ClaimDesk
+from swarm.orders import PATIENCE, Order
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.swarm.helpers import Book, group, uuids
+
+
+async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    async with asyncio.TaskGroup() as tasks:
+        large = tasks.create_task(group(desk, book, 8, 5))
+        await server.until(lambda: server.aborts and not server.claimed())
+        small = await group(desk, book, 4, 3)
+        assert not large.done()
+        server.unclaimed.extend(held)
+    assert len(small) == 4
+    assert len(large.result()) == 8
+    assert uuids(small).isdisjoint(uuids(large.result()))
+
+
+def test_it_is_more_patient_each_time() -> None:
+    order = Order(8, "train", 240.0, None, None)
+    assert not order.steps_aside(PATIENCE[0] - 0.1, [4])
+    assert order.steps_aside(PATIENCE[0], [8, 4])
+    assert not order.steps_aside(PATIENCE[0], [4])
+    for _ in range(9):
+        assert order.steps_aside(PATIENCE[1], [4])
+    assert order.patience == PATIENCE[1]
+
+
+def test_none_goes_first_that_wants_as_much() -> None:
+    order = Order(4, "train", 240.0, None, None)
+    assert not order.steps_aside(60.0, [])
+    assert not order.steps_aside(60.0, [4, 8])
