@@ -118,7 +118,9 @@ print(answer.choices[0].message.content)""",
             """\
 from langchain_openai import ChatOpenAI
 
-llm = ChatOpenAI(model="%MODEL%", base_url="%BASE%/v1", api_key="%KEY%", stream_usage=True)
+llm = ChatOpenAI(
+    model="%MODEL%", base_url="%BASE%/v1", api_key="%KEY%", stream_usage=True
+)
 print(llm.invoke("Say hello.").text)""",
         ),
     ),

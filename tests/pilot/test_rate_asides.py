@@ -1,5 +1,6 @@
 """Beside voting: corrections, reasons, guidelines, second votes, leases, agreement, ways out."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,9 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
         assert commands(here, "group.rate")[1]["guidelines"] != version
         file.unlink()
         await here.press("g")
-        assert "cannot be read" in here.text()
+        async with asyncio.timeout(10):  # the file is read by a worker
+            while "cannot be read" not in here.text():
+                await here.settle()
 
 
 async def test_a_vote_records_what_was_shown_and_how_long() -> None:
