@@ -116,7 +116,10 @@ class Journal:
 
     def append(self, event: Event) -> None:
         """Queue `event` for the writer."""
-        self._put(event)
+        self._jobs.append(event)
+        if not self._told:
+            self._told = True
+            self._some.set()
 
     def append_snapshot(self, state: State) -> None:
         """Queue a snapshot of `state` as it is now."""

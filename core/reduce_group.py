@@ -63,9 +63,10 @@ def open_group(state: State, event: GroupOpened) -> None:
 
 
 def _candidate(group: Group, index: int) -> Candidate:
-    while index >= len(group.candidates):
-        group.candidates.append(Candidate(index=len(group.candidates)))
-    return group.candidates[index]
+    candidates = group.candidates
+    while index >= len(candidates):
+        candidates.append(Candidate(index=len(candidates)))
+    return candidates[index]
 
 
 def _joined(state: State, group: Group, event: RequestJoined) -> None:
@@ -113,11 +114,11 @@ def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
     candidate = _candidate(group, event.index)
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
-    text = content_text(event.message.get("content"))
-    reasoning = content_text(
-        event.message.get("reasoning") or event.message.get("reasoning_content")
-    )
-    calls = event.message.get("tool_calls")
+    message = event.message
+    text = content_text(message.get("content"))
+    thought = message.get("reasoning") or message.get("reasoning_content")
+    reasoning = content_text(thought) if thought else ""
+    calls = message.get("tool_calls")
     called = msgspec.json.encode(calls).decode() if calls else ""
     candidate.text = text[:TEXT_CAP]
     candidate.reasoning = reasoning[:TEXT_CAP]
@@ -129,7 +130,10 @@ def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
     candidate.tokens = event.completion_tokens
     candidate.error = ""
     group.answered_at = event.at
-    if all(one.phase != "claimed" for one in group.candidates) and group.phase == "GENERATING":
+    if group.phase == "GENERATING":
+        for one in group.candidates:
+            if one.phase == "claimed":
+                return
         group.phase = "SCORING"
 
 

@@ -8,7 +8,7 @@ next is decided here and not in the order in which they began to claim.
 import asyncio
 from collections import OrderedDict, deque
 
-CLAIMING = 8
+CLAIMING = 16
 """Groups that claim at once at most: enough to keep the server busy."""
 
 

@@ -175,9 +175,9 @@ _LOST_ON_THE_WAY: Final = frozenset({502, 504})
 def end_outcome(response: Response) -> EndOutcome:
     """What became of an `end_episode` that was answered (section 4.3)."""
     told = verdict(response)
-    text = told.text
     if response.status == 200:
-        return EndOutcome(EndKind.ENDED if told.success else EndKind.ERROR, text)
+        return EndOutcome(EndKind.ENDED if told.success else EndKind.ERROR, told.text)
+    text = told.text
     if response.status in _LOST_ON_THE_WAY:
         return EndOutcome(EndKind.UNKNOWN_OUTCOME, text)
     if "different client" in text:

@@ -16,10 +16,7 @@ class Pending(asyncio.Future[Response]):
     """An answer under way. Cancelled, it closes its connection: nobody wants the answer."""
 
     __slots__ = ("connection",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: "Connection") -> None:
-        super().__init__(loop=loop)
-        self.connection = connection
+    connection: "Connection"
 
     def cancel(self, msg: Any = None) -> bool:
         """See `asyncio.Future.cancel`."""
@@ -36,20 +33,19 @@ class Outbox:
     awake.
     """
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_loop", "waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+        self.waiting: list[tuple[asyncio.Transport, bytes]] = []
+        """What is sent where."""
 
-    def put(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Send `data` soon."""
-        if not self._waiting:
-            self._loop.call_soon(self._send)
-        self._waiting.append((transport, data))
+    def wake(self) -> None:
+        """The first of this turn is about to be put in."""
+        self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for transport, data in waiting:
             if not transport.is_closing():
                 transport.write(data)
@@ -110,7 +106,8 @@ class Connection(asyncio.Protocol):
 
     def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:
         """Send a request whose answer is wanted whole; `url` is for errors."""
-        self._whole = pending = Pending(self._loop, self)
+        self._whole = pending = Pending(loop=self._loop)
+        pending.connection = self
         self._send(url, head, body, seconds)
         return pending
 
@@ -140,7 +137,10 @@ class Connection(asyncio.Protocol):
         self._reader = None
         self.sound = False
         if len(body) < PAUSE:
-            self._outbox.put(transport, head + body)
+            outbox = self._outbox
+            if not outbox.waiting:
+                outbox.wake()
+            outbox.waiting.append((transport, head + body))
         else:
             transport.write(head)
             transport.write(body)

@@ -5,6 +5,7 @@ looked at twice; everything else the standard allows goes the long way.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 MAX_HEAD = 1 << 16
 """Bytes of an answer's head."""
@@ -55,21 +56,35 @@ def whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
     None sends it to a `Reader`.
     """
     end = data.find(b"\r\n\r\n")
-    if end < 0 or data[:9] != b"HTTP/1.1 ":
+    if end < 0:
         return None
     head = data[:end]
+    plain = _plain(head)
+    if plain is None:
+        return None
+    status, length, keep = plain
+    if length != len(data) - end - 4 or length > largest:
+        return None
+    return status, head, data[end + 4 :], keep
+
+
+@lru_cache(maxsize=512)
+def _plain(head: bytes) -> tuple[int, int, bool] | None:
+    """Status, length of the body and whether the connection stays; None when it is not plain.
+
+    Kept: most heads of a server are the same for a second, until its clock goes on.
+    """
     low = head.lower()
     at = low.find(_LENGTH)
-    if at < 0 or _CODED in low or low.find(_LENGTH, at + 1) >= 0:
+    if not low.startswith(b"http/1.1 ") or at < 0 or _CODED in low or low.count(_LENGTH) > 1:
         return None
-    stop = low.find(b"\r\n", at + 2)
-    told, status = low[at + 17 : stop if stop >= 0 else end].strip(), data[9:12]
-    if not (told.isdigit() and status.isdigit()) or len(told) > 18 or status in _BODILESS:
+    told, status = _value(low, _LENGTH), low[9:12]
+    if not (told.isdigit() and status.isdigit()) or len(told) > 18:
         return None
-    if int(told) != len(data) - end - 4 or int(told) > largest or status[0] == 49:  # a 1xx
+    if status in _BODILESS or status.startswith(b"1"):
         return None
     keep = _CONNECTION not in low or b"close" not in _value(low, _CONNECTION)
-    return int(status), head, data[end + 4 :], keep
+    return int(status), int(told), keep
 
 
 class Reader:

@@ -117,7 +117,10 @@ class HttpTransport:
         if connection is None:
             return None
         head = _head(method, place, url, headers, body)
-        return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
+        if timeout < EXACT or self._looker is None:
+            return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
+        self._busy.add(connection)
+        return connection.ask(url, head, body or b"", timeout)
 
     async def _on_fresh(
         self, place: _Place, url: str, head: bytes, body: bytes, timeout: float

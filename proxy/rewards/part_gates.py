@@ -16,6 +16,9 @@ _THRICE = re.compile(r"(.)\1\1", re.DOTALL)
 _FINISHED = {"length": (0.5, "cut off by the length limit"), "content_filter": (0.0, "filtered")}
 
 
+_NOT_ONE = Part("degeneration", 1.0, gate=True, reason="0% of the phrases are repeats")
+
+
 def degeneration(reading: Reading) -> Part:
     """0 for an empty answer or a loop, 1 for ordinary text, between them by repeated 4-grams."""
     if not reading.words and not reading.text.strip() and not reading.tool_calls:
@@ -29,6 +32,8 @@ def degeneration(reading: Reading) -> Part:
     if len(reading.grams) < len(words) - 2:  # else no trigram comes twice, so nothing longer does
         grams = grams_of(words, 4)
         repeated = 1.0 - len(set(grams)) / len(grams)
+    if not repeated:
+        return _NOT_ONE
     value = (REPEATS_TO - repeated) / (REPEATS_TO - REPEATS_FROM)
     reason = f"{repeated:.0%} of the phrases are repeats"
     return Part("degeneration", min(1.0, max(0.0, value)), gate=True, reason=reason)
