@@ -20,6 +20,7 @@ from core.state import State
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event, Dirty], None]
+_stamp = msgspec.structs.force_setattr
 QUEUE_CAP = 4_096
 SNAPSHOT_EVERY = 20_000
 """Events between two snapshots of the state in the journal."""
@@ -86,26 +87,33 @@ class Bus:
         self._since_snapshot = 0
 
     def publish(self, event: Event) -> int:
-        """Make `event` true; returns its `seq`, for `Journal.durable`."""
+        """Make `event` true; returns its `seq`, for `Journal.durable`.
+
+        The event is stamped where it is, for a copy would cost more than all the rest: who makes it
+        hands it over. One that was published before is copied.
+        """
         seq = self.state.seq + 1
-        stamped = msgspec.structs.replace(
-            event, seq=seq, at=event.at or self.clock(), run_id=self.run_id
-        )
+        if event.seq:
+            event = msgspec.structs.replace(event)
+        _stamp(event, "seq", seq)
+        _stamp(event, "run_id", self.run_id)
+        if not event.at:
+            _stamp(event, "at", self.clock())
         try:
-            dirty = reduce(self.state, stamped)
+            dirty = reduce(self.state, event)
         except Exception:  # a fault in the view of things must not reach a user's request
-            log.exception("the reducer failed on %s", stamped.kind)
+            log.exception("the reducer failed on %s", event.kind)
             self.state.seq = seq
             dirty = frozenset()
-        self.journal.append(stamped)
+        self.journal.append(event)
         for subscription in self._subscriptions:
-            subscription.push(stamped)
-        kind = type(stamped)
+            subscription.push(event)
+        kind = type(event)
         listeners = self._by_kind.get(kind)
         if listeners is None:
             listeners = self._by_kind[kind] = self._those_for(kind)
         for listener in listeners:
-            listener(stamped, dirty)
+            listener(event, dirty)
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY:
             self._since_snapshot = 0

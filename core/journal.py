@@ -31,7 +31,7 @@ STATE_VERSION = 1
 BATCH = 4_096
 LINGER = 0.02
 """Seconds an event may lie about before it is written when nobody waits for it."""
-SPACING = 0.015
+SPACING = 0.02
 """Seconds between the beginnings of two commits at least where many wait: they share one."""
 CROWD = 16
 """Open groups from which on that holds; fewer wait less, a single one hardly at all."""
@@ -297,7 +297,7 @@ def _commit(db: sqlite3.Connection, jobs: list[_Job], opened: set[str]) -> int:
     packer = Packer(opened)
     for job in jobs:
         if isinstance(job, Event):
-            packer.add(db, job)
+            packer.add(job)
         elif isinstance(job, _Snapshot):
             db.execute("delete from snapshots")
             row = (job.seq, STATE_VERSION, job.state)

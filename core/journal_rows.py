@@ -8,12 +8,14 @@ what came after its end by `late`.
 
 import logging
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from core.events import AnyEvent, Event, GroupClosed, GroupEvent, GroupOpened, decode, encode
+from core.events import AnyEvent, Event, GroupClosed, GroupEvent, GroupOpened, decode, encode_lines
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,10 @@ def open_ids(db: sqlite3.Connection) -> set[str]:
 
 
 class Packer:
-    """Packs the events of one commit.
+    """Packs the events of one commit into as few statements as can be.
+
+    Each statement gives the interpreter's lock away and has to wait until it gets it back, which
+    costs the threads on both sides of it more than the statement.
 
     Args:
         opened: Ids of groups that are not closed; kept up to date.
@@ -65,56 +70,73 @@ class Packer:
 
     def __init__(self, opened: set[str]) -> None:
         self._opened = opened
-        self._lines: list[bytes] = []
-        self._size = 0
-        self._late: set[str] = set()
+        self._events: list[Event] = []
+        self._late: list[tuple[str, int]] = []
+        """Events of groups that are closed: group and number."""
         self._begun: list[tuple[Any, ...]] = []
         self._ended: list[tuple[Any, ...]] = []
         self.last = 0
         """Number of the newest event."""
 
-    def add(self, db: sqlite3.Connection, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """One event more."""
-        line = encode(event)
-        self._lines.append(line)
-        self._size += len(line)
-        self.last = event.seq
-        if isinstance(event, GroupEvent):
-            self._note(event)
-        if self._size >= ROW_BYTES:
-            self._row(db)
-
-    def _note(self, event: GroupEvent) -> None:
+        self._events.append(event)
+        self.last = seq = event.seq
+        if not isinstance(event, GroupEvent):
+            return
         name = event.group_id
         if isinstance(event, GroupOpened):
             self._opened.add(name)
-            self._begun.append((name, event.seq, event.at, _OPEN, "", event.query[:200], None))
+            self._begun.append((name, seq, event.at, _OPEN, "", event.query[:200], None))
         elif name not in self._opened:
-            self._late.add(name)
+            self._late.append((name, seq))
         elif isinstance(event, GroupClosed):
             self._opened.discard(name)
-            self._ended.append((event.phase, event.cause, event.seq, name))
-
-    def _row(self, db: sqlite3.Connection) -> None:
-        data = b"\n".join(self._lines)
-        db.execute("insert into events values(?,?,?,?)", (self.last, "events", None, data))
-        if self._late:
-            rows = [(name, self.last) for name in self._late]
-            db.executemany("insert into late values(?,?)", rows)
-            self._late.clear()
-        self._lines.clear()
-        self._size = 0
+            self._ended.append((name, event.phase, event.cause, seq))
 
     def finish(self, db: sqlite3.Connection) -> None:
-        """Write what is left."""
-        if self._lines:
-            self._row(db)
-        if self._begun:
-            db.executemany("insert or replace into groups values(?,?,?,?,?,?,?)", self._begun)
-        if self._ended:
-            db.executemany(
-                "update groups set phase=?, cause=?, closed_seq=? where id=?", self._ended
-            )
+        """Write them."""
+        if not self._events:
+            return
+        rows = list(self._rows())
+        _write(db, "insert into events values {}", rows)
+        if self._late:
+            numbers = [row[0] for row in rows]
+            late = ((name, numbers[bisect_left(numbers, seq)]) for name, seq in self._late)
+            _write(db, "insert into late values {}", list(dict.fromkeys(late)))
+        _write(db, "insert or replace into groups values {}", self._begun)
+        _write(db, _CLOSE, self._ended)
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        """Rows of `events`; one is closed once it is as large as `ROW_BYTES`."""
+        data = encode_lines(self._events)
+        if len(data) < ROW_BYTES:
+            yield self.last, "events", None, data[:-1]
+            return
+        lines: list[bytes] = []
+        size = 0
+        for event, line in zip(self._events, data.split(b"\n"), strict=False):
+            lines.append(line)
+            size += len(line)
+            if size >= ROW_BYTES or event.seq == self.last:
+                yield event.seq, "events", None, b"\n".join(lines)
+                lines, size = [], 0
+
+
+_CLOSE = (
+    "update groups set phase=new.column2, cause=new.column3, closed_seq=new.column4"
+    " from (values {}) as new where id=new.column1"
+)
+ROWS = 32
+"""Written by one statement at most; each number of rows is a statement of its own to prepare."""
+
+
+def _write(db: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    """Run `statement` with these rows in the place of its braces."""
+    for first in range(0, len(rows), ROWS):
+        some = rows[first : first + ROWS]
+        marks = ",".join(["(" + ",".join("?" * len(some[0])) + ")"] * len(some))
+        db.execute(statement.format(marks), list(chain.from_iterable(some)))
 
 
 # --- reading ------------------------------------------------------------------------------------

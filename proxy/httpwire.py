@@ -241,7 +241,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._again:
             self._in_head, self._in_body = False, True
             super().on_headers_complete()
-            cast(Scope, self.scope)[ON_LEAVE] = self._on_leave
+            scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
+            scope[ON_LEAVE] = self._on_leave
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # else it is not the end, see `_decline`

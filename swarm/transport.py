@@ -293,10 +293,6 @@ class _Body:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-LINES = 5
-"""Of a head before the headers that are given."""
-
-
 @lru_cache(maxsize=512)
 def _placed(url: str) -> _Place:
     """Where `url` leads.
@@ -323,15 +319,19 @@ def _placed(url: str) -> _Place:
     return _Place(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
 
 
+@lru_cache(maxsize=512)
+def _lines(headers: tuple[tuple[str, str], ...]) -> str | None:
+    """Headers as they are sent; None when there is a line break in one."""
+    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return text if text.count("\n") == text.count("\r") == len(headers) else None
+
+
 def _head(
     method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
 ) -> bytes:
-    text = method + place.head
-    if headers is not None:
-        for name, value in headers.items():
-            text += f"{name}: {value}\r\n"
-        if text.count("\n") != LINES + len(headers) or text.count("\r") != LINES + len(headers):
-            raise Unreachable("a header with a line break", url, sent=False)
-    if body is not None or method != "GET":
-        text += f"Content-Length: {len(body or b'')}\r\n"
-    return (text + "\r\n").encode()
+    lines = _lines(tuple(headers.items())) if headers else ""
+    if lines is None:
+        raise Unreachable("a header with a line break", url, sent=False)
+    if body is None and method == "GET":
+        return f"{method}{place.head}{lines}\r\n".encode()
+    return f"{method}{place.head}{lines}Content-Length: {len(body or b'')}\r\n\r\n".encode()

@@ -1,5 +1,7 @@
 """What happened: small frozen records, the only thing that state is made of."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from core.events.base import Event
@@ -115,6 +117,11 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
+def encode_lines(events: Sequence[Event]) -> bytes:
+    """The events as lines of JSON, each with a line feed behind it."""
+    return _encoder.encode_lines(events)
+
+
 def decode(data: bytes | str) -> AnyEvent:
     """One line of JSON as an event.
 
@@ -179,4 +186,5 @@ __all__ = [
     "UpdateDone",
     "decode",
     "encode",
+    "encode_lines",
 ]

@@ -74,7 +74,7 @@ def _parts(
     else:
         parts.append(length(reading.count, rest * weights["length"]))
         if stems:
-            parts.append(relevance(stems, reading.words, rest * weights["relevance"]))
+            parts.append(relevance(stems, reading.line, rest * weights["relevance"]))
     parts.append(diversity(reading.grams, most, rest * weights["diversity"]))
     return tuple(parts)
 

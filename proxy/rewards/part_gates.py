@@ -30,7 +30,7 @@ def degeneration(reading: Reading) -> Part:
         return Part("degeneration", 1.0, gate=True, reason="no repetition")
     repeated = 0.0
     if len(reading.grams) < len(words) - 2:  # else no trigram comes twice, so nothing longer does
-        grams = grams_of(words, 4)
+        grams = list(grams_of(words, 4))
         repeated = 1.0 - len(set(grams)) / len(grams)
     if not repeated:
         return _NOT_ONE

@@ -22,13 +22,15 @@ def length(count: int, weight: float) -> Part:
     return Part("length", value, weight, False, f"{count} words")
 
 
-def relevance(stems: tuple[str, ...], words: list[str], weight: float) -> Part:
+def relevance(stems: tuple[str, ...], line: str, weight: float) -> Part:
     """Share of the query's content words that the answer takes up, by their stems.
 
     Half of them is enough for 1: an answer that only repeats the question is not better.
     """
-    joined = " " + " ".join(words)
-    found = sum([" " + stem in joined for stem in stems])
+    found = 0
+    for stem in stems:
+        if " " + stem in line:
+            found += 1
     value = min(1.0, 2 * found / len(stems))
     return Part("relevance", value, weight, False, f"{found} of {len(stems)} query words taken up")
 

@@ -1,7 +1,7 @@
 """Reading an answer once for all the parts that look at its text."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,8 @@ class Reading(msgspec.Struct, frozen=True):
     """The first and the last part of the text or, without any, of the tool calls."""
     words: list[str]
     """Lower case; a character of a script without spaces is a word of its own."""
+    line: str
+    """The words with white space between them and before the first."""
     count: int
     """Words of the whole text, also beyond the read limit."""
     grams: frozenset[int]
@@ -52,10 +54,11 @@ def read(answer: Answer) -> Reading:
     tool_calls = calls if isinstance(calls, list) else []
     visible = text or " ".join(call_text(call) for call in tool_calls)
     ends = ends_of(visible)
-    words = words_of(ends)
+    line = line_of(ends)
+    words = line.split()
     count = len(words) if ends is visible else len(visible.split())
     grams = frozenset(grams_of(words, min(3, len(words))))
-    return Reading(text, ends, words, count, grams, answer.finish_reason, tool_calls)
+    return Reading(text, ends, words, line, count, grams, answer.finish_reason, tool_calls)
 
 
 def content_text(message: Mapping[str, Any]) -> str:
@@ -83,21 +86,26 @@ def ends_of(text: str) -> str:
     return text if len(text) <= READ_LIMIT else f"{text[:half]} {text[-half:]}"
 
 
-def words_of(text: str) -> list[str]:
-    """Lower-case words of `text`."""
+def line_of(text: str) -> str:
+    """The lower-case words of `text`, with white space between them and before the first."""
     text = text.lower()
     if text.isascii() and "'" not in text:  # what `_WORD` finds then, at a third of the cost
-        return text.translate(_APART).split()
-    return _WORD.findall(text)
+        return " " + text.translate(_APART)
+    return " " + " ".join(_WORD.findall(text))
 
 
-def grams_of(words: list[str], size: int) -> list[int]:
+def words_of(text: str) -> list[str]:
+    """Lower-case words of `text`."""
+    return line_of(text).split()
+
+
+def grams_of(words: list[str], size: int) -> Iterable[int]:
     """Hashes of all runs of `size` words, in order: they compare as the words do, and faster."""
     if size < 1:
-        return []
+        return ()
     if size == 3:
-        return list(map(hash, zip(words, words[1:], words[2:], strict=False)))
-    return list(map(hash, zip(*[words[start:] for start in range(size)], strict=False)))
+        return map(hash, zip(words, words[1:], words[2:], strict=False))
+    return map(hash, zip(*[words[start:] for start in range(size)], strict=False))
 
 
 @lru_cache(maxsize=4096)
