@@ -11,9 +11,12 @@ from core.events import (
     CandidateFailed,
     ClaimIntended,
     ClaimsReturned,
+    EndedEpisode,
     EpisodeAborted,
     EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
+    EpisodesEnded,
     GenerationStarted,
     GroupClosed,
     GroupEvent,
@@ -90,6 +93,17 @@ def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
     candidate.phase = "claimed"
     candidate.attempt = event.attempt
     candidate.error = ""
+    if event.step is not None:
+        group.step = event.step
+
+
+def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
+    for one in event.episodes:
+        candidate = _candidate(group, one.index)
+        candidate.episode_uuid = one.episode_uuid
+        candidate.phase = "claimed"
+        candidate.attempt = one.attempt
+        candidate.error = ""
     if event.step is not None:
         group.step = event.step
 
@@ -206,7 +220,12 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
 
 
-def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
+def _all_ended(state: State, group: Group, event: EpisodesEnded) -> None:
+    for one in event.episodes:
+        _ended(state, group, one)
+
+
+def _ended(state: State, group: Group, event: EpisodeEnded | EndedEpisode) -> None:
     candidate = _candidate(group, event.index)
     candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
     if event.outcome != "ended":
@@ -246,6 +265,7 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     RequestReplayed: _replayed,
     ClaimIntended: _intended,
     EpisodeClaimed: _claimed,
+    EpisodesClaimed: _all_claimed,
     ClaimsReturned: _returned_claims,
     GenerationStarted: _generating,
     CandidateAnswered: _answered,
@@ -256,6 +276,7 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     AnswerReturned: _answer,
     GroupSealed: _sealed,
     EpisodeEnded: _ended,
+    EpisodesEnded: _all_ended,
     EpisodeAborted: _aborted,
     GroupClosed: _closed,
     GroupMarked: _marked,

@@ -96,6 +96,9 @@ class Crew:
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[Any]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
     def add(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin `work`."""
         self._tasks.append(self._loop.create_task(work))

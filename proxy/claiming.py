@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from core.events import ClaimIntended, ClaimsReturned, EpisodeClaimed
+from core.events import ClaimIntended, ClaimsReturned
 from core.tasks import Begun
 from proxy.run import Candidate, Run
 
@@ -63,6 +63,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         on_claimed=lambda uuid: _took(run, uuid),
         on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
     )
+    run.notes.tell()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
@@ -99,19 +100,12 @@ def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
     if place is None:
         place = next(one for one in run.candidates if not one.uuid)
     run.take(place, uuid)
-    run.seat.bus.publish(
-        EpisodeClaimed(
-            server=run.sense.server.name,
-            group_id=run.group_id,
-            index=place.index,
-            episode_uuid=uuid,
-            step=run.sense.server.watcher.current.step,
-            attempt=place.attempt,
-        )
-    )
+    step = run.sense.server.watcher.current.step
+    run.notes.claimed(place.index, uuid, place.attempt, step)
 
 
 def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
+    run.notes.tell()
     for candidate in run.candidates:
         if candidate.uuid in uuids:
             run.put_down(candidate)

@@ -116,7 +116,8 @@ class _Effort:
         try:
             if begun:
                 await settle(begun, heard)
-            await crew.results()
+            if crew:
+                await crew.results()
         except asyncio.CancelledError:
             await crew.cancel()
             raise

@@ -103,6 +103,7 @@ class Lifecycle:
             await self._finish(run, end)
 
     async def _finish(self, run: Run, end: Ended) -> None:
+        run.notes.tell()
         if run.held:
             await release(run, run.held, end.cause)
         run.leave_gate()

@@ -208,11 +208,8 @@ class Conversations:
 
 
 def _digest(*parts: bytes) -> bytes:
-    digest = blake2b(digest_size=12)
-    for part in parts:
-        digest.update(b"%d:" % len(part))
-        digest.update(part)
-    return digest.digest()
+    told = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+    return blake2b(told, digest_size=12).digest()
 
 
 def _after(chain: bytes, part: bytes) -> bytes:

@@ -8,7 +8,14 @@ import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from core.events import EpisodeAborted, EpisodeEnded, Event, GroupClosed, GroupSealed
+from core.events import (
+    EpisodeAborted,
+    EpisodeEnded,
+    EpisodesEnded,
+    Event,
+    GroupClosed,
+    GroupSealed,
+)
 from core.reducer import Dirty
 from core.state import State
 from proxy.conversation import Winner
@@ -25,7 +32,7 @@ _HOLDS = frozenset({"claimed", "answered", "failed", "unknown"})
 _OPEN = ("QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING")
 
 
-COUNTED = (EpisodeEnded, EpisodeAborted, GroupClosed, GroupSealed)
+COUNTED = (EpisodeEnded, EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed)
 """Events that a meter listens to."""
 
 
@@ -63,6 +70,9 @@ class Meter:
         """For `Bus.listen`."""
         if isinstance(event, EpisodeEnded):
             self.ends[event.outcome] += 1
+        elif isinstance(event, EpisodesEnded):
+            for one in event.episodes:
+                self.ends[one.outcome] += 1
         elif isinstance(event, EpisodeAborted):
             self.ends["aborted"] += 1
         elif isinstance(event, GroupClosed):

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
-from core.events import AlertRaised, EpisodeAborted, EpisodeClaimed, GroupClosed
+from core.events import AlertRaised, EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from core.tasks import Tasks
 from proxy.seat import Seat, ServerSeat
@@ -125,7 +126,8 @@ class Recovery:
         for group in groups:
             if several.isdisjoint(one.episode_uuid for one in group.candidates):
                 continue
-            for event in self.seat.journal.group_events(group.group_id):
+            told = self.seat.journal.group_events(group.group_id)
+            for event in chain.from_iterable(map(singles, told)):
                 if isinstance(event, EpisodeClaimed) and event.episode_uuid in several:
                     found = (event.seq, group.group_id)
                     last[event.episode_uuid] = max(found, last.get(event.episode_uuid, found))

@@ -12,6 +12,7 @@ from core.events import AnswerReturned
 from core.state import Rating
 from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, busy
+from proxy.notes import Notes
 from proxy.rewards.base import ScoreSheet
 from proxy.rows import Row
 from proxy.seat import Seat
@@ -138,9 +139,15 @@ class Run:
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     latency: dict[str, float] = field(default_factory=dict)
+    notes: Notes = field(init=False)
+    """Of its episodes."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     """Asked for once: asyncio's own look-up costs a call to the system each time."""
     _lap: float = 0.0
+
+    def __post_init__(self) -> None:
+        name = self.sense.server.name
+        self.notes = Notes(self.seat.bus, name, self.group_id, self.loop)
 
     # --- time ----------------------------------------------------------------------------------
 

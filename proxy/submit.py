@@ -52,6 +52,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
 
     Episodes that may not be ours any more are looked up first.
     """
+    run.notes.tell()
     mine = [one for one in candidates if one.uuid]
     late = run.seat.clock() - run.discard_timeout
     doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
@@ -141,7 +142,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     except asyncio.CancelledError:
         await crew.cancel()
         raise
-    return outcomes + await crew.results()
+    return outcomes + await crew.results() if crew else outcomes
 
 
 def _ending(run: Run, one: Candidate, reward: float) -> Ending:
@@ -171,7 +172,7 @@ async def _end_and_tell(
 
 
 def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> str:
-    publish_end(run.seat.bus, run.sense.server.name, ending, outcome, text)
+    run.notes.ended(ending.index, ending.uuid, ending.reward, outcome, text)
     run.ended += outcome in TAKEN
     run.put_down(one)
     run.leftovers = run.leftovers or outcome in ("unknown", "refused")

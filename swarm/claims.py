@@ -299,7 +299,8 @@ class ClaimDesk:
             if begun:
                 await settle(begun, heard)
         finally:
-            await crew.results()
+            if crew:
+                await crew.results()
 
     async def _claim_one(self, order: Order) -> None:
         if order.stopped():

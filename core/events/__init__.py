@@ -10,11 +10,15 @@ from core.events.group import (
     CandidateAnswered,
     CandidateFailed,
     CandidateScore,
+    ClaimedEpisode,
     ClaimIntended,
     ClaimsReturned,
+    EndedEpisode,
     EpisodeAborted,
     EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
+    EpisodesEnded,
     GenerationStarted,
     GroupClosed,
     GroupEvent,
@@ -31,6 +35,7 @@ from core.events.group import (
     RequestReplayed,
     ScoringAbstained,
     SentReward,
+    singles,
 )
 from core.events.mock import (
     MockFinished,
@@ -80,6 +85,7 @@ AnyEvent = (
     | RequestReplayed
     | ClaimIntended
     | EpisodeClaimed
+    | EpisodesClaimed
     | ClaimsReturned
     | GenerationStarted
     | CandidateAnswered
@@ -92,6 +98,7 @@ AnyEvent = (
     | AnswerReturned
     | GroupSealed
     | EpisodeEnded
+    | EpisodesEnded
     | EpisodeAborted
     | GroupClosed
     | GroupMarked
@@ -142,14 +149,18 @@ __all__ = [
     "Checkpoint",
     "CheckpointsListed",
     "ClaimIntended",
+    "ClaimedEpisode",
     "ClaimsReturned",
     "ConsoleAttached",
     "ConsoleDetached",
+    "EndedEpisode",
     "EngineChanged",
     "EngineLost",
     "EpisodeAborted",
     "EpisodeClaimed",
     "EpisodeEnded",
+    "EpisodesClaimed",
+    "EpisodesEnded",
     "Event",
     "GenerationStarted",
     "GroupClosed",
@@ -187,4 +198,5 @@ __all__ = [
     "decode",
     "encode",
     "encode_lines",
+    "singles",
 ]

@@ -1,8 +1,10 @@
 """Events of one group: from the user's request to the last reward sent."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from core.events.base import Event
 
@@ -86,6 +88,21 @@ class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
     episode_uuid: str
     step: int | None = None
     attempt: int = 1
+
+
+class ClaimedEpisode(msgspec.Struct, frozen=True):
+    """One of `EpisodesClaimed`."""
+
+    index: int
+    episode_uuid: str
+    attempt: int = 1
+
+
+class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
+    """Several episodes were granted at once."""
+
+    episodes: tuple[ClaimedEpisode, ...]
+    step: int | None = None
 
 
 class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
@@ -227,6 +244,22 @@ class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
     text: str = ""
 
 
+class EndedEpisode(msgspec.Struct, frozen=True):
+    """One of `EpisodesEnded`; the fields are those of `EpisodeEnded`."""
+
+    index: int
+    episode_uuid: str
+    reward: float
+    outcome: str
+    text: str = ""
+
+
+class EpisodesEnded(GroupEvent, frozen=True, kw_only=True):
+    """Several ends were answered at once."""
+
+    episodes: tuple[EndedEpisode, ...]
+
+
 class EpisodeAborted(GroupEvent, frozen=True, kw_only=True):
     """A claimed episode was given back without a reward."""
 
@@ -256,3 +289,25 @@ class GroupNoted(GroupEvent, frozen=True, kw_only=True):
     """The operator wrote a note on a group."""
 
     note: str
+
+
+def singles(event: Event) -> Iterator[Event]:
+    """The event, or one for each episode of an event of several, for readers who look at each."""
+    if isinstance(event, EpisodesClaimed):
+        for claimed in event.episodes:
+            yield EpisodeClaimed(**_names(event), **asdict(claimed), step=event.step)
+    elif isinstance(event, EpisodesEnded):
+        for ended in event.episodes:
+            yield EpisodeEnded(**_names(event), **asdict(ended))
+    else:
+        yield event
+
+
+def _names(event: GroupEvent) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "run_id": event.run_id,
+        "server": event.server,
+        "group_id": event.group_id,
+    }

@@ -65,10 +65,10 @@ def join_key(
     dialect: str = "chat",
 ) -> str:
     """Equal for a request that is sent again: same sender, same session, same bytes."""
-    digest = hashlib.blake2b(data, digest_size=16)
     sender = headers.get("authorization") or headers.get("x-api-key", "")
-    for fact in (sender, client, session, headers.get("x-ajet-row", ""), str(train), dialect):
-        digest.update(b"\0" + fact.encode(errors="replace"))
+    facts = (sender, client, session, headers.get("x-ajet-row", ""), str(train), dialect)
+    digest = hashlib.blake2b(data, digest_size=16)
+    digest.update(b"\0" + "\0".join(facts).encode(errors="replace"))
     return digest.hexdigest()
 
 

@@ -2,11 +2,12 @@
 
 import random
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from core.events import EpisodeEnded, GroupSealed
+from core.events import EpisodeEnded, GroupSealed, singles
 from core.home import running
 from core.journal import Journal
 from tests.support.stack import Stack, loop_up, rows_file, until
@@ -52,7 +53,7 @@ def check_clean(stack: Stack) -> None:
         sealed += sum(len(event.rewards) for event in page if isinstance(event, GroupSealed))
         ended.update(
             event.episode_uuid
-            for event in page
+            for event in chain.from_iterable(map(singles, page))
             if isinstance(event, EpisodeEnded) and event.outcome == "ended"
         )
     journal.close()

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
-from core.events import EpisodeEnded, GroupOpened, GroupSealed
+from core.events import EpisodeEnded, GroupOpened, GroupSealed, singles
 from core.journal import Journal
 from tests.support.faults_load import Load
 from tests.support.scripted_pool import ScriptedPool
@@ -111,7 +112,7 @@ def _events(journal: Path):  # type: ignore[no-untyped-def] # any kind of event
     after = 0
     try:
         while page := book.events(after, 5_000):
-            yield from page
+            yield from chain.from_iterable(map(singles, page))
             after = page[-1].seq
     finally:
         book.close()

@@ -11,13 +11,14 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from core.bus import Bus
-from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
+from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
 from core.journal import Journal
 from core.settings import Settings
 from core.state import Group
@@ -181,7 +182,8 @@ class World:
 
     def kinds(self, *wanted: type[Event]) -> list[Any]:
         """Events of these kinds, in order."""
-        return [event for event in self.events if isinstance(event, wanted)]
+        each = chain.from_iterable(map(singles, self.events))
+        return [event for event in each if isinstance(event, wanted)]
 
     def kill(self) -> None:
         """What a kill -9 leaves: not another byte goes out, nothing more is written."""

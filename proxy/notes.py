@@ -1,0 +1,65 @@
+"""What becomes of the episodes of a run, told once for all of which it is heard in one turn.
+
+The answers to a group's claims, and to its ends, mostly come together; one event for all of them
+costs its readers and the journal a quarter.
+"""
+
+import asyncio
+
+from core.bus import Bus
+from core.events import ClaimedEpisode, EndedEpisode, EpisodesClaimed, EpisodesEnded
+
+
+class Notes:
+    """Of one run; what is noted becomes an event before the loop's turn is over, or at `tell`.
+
+    Args:
+        bus: Is told.
+        server: Name of the run's server.
+        group_id: The run's group.
+        loop: The one the run lives on.
+    """
+
+    __slots__ = ("_bus", "_claimed", "_ended", "_group_id", "_loop", "_server", "_step")
+
+    def __init__(
+        self, bus: Bus, server: str, group_id: str, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._bus = bus
+        self._server = server
+        self._group_id = group_id
+        self._loop = loop
+        self._claimed: list[ClaimedEpisode] = []
+        self._ended: list[EndedEpisode] = []
+        self._step: int | None = None
+
+    def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
+        """An episode is ours, for the candidate with this index."""
+        if not (self._claimed or self._ended):
+            self._loop.call_soon(self.tell)
+        self._claimed.append(ClaimedEpisode(index, uuid, attempt))
+        self._step = step
+
+    def ended(self, index: int, uuid: str, reward: float, outcome: str, text: str) -> None:
+        """What came of a reward, see `EpisodeEnded`."""
+        if not (self._claimed or self._ended):
+            self._loop.call_soon(self.tell)
+        self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
+
+    def tell(self) -> None:
+        """Make an event of what was noted since."""
+        claimed, self._claimed = self._claimed, []
+        ended, self._ended = self._ended, []
+        if claimed:
+            self._bus.publish(
+                EpisodesClaimed(
+                    server=self._server,
+                    group_id=self._group_id,
+                    episodes=tuple(claimed),
+                    step=self._step,
+                )
+            )
+        if ended:
+            self._bus.publish(
+                EpisodesEnded(server=self._server, group_id=self._group_id, episodes=tuple(ended))
+            )
