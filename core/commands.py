@@ -11,7 +11,11 @@ from typing import Any
 from core.command import Arg, Command
 from core.errors import UsageError
 from core.group_commands import AGAIN
+from core.job_commands import JOBS, START
 from core.rating_commands import ALL_OPEN, GROUP, RATE
+from core.reward_commands import REWARDS
+from core.trial_commands import TRIALS
+from core.try_commands import TRY
 
 
 class CommandError(UsageError):
@@ -67,13 +71,7 @@ _ALL = (
         args=(Arg("mode", "text", "The mode", choices=MODES),),
     ),
     *ALL_OPEN,
-    Command(
-        "engine.start",
-        "Engine: Start",
-        "Send the job and start the engine; it must be OFFLINE",
-        args=(_SERVER, Arg("preset", "text", "Which job", False, ("default", "hand"))),
-        key="s",
-    ),
+    START,
     Command(
         "engine.stop",
         "Engine: Stop",
@@ -120,6 +118,10 @@ _ALL = (
         danger=True,
         key="z",
     ),
+    *JOBS,
+    *TRY,
+    *TRIALS,
+    *REWARDS,
     Command(
         "alert.dismiss",
         "Alert: Dismiss",
@@ -132,10 +134,25 @@ _ALL = (
         "Replay a dataset through the fake vLLM",
         where="console",
         args=(
-            Arg("dataset", "text", "JSONL file; the shipped questions when left out", False),
+            Arg("dataset", "text", "File or folder; the shipped questions when left out", False),
+            Arg("columns", "text", "PART=COLUMN,... where columns have other names", False),
+            Arg(
+                "target",
+                "text",
+                "Target file or its name, or an address; else the fake vLLM",
+                False,
+            ),
             Arg("concurrency", "int", "Requests in flight", False),
             Arg("pace", "float", "Seconds one worker waits between two requests", False),
+            Arg("rate", "float", "Requests a second, however many are in flight", False),
             Arg("passes", "int", "How often the dataset is asked", False),
+            Arg("seed", "int", "Shuffle each pass by this seed", False),
+            Arg("split", "text", "Ask only this side", False, ("train", "held-out")),
+            Arg("held_out", "float", "Share that is held out", False),
+            Arg("updates", "int", "Stop after so many policy updates", False),
+            Arg("pause_sync", "flag", "Ask nothing while no engine takes work", False),
+            Arg("results", "text", "File that gets one JSON line a row", False),
+            Arg("restart", "flag", "Begin anew instead of going on where it was", False),
         ),
         key="s",
     ),
@@ -211,7 +228,7 @@ def _text(value: Any) -> str:
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    words = {"true": True, "yes": True, "false": False, "no": False}
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
     if (word := str(value).lower()) not in words:
         raise ValueError
     return words[word]

@@ -5,11 +5,12 @@ A group's place is its rank by opening, 0 for the oldest: new groups do not move
 
 import re
 import sqlite3
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import msgspec
 
 from core.events import AnyEvent, GroupEvent
-from core.journal import Journal
 from core.journal_rows import decoded
 from core.reducer import reduce
 from core.state import Group, State
@@ -17,6 +18,8 @@ from core.state import Group, State
 PAGE_CAP = 200
 """Groups of one page at most."""
 
+END = (1 << 63) - 1
+"""Comes after every event."""
 _GROUP_ID = re.compile(rb'"group_id":"((?:[^"\\]|\\.)*)"')
 _INDEX = "select id, opened_seq, closed_seq, opened_at, phase, cause, query from groups"
 _ROWS = "select seq, cast(data as blob) from events where seq>=? and seq<=?"
@@ -32,41 +35,55 @@ class HistoryPage(msgspec.Struct, frozen=True):
     groups: list[Group]
 
 
-def read_page(journal: Journal, first: int, limit: int) -> HistoryPage:
-    """Up to `limit` groups from place `first` on, as the reducer leaves them."""
+class Readable(Protocol):
+    """A journal that can be read, whoever writes it."""
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection of one's own."""
+        ...
+
+
+def read_page(journal: Readable, first: int, limit: int, until: int | None = None) -> HistoryPage:
+    """Up to `limit` groups from place `first` on, as the reducer leaves them.
+
+    Args:
+        until: Number of the last event that counts: the page is as it was then.
+    """
     with journal.reading() as db:
-        return _page(db, first, limit)
+        return _page(db, first, limit, END if until is None else until)
 
 
-def read_group(journal: Journal, group_id: str) -> Group | None:
+def read_group(journal: Readable, group_id: str) -> Group | None:
     """One group by its whole id, however old; None when the journal does not know it."""
     with journal.reading() as db:
         row = db.execute(f"{_INDEX} where id=?", (group_id,)).fetchone()
         return None if row is None else _made(db, [row]).get(group_id) or _bare(row)
 
 
-def _page(db: sqlite3.Connection, first: int, limit: int) -> HistoryPage:
-    total = int(db.execute("select count(*) from groups").fetchone()[0])
+def _page(db: sqlite3.Connection, first: int, limit: int, until: int) -> HistoryPage:
+    counted = "select count(*) from groups" + ("" if until == END else " where opened_seq<=?")
+    total = int(db.execute(counted, () if until == END else (until,)).fetchone()[0])
     first = max(0, first)
     rows = db.execute(
-        f"{_INDEX} order by opened_seq limit ? offset ?",
-        (max(0, min(limit, PAGE_CAP)), first),
+        f"{_INDEX} where opened_seq<=? order by opened_seq limit ? offset ?",
+        (until, max(0, min(limit, PAGE_CAP)), first),
     ).fetchall()
-    made = _made(db, rows)
+    made = _made(db, rows, until)
     return HistoryPage(first, total, [made.get(row[0]) or _bare(row) for row in rows])
 
 
 _Row = tuple[str, int, int | None, float, str, str, str]
 
 
-def _made(db: sqlite3.Connection, rows: list[_Row]) -> dict[str, Group]:
+def _made(db: sqlite3.Connection, rows: list[_Row], until: int = END) -> dict[str, Group]:
     """The groups of `rows` by id; those whose events are gone are left out."""
     if not rows:
         return {}
     wanted = {row[0].encode() for row in rows}
     state = State()
     for event in _events(db, rows, wanted):
-        reduce(state, event)
+        if event.seq <= until:
+            reduce(state, event)
     return state.groups
 
 

@@ -4,6 +4,7 @@ Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `engine/` (
 `logs/`, `run/<role>.json` (pid, port, url of a running process) beside `run/<role>.lock`.
 """
 
+import logging
 import os
 import secrets
 import sys
@@ -19,6 +20,8 @@ from core.errors import AjetError
 
 if sys.platform != "win32":
     import fcntl
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT = "AJET_CONSOLE_HOME"
 
@@ -80,9 +83,10 @@ class Home:
         home = cls((root or default_root()).absolute())
         probe = home.run / f".probe-{os.getpid()}"
         try:
-            for folder in (home.root, home.run, home.logs, home.engine):
-                folder.mkdir(parents=True, exist_ok=True)
-            home.root.chmod(0o700)
+            home.root.mkdir(0o700, parents=True, exist_ok=True)
+            _close_to_others(home.root)
+            for folder in (home.run, home.logs, home.engine):
+                folder.mkdir(exist_ok=True)
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
@@ -131,6 +135,14 @@ class Home:
         with os.fdopen(fd, "w") as file:
             file.write(text + "\n")
         return text
+
+
+def _close_to_others(root: Path) -> None:
+    """Nobody else reads the journal, the settings or their keys, whatever modes the files have."""
+    mode = root.stat().st_mode & 0o777
+    if mode & 0o077:
+        root.chmod(0o700)
+        log.warning("%s was open to others (mode %o), now only you can enter it", root, mode)
 
 
 class Role:

@@ -169,6 +169,7 @@ def _scored(state: State, group: Group, event: GroupScored) -> None:
     group.version = event.version
     group.abstained = ""
     group.traceback = ""
+    group.fault_file, group.fault_line = "", 0
     group.scored_at = event.at
 
 
@@ -176,6 +177,7 @@ def _abstained(state: State, group: Group, event: ScoringAbstained) -> None:
     group.phase = "SCORING"
     group.abstained = f"{event.part}: {event.cause}" if event.part else event.cause
     group.traceback = event.traceback
+    group.fault_file, group.fault_line = event.file, event.line
     group.scored_at = event.at
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from core.events import (
     Event,
+    MockCounted,
     MockFinished,
     MockPaused,
     MockResumed,
@@ -29,6 +30,13 @@ def _started(state: State, event: MockStarted) -> frozenset[str]:
         pace=event.pace,
         already=event.done,
         skipped=event.skipped,
+        rate=event.rate,
+        passes=event.passes,
+        seed=event.seed,
+        split=event.split,
+        held_out=event.held_out,
+        columns=event.columns,
+        lost=event.lost,
         started_at=event.at,
     )
     return _DIRTY
@@ -48,6 +56,14 @@ def _phase(phase: str) -> Callable[[State, Any], frozenset[str]]:
     return change
 
 
+def _counted(state: State, event: MockCounted) -> frozenset[str]:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.total = event.total
+        mock.skipped = max(mock.skipped, event.skipped)
+    return _DIRTY
+
+
 def _row(state: State, event: MockRowDone) -> frozenset[str]:
     mock = _current(state, event.mock_id)
     if mock is not None:
@@ -61,6 +77,8 @@ def _row(state: State, event: MockRowDone) -> frozenset[str]:
                 seconds=event.seconds,
                 error=event.error,
                 at=event.at,
+                group_id=event.group_id,
+                turns=event.turns,
             )
         )
         del mock.rows[:-ROW_CAP]
@@ -87,6 +105,7 @@ def _finished(state: State, event: MockFinished) -> frozenset[str]:
 
 MOCK_HANDLERS: dict[type[Event], Callable[[State, Any], frozenset[str]]] = {
     MockStarted: _started,
+    MockCounted: _counted,
     MockPaused: _phase("paused"),
     MockResumed: _phase("running"),
     MockStopping: _phase("stopping"),

@@ -2,7 +2,7 @@
 
 `reduce(state, event)` changes `state` in place and returns the keys of what it touched, so that a
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
-"rewards", "totals", "proxy".
+"rewards", "judges", "totals", "proxy".
 """
 
 from collections.abc import Callable
@@ -29,12 +29,17 @@ from core.events import (
     UpdateDone,
 )
 from core.reduce_group import GROUP_HANDLERS, open_group
+from core.reduce_judge import JUDGE_HANDLERS, forget_judges
+from core.reduce_look import LOOK_HANDLERS, lose_tries
 from core.reduce_mock import MOCK_HANDLERS
+from core.reduce_trial import TRIAL_HANDLERS, lose_trial
+from core.reduce_work import WORK_HANDLERS, lose_works
 from core.state import (
     ALERT_CAP,
     SPAN_CAP,
     Alert,
     Pool,
+    RewardFault,
     Rewards,
     Server,
     Span,
@@ -81,6 +86,8 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
     state.proxy_up = True
     state.started_at = event.at
     state.rating_mode = event.rating_mode
+    state.proxy_version = event.version
+    state.watch_only = event.watch_only
     state.consoles = 0
     state.rewards = Rewards(source=event.rewards)
     kept = {name: state.servers.get(name) for name in event.servers}
@@ -91,9 +98,15 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
         server = state.servers[name]
         server.url = url
         server.lost = "not asked yet"
-        server.pool = None
+        server.pool = server.slots = None
+    lose_works(state)
     state.alerts.clear()
-    return frozenset(("proxy", "servers", "alerts", "rewards", "totals"))
+    return (
+        frozenset(("proxy", "servers", "alerts", "rewards", "totals"))
+        | lose_tries(state)
+        | forget_judges(state)
+        | lose_trial(state)
+    )
 
 
 def _proxy_stopped(state: State, event: ProxyStopped) -> Dirty:
@@ -113,6 +126,8 @@ def _mode(state: State, event: RatingModeChanged) -> Dirty:
 
 
 def _rewards(state: State, event: RewardsChanged) -> Dirty:
+    before = state.rewards
+    same = event.version == before.version and before.since
     state.rewards = Rewards(
         source=event.source,
         ok=event.ok,
@@ -121,8 +136,32 @@ def _rewards(state: State, event: RewardsChanged) -> Dirty:
         traceback=event.traceback,
         file=event.file,
         line=event.line,
+        since=before.since if same else (event.at if event.version else 0.0),
+        fault=_fault(before.fault, event),
+        parts=event.parts,
     )
     return frozenset(("rewards",))
+
+
+def _fault(known: RewardFault | None, event: RewardsChanged) -> RewardFault | None:
+    """The last fault after `event`; one that comes again as it was keeps its time."""
+    if event.ok:
+        if known is not None and known.mended_at is None:
+            known.mended_at = event.at
+        return known
+    found = RewardFault(
+        cause=event.cause,
+        traceback=event.traceback,
+        file=event.file,
+        line=event.line,
+        at=event.at,
+        judge=next(
+            (one.name for one in event.parts if (one.name, one.kind) == (event.part, "judge")), ""
+        ),
+    )
+    if known is not None and known.mended_at is None and known.cause == found.cause:
+        found.at = known.at
+    return found
 
 
 def _refused(state: State, event: RequestRefused) -> Dirty:
@@ -156,7 +195,7 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.detail = event.detail
     server.url = event.url or server.url
     if event.state in ("OFFLINE", "BOOTING"):
-        server.pool = None  # the counters are those of the run before
+        server.pool = server.slots = None  # the counters are those of the run before
         server.step = event.step or server.step  # an engine that goes down says 0
     else:
         server.step = event.step
@@ -225,4 +264,8 @@ _HANDLERS: dict[type[Event], Callable[[State, Any], Dirty]] = {
     UpdateDone: _update,
     CheckpointsListed: _checkpoints,
     **MOCK_HANDLERS,
+    **LOOK_HANDLERS,
+    **WORK_HANDLERS,
+    **JUDGE_HANDLERS,
+    **TRIAL_HANDLERS,
 }

@@ -7,6 +7,7 @@ what is valid.
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -22,6 +23,10 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 ModelName = Literal["tiny", "smollm2"]
+
+
+_LOGIN = re.compile(r"([^/]*://)?[^/]*@")
+"""A URL with a user or a password before its host."""
 
 
 class SettingsError(UsageError):
@@ -40,6 +45,8 @@ class ProxySettings(_Section, frozen=True):
     """0 takes any free one."""
     api_key: str = ""
     """Needed to bind anywhere but loopback; empty accepts any key on loopback."""
+    api_key_file: str = ""
+    """File that holds that key and nothing else; goes before `api_key`."""
     served_model_name: str = ""
     """When set, any other model name is answered 404 as vLLM does."""
     repeats: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -48,6 +55,8 @@ class ProxySettings(_Section, frozen=True):
     """Seconds after which a request that is not streamed gets the provisional best."""
     stream_budget: Seconds = 600.0
     """Seconds a stream is kept alive at most."""
+    watch_only: bool = False
+    """Look on alone: claim nothing, start nothing, serve no requests."""
     keepalive: Seconds = 10.0
     """Seconds between two no-op events on a stream that waits."""
     answer: Literal["best", "live"] = "best"
@@ -70,9 +79,14 @@ class ProxySettings(_Section, frozen=True):
     """Requests of one session that may be open at once; one more is answered 429. 0 is no cap."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
     """Requests of one session in a minute; one more is answered 429. 0 is no cap."""
+    most_choices: Count = 16
+    """Choices (`n`) one request may ask for: each is an episode of the batch."""
+    join: bool = True
+    """The same request, sent again while the first is not answered, joins its group."""
+    replay: Literal["marked", "owed", "always"] = "owed"
+    """Which repeated requests get the answer just given; see docs/serving.md."""
     replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Seconds in which a request that is sent again, because its answer did not get through, gets
-    that answer once more; 0 makes a new group of it."""
+    """Seconds in which it is given again; 0 makes a new group of each request."""
     helpers: bool = True
     """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
@@ -123,7 +137,11 @@ class RewardSettings(_Section, frozen=True):
     """What computes the automatic rewards."""
 
     hooks: str = ""
-    """Folder with `on_compute_relative_reward.py`; empty uses the built-in rewards."""
+    """Folder with `on_compute_relative_reward.py`, which alone makes the reward; empty uses the
+    model of `file`."""
+    file: str = ""
+    """The model of the rewards: gates and weighted parts (docs/rewards.md); empty is
+    `rewards.yaml` in the home, and without it the built-in model."""
     time_limit: Seconds = 30.0
     """Seconds a hook may take for one group."""
     memory_mb: Count = 2048
@@ -170,6 +188,18 @@ class MockSettings(_Section, frozen=True):
     """Seconds one worker waits between two requests."""
     passes: Count = 1
     timeout: Seconds = 300.0
+    user_url: str = ""
+    """OpenAI-compatible address of the model that plays the user of rows with a persona."""
+    user_model: str = ""
+    user_key_env: str = ""
+    """Name of the environment variable that holds its key."""
+    user_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0
+    user_turns: Annotated[int, msgspec.Meta(ge=1, le=100)] = 6
+    """Messages of the user in one conversation at most."""
+    user_stop: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "[END]"
+    """What that model writes when the user has nothing more to say."""
+    user_tokens: Annotated[int, msgspec.Meta(ge=16, le=65536)] = 1024
+    """Tokens of one message at most, reasoning among them."""
 
 
 class ConsoleSettings(_Section, frozen=True):
@@ -180,6 +210,8 @@ class ConsoleSettings(_Section, frozen=True):
     """Name that goes with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     """Other keys for actions, by the action's id: `group.abort: ctrl+d`."""
+    reduced_motion: bool = False
+    """Nothing glides or fades; what moves, moves at once."""
 
 
 class Settings(_Section, frozen=True):
@@ -232,8 +264,16 @@ def load(
     return _convert(values, "command line")
 
 
-def parse_servers(given: Iterable[str]) -> str | dict[str, str]:
-    """`["URL"]` or `["name=URL", ...]` from a repeated flag or a comma-separated variable."""
+def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict[str, str]:
+    """`["URL"]` or `["name=URL", ...]` from a repeated flag or a comma-separated variable.
+
+    Args:
+        given: The texts.
+        upstream: It is the upstream's address, which is looked at more closely when it is used.
+
+    Raises:
+        SettingsError: one is no address of a server, or would show a password.
+    """
     named: dict[str, str] = {}
     for text in given:
         name, mark, url = text.partition("=")
@@ -244,6 +284,13 @@ def parse_servers(given: Iterable[str]) -> str | dict[str, str]:
             key = f"{key}{len(named) + 1}"
         named[key] = value.strip().rstrip("/")
     for name, url in named.items():
+        if not upstream and _LOGIN.match(url):
+            raise SettingsError(
+                "the address of a swarm server holds a user or a password, which would be shown",
+                where=f"swarm_url {name}",
+                todo="Leave them out: the swarm protocol has no login. Reach a closed server "
+                "through a tunnel (ssh -L)",
+            )
         if url != "embedded" and not url.startswith(("http://", "https://")):
             raise SettingsError(
                 f"`{url}` is no URL of a swarm server",
@@ -325,7 +372,7 @@ def _convert(values: Mapping[str, Any], source: str) -> Settings:
             todo=_valid(key),
         ) from error
     for name, url in settings.servers().items():
-        parse_servers([f"{name}={url}"])
+        parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
 
 

@@ -7,8 +7,12 @@ import math
 
 import msgspec
 
-from core.events import Checkpoint, Part
+from core.events import Checkpoint, Part, RewardPart
 from core.rater import Lease, RaterStats
+from core.state_judge import JudgeSpend
+from core.state_look import Slots, Try
+from core.state_trial import RewardWatch, WhatIf
+from core.state_work import SentJob, Work
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
@@ -118,6 +122,9 @@ class Group(msgspec.Struct, kw_only=True):
     version: str = ""
     abstained: str = ""
     traceback: str = ""
+    fault_file: str = ""
+    fault_line: int = 0
+    """Where in the operator's code the rewards failed; empty and 0 when there is no such place."""
     until: float | None = None
     """While AWAITING_RATING: when the window closes."""
     fallback: str = ""
@@ -214,12 +221,18 @@ class Server(msgspec.Struct, kw_only=True):
     seen_at: float | None = None
     """While lost: when it last answered."""
     pool: Pool | None = None
+    slots: Slots | None = None
+    """Who holds its episodes; known while it is only watched."""
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
     checkpoints: tuple[Checkpoint, ...] | None = None
     """What it has saved, newest first; None when it keeps none that can be asked for."""
     checkpoints_more: int = 0
     """Older ones that are not in the list."""
+    job: SentJob | None = None
+    """What it took from here last; None when that was never."""
+    work: Work | None = None
+    """What is being done to its engine, or was last."""
 
     @property
     def last_update(self) -> StepStats | None:
@@ -237,6 +250,20 @@ class Alert(msgspec.Struct, kw_only=True):
     at: float
 
 
+class RewardFault(msgspec.Struct, kw_only=True):
+    """One time the reward source would not load, or its process fell."""
+
+    cause: str
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+    at: float = 0.0
+    mended_at: float | None = None
+    """When it loaded again; None while the fault stands."""
+    judge: str = ""
+    """Name of the judge that cannot be asked; empty when it is not about one."""
+
+
 class Rewards(msgspec.Struct, kw_only=True):
     """The reward source."""
 
@@ -247,6 +274,12 @@ class Rewards(msgspec.Struct, kw_only=True):
     traceback: str = ""
     file: str = ""
     line: int = 0
+    since: float = 0.0
+    """When the version that serves began to; 0 while none does."""
+    fault: RewardFault | None = None
+    """The last fault of this run, mended or not."""
+    parts: tuple[RewardPart, ...] = ()
+    """What the version that serves is made of."""
 
 
 class MockRow(msgspec.Struct, kw_only=True):
@@ -258,6 +291,9 @@ class MockRow(msgspec.Struct, kw_only=True):
     seconds: float
     error: str = ""
     at: float = 0.0
+    group_id: str = ""
+    """The group it became; empty when the mock user did not learn of it."""
+    turns: int = 1
 
 
 class Mock(msgspec.Struct, kw_only=True):
@@ -275,6 +311,15 @@ class Mock(msgspec.Struct, kw_only=True):
     done: int = 0
     already: int = 0
     """Rows that an earlier start had done."""
+    rate: float = 0.0
+    """Questions a second when they arrive by the clock; 0 in a closed loop."""
+    passes: int = 1
+    seed: int | None = None
+    split: str = ""
+    held_out: float = 0.0
+    columns: str = ""
+    lost: int = 0
+    """Rows that were in flight when an earlier start was killed; part of `already`."""
     failed: int = 0
     skipped: int = 0
     started_at: float = 0.0
@@ -303,6 +348,11 @@ class Totals(msgspec.Struct, kw_only=True):
     helpers: int = 0
     """Groups of helper calls."""
     episodes_ended: int = 0
+    judge_calls: int = 0
+    judge_tokens: int = 0
+    judge_hits: int = 0
+    judge_cost: float = 0.0
+    """Of judges whose prices are known."""
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -316,15 +366,25 @@ class State(msgspec.Struct, kw_only=True):
     proxy_up: bool = False
     """By the journal: started and not ended in order."""
     started_at: float = 0.0
+    proxy_version: str = ""
+    watch_only: bool = False
+    """The proxy only looks on: it claims nothing and serves no requests."""
     rating_mode: str = "off"
     consoles: int = 0
     rewards: Rewards = msgspec.field(default_factory=Rewards)
+    what_if: WhatIf | None = None
+    """The last trial of other rewards."""
+    reward_watch: RewardWatch = msgspec.field(default_factory=RewardWatch)
+    judges: dict[str, JudgeSpend] = msgspec.field(default_factory=dict)
+    """By the name of their reward part; counts of this run."""
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
     alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
     mock: Mock | None = None
     totals: Totals = msgspec.field(default_factory=Totals)
+    tries: list[Try] = msgspec.field(default_factory=list)
+    """Prompts the operator tried, newest last."""
     raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
     """By name; the empty one is who gave none."""
 

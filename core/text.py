@@ -3,11 +3,15 @@
 import re
 from typing import Any
 
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 controls but tab and line feed
-    "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # zero width, direction overrides
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates, tags
+_UNSEEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 controls but tab and line feed
+    "\u200b-\u200f\u061c\u2028-\u202e\u2060-\u206f\ufeff"  # zero width, direction, line ends
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufff9-\ufffb"  # fillers, joiners
+    "\ud800-\udfff\U000e0000-\U000e0fff"  # lone surrogates, tags, variation selectors
 )
+_HIDDEN = re.compile(f"[{_UNSEEN}]")
+HARMFUL = re.compile(f"[\t\n{_UNSEEN}]")
+"""What no cell of a terminal may hold."""
 _SECRET = re.compile(
     r"(?i)\b(sk-ajet-[A-Za-z0-9+/=_-]{6,}|sk-[A-Za-z0-9_-]{12,}|(?<=bearer )[A-Za-z0-9._~+/=-]{8,})"
 )

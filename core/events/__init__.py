@@ -37,7 +37,9 @@ from core.events.group import (
     SentReward,
     singles,
 )
+from core.events.judging import JudgeSpent
 from core.events.mock import (
+    MockCounted,
     MockFinished,
     MockPaused,
     MockResumed,
@@ -47,6 +49,7 @@ from core.events.mock import (
     MockStopping,
 )
 from core.events.rating import GroupEdited, GroupLeased, RatingRepeated
+from core.events.roster import ClientSeen, SlotsSeen
 from core.events.seat import (
     AlertCleared,
     AlertRaised,
@@ -61,9 +64,19 @@ from core.events.seat import (
     ProxyStopped,
     RatingModeChanged,
     RequestRefused,
+    RewardPart,
     RewardsChanged,
     UpdateDone,
 )
+from core.events.trial import (
+    RewardsWatched,
+    TrialGroup,
+    TrialSummary,
+    WatchFigure,
+    WhatIfChanged,
+)
+from core.events.trying import TryAnswered, TryAsked
+from core.events.work import JobSent, WorkChanged, WorkStep
 
 AnyEvent = (
     ProxyStarted
@@ -107,12 +120,21 @@ AnyEvent = (
     | GroupEdited
     | RatingRepeated
     | MockStarted
+    | MockCounted
     | MockPaused
     | MockResumed
     | MockStopping
     | MockRowDone
     | MockRowSkipped
     | MockFinished
+    | SlotsSeen
+    | TryAsked
+    | TryAnswered
+    | JobSent
+    | WorkChanged
+    | JudgeSpent
+    | WhatIfChanged
+    | RewardsWatched
 )
 
 _encoder = msgspec.json.Encoder()
@@ -151,6 +173,7 @@ __all__ = [
     "ClaimIntended",
     "ClaimedEpisode",
     "ClaimsReturned",
+    "ClientSeen",
     "ConsoleAttached",
     "ConsoleDetached",
     "EndedEpisode",
@@ -173,6 +196,9 @@ __all__ = [
     "GroupRated",
     "GroupScored",
     "GroupSealed",
+    "JobSent",
+    "JudgeSpent",
+    "MockCounted",
     "MockFinished",
     "MockPaused",
     "MockResumed",
@@ -191,10 +217,21 @@ __all__ = [
     "RequestJoined",
     "RequestRefused",
     "RequestReplayed",
+    "RewardPart",
     "RewardsChanged",
+    "RewardsWatched",
     "ScoringAbstained",
     "SentReward",
+    "SlotsSeen",
+    "TrialGroup",
+    "TrialSummary",
+    "TryAnswered",
+    "TryAsked",
     "UpdateDone",
+    "WatchFigure",
+    "WhatIfChanged",
+    "WorkChanged",
+    "WorkStep",
     "decode",
     "encode",
     "encode_lines",

@@ -161,6 +161,10 @@ class ScoringAbstained(GroupEvent, frozen=True, kw_only=True):
     part: str
     cause: str
     traceback: str = ""
+    file: str = ""
+    """Where in the operator's code, else empty."""
+    line: int = 0
+    """1-based; 0 when there is no such place."""
 
 
 class RatingAwaited(GroupEvent, frozen=True, kw_only=True):

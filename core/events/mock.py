@@ -18,6 +18,28 @@ class MockStarted(Event, frozen=True, kw_only=True):
     """Rows that were already done in an earlier start."""
     skipped: int = 0
     """Rows that could not be read."""
+    rate: float = 0.0
+    """Questions a second when they arrive by the clock; 0 when each waits for the one before."""
+    passes: int = 1
+    seed: int | None = None
+    """What each pass is shuffled by; None keeps the dataset's order."""
+    split: str = ""
+    """`train` or `held-out`; empty for all rows."""
+    held_out: float = 0.0
+    """Share of the rows that is held out; 0 without a split."""
+    columns: str = ""
+    """`PART=COLUMN,...`: what the dataset's columns are called where not as usual."""
+    lost: int = 0
+    """Rows an earlier start had in flight when it was killed; part of `done`."""
+
+
+class MockCounted(Event, frozen=True, kw_only=True):
+    """How many rows there are to ask is known better."""
+
+    mock_id: str
+    total: int
+    skipped: int = 0
+    """Rows that could not be read so far."""
 
 
 class MockPaused(Event, frozen=True, kw_only=True):
@@ -48,6 +70,10 @@ class MockRowDone(Event, frozen=True, kw_only=True):
     seconds: float
     error: str = ""
     answer: str = ""
+    group_id: str = ""
+    """The group it became, the last one of several turns; empty when that is not known."""
+    turns: int = 1
+    """Questions of it that were asked."""
 
 
 class MockRowSkipped(Event, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ class ProxyStarted(Event, frozen=True, kw_only=True):
     rewards: str
     """What computes the rewards: `builtin` or the hook folder."""
     rating_mode: str = "off"
+    watch_only: bool = False
+    """It only looks on: it claims nothing and serves no requests."""
 
 
 class ProxyStopped(Event, frozen=True, kw_only=True):
@@ -44,6 +46,18 @@ class RatingModeChanged(Event, frozen=True, kw_only=True):
     mode: str
 
 
+class RewardPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of what makes the rewards."""
+
+    name: str
+    kind: str
+    weight: float = 1.0
+    """Its share of the whole where `share` is set."""
+    share: bool = False
+    gate: bool = False
+    enabled: bool = True
+
+
 class RewardsChanged(Event, frozen=True, kw_only=True):
     """The reward source loaded, or would not load."""
 
@@ -54,6 +68,9 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     traceback: str = ""
     file: str = ""
     line: int = 0
+    part: str = ""
+    """Name of the part that is in trouble; empty when it is the whole."""
+    parts: tuple[RewardPart, ...] = ()
 
 
 class RequestRefused(Event, frozen=True, kw_only=True):
