@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from core.lenient import lenient
 from swarm.errors import ChatError, ChatErrorKind, Refusal, SwarmError
 from swarm.schemas import Verdict
 from swarm.seam import Response
@@ -55,6 +56,8 @@ class EndKind(StrEnum):
     """Taken back, and claimed by someone else since."""
     NOT_ROLLING = "not_rolling"
     SYNCING = "syncing"
+    EXPIRED = "expired"
+    """Its time was over on our side, so it was given back instead."""
     ERROR = "error"
 
 
@@ -134,7 +137,7 @@ def decoded(response: Response, kind: type[T], where: str) -> T:
         raise refusal(response, where)
     try:
         return msgspec.json.decode(response.body, type=kind, strict=False)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise SwarmError(
             f"the answer was not understood: {error}", where, "Is this an AgentJet swarm server?"
         ) from error
@@ -149,7 +152,7 @@ def verdict(response: Response) -> Verdict:
     """The body read as a verdict; plain text becomes its `message`."""
     try:
         return msgspec.json.decode(response.body, type=Verdict, strict=False)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return Verdict(message=response.body[:2000].decode(errors="replace").strip())
 
 
@@ -203,10 +206,7 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
     """
     if response.status != 200:
         raise _chat_error(response, where)
-    try:
-        parsed = msgspec.json.decode(response.body)
-    except msgspec.MsgspecError:
-        parsed = None
+    parsed = read_json(response.body)
     if not isinstance(parsed, dict):
         start = response.body[:200].decode(errors="replace")
         raise ChatError(
@@ -219,6 +219,21 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
     if isinstance(content, str) and content.startswith(OVERFLOW):
         raise ChatError(ChatErrorKind.OVERFLOW, content, where=where, status=200)
     return ChatAnswer(response.status, response.body, parsed)
+
+
+def read_json(data: bytes) -> Any:
+    """What is in `data`, None when that is no JSON.
+
+    Half a character, NaN and infinities are what real servers send; they cost no answer.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        pass
+    try:
+        return lenient(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -256,5 +271,5 @@ def _openai_error(body: bytes) -> str:
     try:
         parsed = msgspec.json.decode(body)
         return str(parsed["error"]["message"])
-    except (msgspec.MsgspecError, TypeError, KeyError):
+    except (msgspec.MsgspecError, RecursionError, TypeError, KeyError):
         return ""

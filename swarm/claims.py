@@ -2,7 +2,9 @@
 
 Holding a part of a group while waiting for the rest deadlocks the server's batch (it waits for
 every claimed episode) and many groups that do it deadlock each other. So a group that cannot have
-all its episodes gives back what it got, at once, and waits with empty hands.
+all its episodes gives back what it got, at once, and waits with empty hands. Only when that is in
+vain for a while, because other clients take each episode the moment it is free, may the one group
+that has its turn gather: keep what it gets, in short windows and in ROLLING alone.
 """
 
 import asyncio
@@ -10,12 +12,13 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from core.tasks import Crew, Limit, Tasks
+from core.tasks import Crew, Limit
 from swarm.answers import Claimed, Refused, RefusedKind
 from swarm.calls import Call, settle
 from swarm.client import GENERAL, AsyncSwarmClient
-from swarm.errors import ClaimTimedOut, SwarmError
-from swarm.orders import OnClaimed, OnReturned, Order
+from swarm.errors import ClaimTimedOut
+from swarm.orders import Line, OnClaimed, OnReturned, Order, Windows
+from swarm.returns import SECOND_LOOK, Returns
 from swarm.schemas import EngineState
 from swarm.watcher import Seen, Watcher
 
@@ -23,15 +26,13 @@ log = logging.getLogger(__name__)
 
 BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
 """Seconds between tries, drawn anew each time: no episode is free; a refusal nobody foresaw."""
-LOOK = 3.0
-"""Seconds a look at the server's records may hold up claims."""
-SECOND_LOOK = 5.0
-"""Seconds after which lost claims are looked for again: a frozen server may run one late."""
+PACE = (0.003, 0.01)
+"""Seconds between two claims of a group that gathers."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
 
 
-class ClaimDesk:
+class ClaimDesk(Returns):
     """Claims for one server; one per server and process.
 
     Args:
@@ -57,28 +58,19 @@ class ClaimDesk:
         second_look: float = SECOND_LOOK,
         rng: random.Random | None = None,
     ) -> None:
-        self.client = client
-        self.watcher = watcher
-        self.known = known
-        self.on_stray = on_stray
-        self.timeout = timeout
-        self.second_look = second_look
+        super().__init__(
+            client,
+            watcher,
+            known=known,
+            on_stray=on_stray,
+            timeout=timeout,
+            second_look=second_look,
+        )
         self._rng = rng or random.Random()
-        self._turn = asyncio.Lock()
-        """Held by the group that tries and waits; the others queue, first come first served."""
-        self._behind: list[int] = []
-        """How many episodes each of them wants."""
-        self._hands = asyncio.Lock()
-        """Held while claims are on their way, never while waiting."""
-        self._sweeps = asyncio.Lock()
-        """Held by who looks for strays: an abort sent twice may hit who claimed it since."""
-        self._tasks = Tasks(f"claims:{client.name}")
-        self._returning: set[str] = set()
-        """On their way back; a uuid that is claimed again meanwhile leaves the set."""
-        self._owed: set[str] = set()
-        """Given back by us, but the server did not confirm."""
-        self._sweeping = False
-        self._doubt = False
+        self._line = Line()
+        """One group has its turn: it tries and waits; the others queue."""
+        self._gathering: Order | None = None
+        """What that group has, while it keeps a part."""
         self._starved = False
         self.on_starved: Callable[[], None] | None = None
         """Called when a group begins to wait for an episode because none is free."""
@@ -91,7 +83,7 @@ class ClaimDesk:
     @property
     def waiting(self) -> bool:
         """True while a group has its turn, or queues for it."""
-        return self._turn.locked()
+        return self._line.taken
 
     async def claim_group(
         self,
@@ -100,6 +92,7 @@ class ClaimDesk:
         episode_type: str = "train",
         discard_timeout: float = 240.0,
         deadline: float | None = None,
+        lane: str = "",
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -114,6 +107,7 @@ class ClaimDesk:
             episode_type: `train` or `eval`.
             discard_timeout: Idle seconds after which the server takes an episode back.
             deadline: On the event loop's clock (`loop.time()`); None waits without end.
+            lane: Whom it takes turns with when groups queue, as a session.
             on_intent: Awaited once, before the first claim: time to make the intent durable.
             on_claimed: Called for each episode at the moment it is ours, also when it is given
                 back right after.
@@ -126,7 +120,7 @@ class ClaimDesk:
             ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
             Exception: what `on_intent` or `on_claimed` raised; nothing is held.
         """
-        order = Order(n, episode_type, discard_timeout, on_claimed, on_returned)
+        order = Order(n, episode_type, discard_timeout, on_claimed, on_returned, lane)
         try:
             async with Limit(deadline):
                 if on_intent is not None:
@@ -140,27 +134,28 @@ class ClaimDesk:
 
     async def _in_turn(self, order: Order) -> bool:
         """Try until all are held; False when a smaller group, that waits behind it, goes first."""
-        self._behind.append(order.n)
-        try:
-            await self._turn.acquire()
-        finally:
-            self._behind.remove(order.n)
+        if not await self._line.take(order.n, order.lane):
+            return False
         clock = asyncio.get_running_loop().time
         began = clock()
+        windows = Windows(self._rng, began)
         try:
             while True:
                 await self.watcher.wait_for(_ROLLING)
                 order.stop, order.had = None, 0
-                if (refused := await self._attempt(order, order.tried)) is None:
+                window = windows.open(clock()) if order.n > 1 else 0.0
+                if (refused := await self._attempt(order, order.tried, window)) is None:
                     return True
                 order.refused()
                 self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
+                if window or not none_free:
+                    windows.shut(clock(), none_free)
                 await self._wait_after(refused)
-                if none_free and order.steps_aside(clock() - began, self._behind):
+                if none_free and self._line.steps_aside(order, clock() - began):
                     return False
         finally:
             self._starve(False)
-            self._turn.release()
+            self._line.release()
 
     async def refill(
         self,
@@ -197,64 +192,10 @@ class ClaimDesk:
             pass
         return None
 
-    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
-        """Abort episodes of ours, together; what the server does not confirm is swept later."""
-        if not uuids:
-            return
-        self._returning.update(uuids)
-        done = await self._abort(uuids)
-        failed = [uuid for uuid, ok in zip(uuids, done, strict=True) if not ok]
-        failed = [uuid for uuid in failed if uuid in self._returning]
-        self._returning.difference_update(uuids)
-        if failed:
-            log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
-            self._owed.update(failed)
-            self._sweep_soon()
-
-    async def reconcile(self) -> list[str]:
-        """Give back what the server holds in our name and the caller does not know of.
-
-        Returns:
-            The uuids given back.
-
-        Raises:
-            SwarmError: the server did not tell what it holds.
-        """
-        async with self._sweeps:
-            async with self._hands:  # no claim of ours is on its way meanwhile
-                before = set(self.known())
-                records = await self.client.buffer(timeout=LOOK)
-                known = (before | set(self.known())) - self._owed
-            me = self.client.client_uuid
-            ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
-            self._owed.intersection_update(ours)
-            strays = [uuid for uuid in ours if uuid not in known]
-            done = await self._abort(strays)
-        returned = [uuid for uuid, ok in zip(strays, done, strict=True) if ok]
-        self._owed.difference_update(returned)
-        if returned and self.on_stray is not None:
-            self.on_stray(returned)
-        if len(returned) < len(strays):
-            raise SwarmError("an episode could not be given back", self.client.name)
-        return returned
-
-    async def settle(self, seconds: float) -> bool:
-        """Wait until everything under way in the background is over; False when it is not."""
-        return await self._tasks.drain(seconds)
-
-    async def close(self, seconds: float = 5.0) -> None:
-        """Wait up to `seconds` for episodes on their way back, then stop."""
-        await self._tasks.drain(seconds)
-        await self._tasks.close()
-
-    async def _abort(self, uuids: Sequence[str]) -> list[bool]:
-        return await asyncio.gather(
-            *(self.client.abort(uuid, timeout=self.timeout) for uuid in uuids)
-        )
-
-    async def _attempt(self, order: Order, probe: bool) -> Refused | None:
+    async def _attempt(self, order: Order, probe: bool, window: float = 0.0) -> Refused | None:
         """Try once; None when `order.held` is complete. Cancelled, it leaves nothing held."""
-        work = self._tasks.spawn(self._claim_all(order, probe), "claim")
+        claims = self._gather(order, window) if window else self._claim_all(order, probe)
+        work = self._tasks.spawn(claims, "claim")
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -263,6 +204,33 @@ class ClaimDesk:
         if order.error is not None:
             raise order.error
         return order.stop
+
+    async def _gather(self, order: Order, seconds: float) -> None:
+        """Keep what comes free for so long; what is not complete then goes back.
+
+        Else the steady workers of another client, who take each episode the moment it is free,
+        would never leave enough of them at once.
+        """
+        over = Refused(RefusedKind.NONE_AVAILABLE, "not enough came free")
+        alarm = asyncio.get_running_loop().call_later(seconds, self._give_up, order, over)
+        remove = self.watcher.add_listener(lambda seen: self._on_change(order, seen))
+        order.keeps, self._gathering = True, order
+        try:
+            with self.watcher.eager():
+                while order.had < order.n and not order.stopped():
+                    before = order.had
+                    async with self._hands:
+                        await self._claim_one(order)
+                    if order.had == before:
+                        await asyncio.sleep(self._rng.uniform(*PACE))
+        finally:
+            alarm.cancel()
+            remove()
+            order.keeps, self._gathering = False, None
+
+    def _in_hand(self) -> set[str]:
+        order = self._gathering
+        return {one.episode_uuid for one in order.held} if order is not None else set()
 
     async def _claim_all(self, order: Order, probe: bool) -> None:
         """All claims of a try, together; after a refusal one goes ahead to see if any is free."""
@@ -325,7 +293,7 @@ class ClaimDesk:
         else:
             if answer.kind is RefusedKind.UNKNOWN:
                 self._sweep_soon()
-            if not order.stopped():
+            if not (order.stopped() or order.goes_on(answer)):
                 order.stop = answer
 
     def _announce(self, order: Order, uuid: str) -> None:
@@ -370,29 +338,3 @@ class ClaimDesk:
                 await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
             else:  # what the watcher last saw is older than this answer
                 await self.watcher.refresh()
-
-    def _sweep_soon(self) -> None:
-        self._doubt = True
-        if not self._sweeping:
-            self._sweeping = True
-            self._tasks.spawn(self._sweep(), "sweep")
-
-    async def _sweep(self) -> None:
-        try:
-            while self._doubt:
-                self._doubt = False
-                await self._reconcile_surely()
-                await asyncio.sleep(self.second_look)
-                await self._reconcile_surely()
-        finally:
-            self._sweeping = False
-
-    async def _reconcile_surely(self) -> None:
-        while True:
-            await self.watcher.wait_for(lambda seen: seen.reachable)
-            try:
-                await self.reconcile()
-                return
-            except SwarmError as error:
-                log.warning("lost claims not swept yet: %s", error)
-                await asyncio.sleep(1.0)

@@ -43,6 +43,7 @@ class EpisodeCalls(Wire):
         discard_episode_timeout: float = 240.0,
         *,
         timeout: float = GENERAL,
+        throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | Refused:
         """Claim one episode; never raises for what a server or a network does.
 
@@ -50,7 +51,7 @@ class EpisodeCalls(Wire):
         record of ours in `buffer` before claiming more.
         """
         at = time.time()
-        body = self._claim_body(episode_type, discard_episode_timeout)
+        body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
         try:
             answer = await self._send("/claim_episode", body, timeout)
         except TransportError as error:
@@ -80,17 +81,27 @@ class EpisodeCalls(Wire):
 
         return Call(future, read)
 
-    def _claim_body(self, episode_type: str, discard_episode_timeout: float) -> bytes:
+    def _claim_body(
+        self,
+        episode_type: str,
+        discard_episode_timeout: float,
+        policy: Mapping[str, Any] | None = None,
+    ) -> bytes:
         key = (episode_type, discard_episode_timeout)
-        if self._claim_body_of is None or self._claim_body_of[0] != key:
-            body = {
+        known = self._claim_body_of
+        if policy is None and known is not None and known[0] == key:
+            return known[1]
+        body = encode(
+            {
                 "client_uuid": self.client_uuid,
                 "episode_type": episode_type,
                 "discard_episode_timeout": discard_episode_timeout,
-                "throttle_policy": None,
+                "throttle_policy": policy,
             }
-            self._claim_body_of = (key, encode(body))
-        return self._claim_body_of[1]
+        )
+        if policy is None:
+            self._claim_body_of = (key, body)
+        return body
 
     def _claimed(
         self, response: Response, episode_type: str, discard_timeout: float, at: float

@@ -7,7 +7,10 @@ SwarmError
 │   └── TooLarge            an answer beyond the bound
 ├── Refusal                 an HTTP answer that says no (status, text)
 ├── ChatError               a chat call without a usable answer (kind)
-└── ClaimTimedOut           no group of episodes before the deadline
+├── ClaimTimedOut           no group of episodes before the deadline
+├── GaveUp                  what was waited for did not come in time
+├── EngineOff               the engine is OFFLINE, or stopped while it was waited for
+└── EpisodeLost             an episode could not be ended (outcome)
 """
 
 from enum import StrEnum
@@ -112,3 +115,23 @@ class ClaimTimedOut(SwarmError):
             where,
             "Wait for the engine to roll, or allow it more episodes",
         )
+
+
+class GaveUp(SwarmError):
+    """What was waited for did not come within the time that was given."""
+
+
+class EngineOff(SwarmError):
+    """The engine is OFFLINE and nobody starts it, or it went off while it was waited for."""
+
+
+class EpisodeLost(SwarmError, RuntimeError):
+    """An episode could not be ended: its sample does not count.
+
+    Attributes:
+        kind: `EndKind` of what became of it.
+    """
+
+    def __init__(self, kind: str, text: str, where: str = "") -> None:
+        self.kind = kind
+        super().__init__(f"the episode could not be ended ({kind}): {text or 'no reason'}", where)

@@ -41,6 +41,11 @@ _WHOLE: Final = {
     "ajet.rollout.max_env_worker": 1,
     "ajet.trainer_common.mini_batch_num": 1,
     "ajet.swarm_mode_sample_collection_max_cached_episodes": 1,
+    "ajet.trainer_common.total_training_steps": 1,
+    "ajet.data.max_prompt_length": 1,
+    "ajet.data.max_response_length": 1,
+    "ajet.rollout.max_response_length_in_one_turn": 1,
+    "ajet.rollout.max_model_len": 1,
 }
 """Paths of whole numbers and their least values."""
 
@@ -53,6 +58,10 @@ _REAL: Final = {
     "ajet.trainer_common.optim.grad_clip": 0.0,
 }
 """Paths of numbers and their least values."""
+
+
+_MOST: Final = {LEARNING_RATE: 1.0, TEMPERATURE: 5.0, KL: 100.0, "ajet.rollout.top_p": 1.0}
+"""The most that can be meant."""
 
 
 class JobError(UsageError):
@@ -115,12 +124,13 @@ def dump_job(job: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(copy.deepcopy(dict(job)), sort_keys=False, allow_unicode=True))
 
 
-def load_job(text: str, where: str = "job") -> Job:
+def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = None) -> Job:
     """Read a job from YAML. Keys not known here are kept; known numbers are checked.
 
     Args:
         text: The YAML.
         where: What to call it in errors: a path.
+        lines: Dotted path -> the line it stands on, to name it in errors.
 
     Raises:
         JobError: not YAML, not a tree under `ajet`, or a value that cannot be meant; says where.
@@ -132,21 +142,35 @@ def load_job(text: str, where: str = "job") -> Job:
         place = f"{where}:{mark.line + 1}" if mark else where
         why = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise JobError(f"not YAML: {why}", place, "Correct the file") from error
+    except (ValueError, OverflowError) as error:  # a date that is none, say
+        raise JobError(f"a value cannot be read: {error}", where, "Put it in quotes") from error
     if not isinstance(job, dict) or not isinstance(job.get("ajet"), dict):
         raise JobError(
             "there is no mapping `ajet` at the top",
             where,
             "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`",
         )
+    at = {path: f"{where}:{line}" for path, line in (lines or {}).items()}
     for path, least in _WHOLE.items():
-        _check(job, path, least, where, whole=True)
+        _check(job, path, least, at.get(path, where), whole=True)
     for path, smallest in _REAL.items():
-        _check(job, path, smallest, where, whole=False)
+        _check(job, path, smallest, at.get(path, where), whole=False)
+    for path, most in _MOST.items():
+        if (value := get(job, path)) is not None and value > most:
+            raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {most:g}")
+    for path in (LEARNING_RATE, TEMPERATURE):
+        if get(job, path) == 0:
+            raise JobError(f"`{path}` is 0: nothing would be learned", at.get(path, where))
     rule = get(job, STOP_RULE)
     if rule is not None and rule not in STOP_RULES:
         raise JobError(
-            f"`{STOP_RULE}` is {rule!r}", where, f"It is one of: {', '.join(STOP_RULES)}"
+            f"`{STOP_RULE}` is {rule!r:.80}",
+            at.get(STOP_RULE, where),
+            f"It is one of: {', '.join(STOP_RULES)}",
         )
+    model = get(job, MODEL)
+    if model is not None and not (isinstance(model, str) and model.strip()):
+        raise JobError(f"`{MODEL}` is {model!r:.80}", at.get(MODEL, where), "Give its path or name")
     return job
 
 
@@ -176,7 +200,7 @@ def _check(job: Job, path: str, least: float, where: str, *, whole: bool) -> Non
     number = _number(value, whole)
     if number is None or not least <= number < float("inf"):
         kind = "a whole number" if whole else "a number"
-        raise JobError(f"`{path}` is {value!r}", where, f"Give {kind} of at least {least:g}")
+        raise JobError(f"`{path}` is {value!r:.80}", where, f"Give {kind} of at least {least:g}")
     put(job, path, number)
 
 

@@ -1,13 +1,27 @@
 """What a group wants of the claim desk."""
 
+import asyncio
+import random
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from swarm.answers import Claimed, Refused
+from swarm.answers import Claimed, Refused, RefusedKind
 
 PATIENCE = (1.0, 8.0)
 """Seconds a group tries in vain before smaller ones behind it go first: at first, and at most.
 Longer each time, so that many small groups do not starve a large one."""
+
+GATHER_AFTER = 1.0
+"""Seconds, about, that a group finds no episode free before it gathers."""
+GATHER = (1.0, 3.0)
+"""Seconds it then keeps what it gets. Drawn anew each time: of two clients that hold parts of what
+both want, one gives up first and the other has all."""
+GATHER_MORE = 4.0
+"""Where that is in vain, because episodes come free seldom, it is longer each time, up to so many
+times."""
+EMPTY = (0.5, 1.5)
+"""Seconds between two such windows, with empty hands; they grow as the windows do."""
 
 OnClaimed = Callable[[str], None]
 """Called with each uuid at the moment its claim is answered."""
@@ -24,6 +38,8 @@ class Order:
     discard_timeout: float
     on_claimed: OnClaimed | None
     on_returned: OnReturned | None
+    lane: str = ""
+    """Whom it takes turns with."""
     held: list[Claimed] = field(default_factory=list)
     had: int = 0
     """How many claims were answered with an episode."""
@@ -31,6 +47,8 @@ class Order:
     """Once in vain, at least."""
     best: int = 0
     """The most that any try had."""
+    keeps: bool = False
+    """It keeps what it has when no more is free: it gathers, for a moment."""
     patience: float = PATIENCE[0]
     """Seconds of its next turn before smaller ones go first."""
     stop: Refused | None = None
@@ -40,6 +58,10 @@ class Order:
 
     def stopped(self) -> bool:
         return self.stop is not None
+
+    def goes_on(self, refused: Refused) -> bool:
+        """Whether it goes on after this refusal."""
+        return self.keeps and refused.kind is RefusedKind.NONE_AVAILABLE
 
     def refused(self) -> None:
         """A try is over, in vain."""
@@ -57,3 +79,131 @@ class Order:
         """What is held, which is then the caller's."""
         held, self.held = self.held, []
         return held
+
+
+class Windows:
+    """When a group may gather.
+
+    Args:
+        rng: For the lengths.
+        now: On any clock, in seconds.
+    """
+
+    def __init__(self, rng: random.Random, now: float) -> None:
+        self._rng = rng
+        self._times = 1.0
+        self._at = now + self._first()
+
+    def open(self, now: float) -> float:
+        """How long it may, from now on; 0 when it may not."""
+        return self._rng.uniform(*GATHER) * self._times if now >= self._at else 0.0
+
+    def shut(self, now: float, in_vain: bool) -> None:
+        """Not for a while.
+
+        Args:
+            now: As of `open`.
+            in_vain: Too few came free; else the engine stopped to roll, and the wait begins anew.
+        """
+        if not in_vain:
+            self._at = now + self._first()
+            return
+        self._at = now + self._rng.uniform(*EMPTY) * self._times
+        self._times = min(1.5 * self._times, GATHER_MORE)
+
+    def _first(self) -> float:
+        return self._rng.uniform(0.8, 1.2) * GATHER_AFTER
+
+
+class Line:
+    """The groups that wait for the turn: lanes take turns, the groups of one lane go in order.
+
+    A lane that comes anew goes before those that had a turn since: a session with one request does
+    not wait for all that another has in the line.
+    """
+
+    def __init__(self) -> None:
+        self.taken = False
+        """Somebody has the turn."""
+        self._lanes: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        """Who waits, by lane; in the order in which the lanes came."""
+        self._rank: dict[str, int] = {}
+        """Of each lane that waits: the number of the turn it had last."""
+        self._turns = 0
+        self._last = ""
+        """Lane of the turn that was given last."""
+        self._aside = 0
+        """What one wanted that stepped aside, until a turn is taken."""
+
+    async def take(self, n: int, lane: str = "") -> bool:
+        """Wait for the turn.
+
+        Args:
+            n: Episodes wanted.
+            lane: Whom it takes turns with.
+
+        Returns:
+            False, without the turn, when one that wants no more than `n` has stepped aside for a
+            smaller one that still waits: many large groups go behind it together.
+        """
+        if not self.taken:
+            self.taken, self._last, self._aside = True, lane, 0
+            return True
+        await self._wait(_Waiter(asyncio.get_running_loop().create_future(), n), lane)
+        if self._aside and min(self._behind(), default=n) < self._aside <= n:
+            self.release()
+            return False
+        self._aside = 0
+        return True
+
+    def release(self) -> None:
+        """The turn is over; the next one has it."""
+        while self._lanes:
+            lane = min(self._lanes, key=self._rank.__getitem__)
+            waiter = self._lanes[lane].popleft()
+            self._turns += 1
+            self._last = lane
+            self._rank[lane] = self._turns
+            self._tidy(lane)
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+                return
+        self.taken = False
+
+    def steps_aside(self, order: Order, waited: float) -> bool:
+        """Whether a smaller group goes first now; the turn is then the caller's to release."""
+        if not order.steps_aside(waited, self._behind()):
+            return False
+        self._aside = order.n
+        return True
+
+    async def _wait(self, waiter: "_Waiter", lane: str) -> None:
+        if lane not in self._lanes:
+            self._lanes[lane] = deque()
+            self._rank[lane] = self._turns if lane == self._last else self._turns - 1
+        self._lanes[lane].append(waiter)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if not waiter.turn.cancelled():  # it came at the same moment
+                self.release()
+            elif waiter in self._lanes.get(lane, ()):
+                self._lanes[lane].remove(waiter)
+                self._tidy(lane)
+            raise
+
+    def _tidy(self, lane: str) -> None:
+        if not self._lanes[lane]:
+            del self._lanes[lane], self._rank[lane]
+
+    def _behind(self) -> list[int]:
+        """How many episodes each of those that wait wants."""
+        return [waiter.n for lane in self._lanes.values() for waiter in lane]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Somebody in the line."""
+
+    turn: asyncio.Future[None]
+    n: int

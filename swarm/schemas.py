@@ -219,6 +219,11 @@ class PoolInfo(msgspec.Struct, frozen=True):
         told = self.swarm_client_instruction
         return (told.active_clients or []) if told else []
 
+    def model_dump(self) -> dict[str, Any]:
+        """The fields as a dict."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
+
     @property
     def agree_to_sync(self) -> bool:
         """True when the batch ends by the clients' agreement."""

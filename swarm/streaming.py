@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from core.text import content_text
-from swarm.answers import OVERFLOW, ChatAnswer, chat_answer
+from swarm.answers import OVERFLOW, ChatAnswer, chat_answer, read_json
 from swarm.errors import ChatError, ChatErrorKind
 from swarm.seam import Response
 
@@ -127,10 +127,7 @@ class ChatStream:
     # --- chunks --------------------------------------------------------------------------------
 
     def _chunk(self, event: bytes) -> None:
-        try:
-            chunk = msgspec.json.decode(event)
-        except msgspec.MsgspecError:
-            chunk = None
+        chunk = read_json(event)
         if not isinstance(chunk, dict):
             text = f"not a chat chunk: {event[:200].decode(errors='replace')}"
             raise ChatError(ChatErrorKind.UPSTREAM, text, where=self._where, status=200)
@@ -163,7 +160,7 @@ class ChatStream:
                 self._take_logprobs(value)
             elif name == "token_ids":
                 self._token_ids += value if isinstance(value, list) else []
-            elif name != "delta" and value is not None:
+            elif name != "delta" and (value is not None or name not in self._choice):
                 self._choice[name] = value
         delta = choice.get("delta")
         if isinstance(delta, dict):

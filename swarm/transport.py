@@ -20,7 +20,6 @@ from swarm.http1 import Headers
 from swarm.seam import Response, Streamed, Transport
 
 __all__ = [
-    "AiohttpTransport",
     "HttpTransport",
     "Response",
     "Streamed",
@@ -268,9 +267,6 @@ class HttpTransport:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-AiohttpTransport = HttpTransport
 
 
 class _Body:

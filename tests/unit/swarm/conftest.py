@@ -8,7 +8,7 @@ import pytest
 from core.tasks import Tasks
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book
@@ -21,13 +21,13 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport() as transport:
+async def transport() -> AsyncIterator[HttpTransport]:
+    async with HttpTransport() as transport:
         yield transport
 
 
 @pytest.fixture
-def client(server: ScriptedSwarm, transport: AiohttpTransport) -> AsyncSwarmClient:
+def client(server: ScriptedSwarm, transport: HttpTransport) -> AsyncSwarmClient:
     return AsyncSwarmClient(server.url, transport, "me", name="test")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ChatError, ChatErrorKind
-from swarm.transport import AiohttpTransport, TooLarge
+from swarm.transport import HttpTransport, TooLarge
 from tests.support.scripted_swarm import Cut, Denied, ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, claimed
 
@@ -123,7 +123,7 @@ async def test_a_mute_stream_ends_at_its_limit(
 
 
 async def test_nobody_there() -> None:
-    async with AiohttpTransport() as transport, ScriptedSwarm() as server:
+    async with HttpTransport() as transport, ScriptedSwarm() as server:
         client = AsyncSwarmClient(server.url, transport, "me")
         episode = await claimed(client)
         gone = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
@@ -133,7 +133,7 @@ async def test_nobody_there() -> None:
 
 
 async def test_a_stream_is_bounded() -> None:
-    async with AiohttpTransport(largest=1000) as transport, ScriptedSwarm() as server:
+    async with HttpTransport(largest=1000) as transport, ScriptedSwarm() as server:
         client = AsyncSwarmClient(server.url, transport, "me")
 
         async def answer(name: str, body: dict[str, Any], index: int) -> str:

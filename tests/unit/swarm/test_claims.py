@@ -10,7 +10,7 @@ from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
 from swarm.schemas import EngineState, WorkflowOutput
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
@@ -71,7 +71,7 @@ async def test_the_rest_comes_free_later(
 
 @pytest.mark.parametrize("slots", [4, 6, 11])
 async def test_many_groups_of_two_clients_and_few_episodes(
-    server: ScriptedSwarm, transport: AiohttpTransport, tasks: Tasks, slots: int
+    server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks, slots: int
 ) -> None:
     """No deadlock, no starving, nothing left behind, and never two halves of groups at once."""
     server.slots = slots

@@ -9,7 +9,7 @@ from swarm.answers import Claimed
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut, SwarmError
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book, drop, group, uuids, within
@@ -66,7 +66,7 @@ async def test_reconcile_touches_what_is_ours_and_unknown_only(
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
-    transport: AiohttpTransport,
+    transport: HttpTransport,
 ) -> None:
     other = AsyncSwarmClient(server.url, transport, "other")
     got = await group(desk, book)

@@ -7,7 +7,7 @@ import pytest
 from swarm.client import AsyncSwarmClient
 from swarm.errors import SwarmError
 from swarm.schemas import EngineState, WorkflowOutput
-from swarm.transport import AiohttpTransport, Unreachable
+from swarm.transport import HttpTransport, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
 
@@ -15,7 +15,7 @@ from tests.unit.swarm.helpers import HELLO, answered, claimed
 
 
 @pytest.mark.parametrize("url", ["", "localhost:10086", "ftp://host", "http://"])
-async def test_an_address_that_is_none(transport: AiohttpTransport, url: str) -> None:
+async def test_an_address_that_is_none(transport: HttpTransport, url: str) -> None:
     with pytest.raises(SwarmError, match="address"):
         AsyncSwarmClient(url, transport, "me")
 
@@ -30,13 +30,13 @@ async def test_an_address_that_is_none(transport: AiohttpTransport, url: str) ->
     ],
 )
 async def test_the_base_url_is_our_own_way_to_the_server(
-    transport: AiohttpTransport, url: str, told: str, base: str
+    transport: HttpTransport, url: str, told: str, base: str
 ) -> None:
     assert AsyncSwarmClient(url, transport, "me")._base_url(told) == base
 
 
 async def test_a_trailing_slash_is_harmless(
-    server: ScriptedSwarm, transport: AiohttpTransport
+    server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     client = AsyncSwarmClient(server.url + "/", transport, "me")
     assert (await client.status()).state is EngineState.ROLLING
@@ -63,7 +63,7 @@ async def test_status_of_something_else(client: AsyncSwarmClient, server: Script
     assert (await client.status()).state is EngineState.ROLLING
 
 
-async def test_status_of_nobody(transport: AiohttpTransport) -> None:
+async def test_status_of_nobody(transport: HttpTransport) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")

@@ -12,7 +12,7 @@ from swarm.answers import OVERFLOW, ChatAnswer, Claimed, EndKind, Refused, Refus
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ChatError, ChatErrorKind, SwarmError
 from swarm.schemas import WorkflowOutput
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
 
@@ -76,7 +76,7 @@ async def test_a_lost_claim_is_unknown_and_not_sent_again(
         assert [r.episode_uuid for r in ours] == server.claims
 
 
-async def test_a_claim_never_sent(transport: AiohttpTransport) -> None:
+async def test_a_claim_never_sent(transport: HttpTransport) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
@@ -115,7 +115,7 @@ async def test_ended_twice(client: AsyncSwarmClient, server: ScriptedSwarm) -> N
 
 
 async def test_an_end_of_an_episode_taken_back(
-    client: AsyncSwarmClient, server: ScriptedSwarm, transport: AiohttpTransport
+    client: AsyncSwarmClient, server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     server.automatic = False
     server.unclaimed[1:] = []

@@ -5,7 +5,7 @@ import asyncio
 from swarm.claims import ClaimDesk
 from swarm.orders import PATIENCE, Order
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.unit.swarm.helpers import Book, group, uuids
+from tests.unit.swarm.helpers import Book, drop, group, uuids
 
 
 async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
@@ -22,6 +22,26 @@ async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
     assert len(small) == 4
     assert len(large.result()) == 8
     assert uuids(small).isdisjoint(uuids(large.result()))
+
+
+async def test_all_large_groups_step_aside_together(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    clock = asyncio.get_running_loop().time
+    async with asyncio.TaskGroup() as tasks:
+        large = [tasks.create_task(group(desk, book, 8, 30)) for _ in range(6)]
+        await server.until(lambda: server.aborts and not server.claimed())
+        began = clock()
+        small = await group(desk, book, 4, 30)
+        assert clock() - began < 3.0  # one's patience, not that of all six
+        assert not any(one.done() for one in large)
+        await drop(desk.client, book, small)
+        server.unclaimed.extend(held)
+        for one in asyncio.as_completed(large):
+            await drop(desk.client, book, await one)
+    assert server.claimed() == []
 
 
 def test_it_is_more_patient_each_time() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.answers import OVERFLOW, ChatAnswer
+from swarm.answers import OVERFLOW, ChatAnswer, chat_answer
 from swarm.errors import ChatError, ChatErrorKind
+from swarm.seam import Response
 from swarm.streaming import ChatStream, Events
 
 DONE = b"data: [DONE]\n\n"
@@ -210,3 +211,37 @@ def test_bytes_of_any_kind_are_an_answer_or_a_chat_error(data: bytes) -> None:
 
 def test_data_of_several_lines() -> None:
     assert Events().feed(b"data: a\ndata:b\n\n\ndata: c\n\n") == [b"a\nb", b"c"]
+
+
+def test_half_a_character_or_no_number_costs_no_answer() -> None:
+    broken = (
+        b'{"index":0,"delta":{"content":"\\ud83d half"},"logprobs":{"content":[NaN,-Infinity]}}'
+    )
+    answer, deltas = read(
+        b'data: {"id":"c","choices":[' + broken + b"]}\n\n", chunk({}, "stop"), DONE
+    )
+    assert deltas == [{"content": "\ufffd half"}]
+    assert answer.text == "\ufffd half"
+    assert answer.parsed["choices"][0]["logprobs"] == {"content": [None, None]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b'"\\ud83d half"', "\ufffd half"),
+        (b'"\\ude00\\ud83d"', "\ufffd\ufffd"),
+        (b'"\\ud83d\\ude00"', "\U0001f600"),
+        (b'"bytes \xff"', "bytes \ufffd"),
+    ],
+)
+def test_a_whole_answer_is_read_as_leniently(raw: bytes, text: str) -> None:
+    body = b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"x":Infinity}}'
+    answer = chat_answer(Response(200, {}, body % raw), "here")
+    assert answer.text == text
+    assert answer.usage == {"x": None}
+
+
+@pytest.mark.parametrize("body", [b'{"a":NaN', b"NaN", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_json_is_no_answer(body: bytes) -> None:
+    with pytest.raises(ChatError, match="not a JSON object"):
+        chat_answer(Response(200, {}, body), "here")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from swarm.transport import AiohttpTransport, TimedOut, TooLarge, Unreachable
+from swarm.transport import HttpTransport, TimedOut, TooLarge, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -40,7 +40,7 @@ async def raw_server(serve: Serve) -> AsyncIterator[str]:
 
 
 async def test_connections_are_kept_and_reused(
-    server: ScriptedSwarm, transport: AiohttpTransport
+    server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     for _ in range(5):
         answer = await transport.request("GET", server.url + "/health", timeout=5)
@@ -50,7 +50,7 @@ async def test_connections_are_kept_and_reused(
 
 
 async def test_many_requests_at_once_are_not_limited(
-    server: ScriptedSwarm, transport: AiohttpTransport
+    server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     server.freeze()
     async with asyncio.TaskGroup() as group:
@@ -64,7 +64,7 @@ async def test_many_requests_at_once_are_not_limited(
 
 
 async def test_a_connection_that_answered_500_is_not_used_again(
-    server: ScriptedSwarm, transport: AiohttpTransport
+    server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     """The server closes it without saying so; a claim sent on it would be lost."""
     for n in range(1, 6):
@@ -87,7 +87,7 @@ async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() ->
             writer.write(OK)
             await writer.drain()
 
-    async with raw_server(serve) as url, AiohttpTransport() as transport:
+    async with raw_server(serve) as url, HttpTransport() as transport:
         answer = await transport.request("POST", url, timeout=5, repeatable=True)
         assert answer.body == b"ok"
         assert seen == 2
@@ -101,14 +101,14 @@ async def test_any_other_request_is_sent_once() -> None:
         await reader.readuntil(b"\r\n\r\n")
         seen += 1
 
-    async with raw_server(serve) as url, AiohttpTransport() as transport:
+    async with raw_server(serve) as url, HttpTransport() as transport:
         with pytest.raises(Unreachable) as caught:
             await transport.request("POST", url, body=b"{}", timeout=5)
         assert caught.value.sent
         assert seen == 1
 
 
-async def test_a_refused_connection_was_surely_not_sent(transport: AiohttpTransport) -> None:
+async def test_a_refused_connection_was_surely_not_sent(transport: HttpTransport) -> None:
     with socket.socket() as held:  # bound and not listening: nobody answers on this port
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
@@ -118,7 +118,7 @@ async def test_a_refused_connection_was_surely_not_sent(transport: AiohttpTransp
     assert "no connection" in str(caught.value)
 
 
-async def test_no_answer_in_time(server: ScriptedSwarm, transport: AiohttpTransport) -> None:
+async def test_no_answer_in_time(server: ScriptedSwarm, transport: HttpTransport) -> None:
     server.freeze()
     with pytest.raises(TimedOut) as caught:
         await transport.request("GET", server.url + "/health", timeout=0.05, repeatable=True)
@@ -133,7 +133,7 @@ async def test_an_answer_without_bound_is_not_swallowed(head: bytes) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + b"x" * 5000)
         await writer.drain()
 
-    async with raw_server(serve) as url, AiohttpTransport(largest=1000) as transport:
+    async with raw_server(serve) as url, HttpTransport(largest=1000) as transport:
         with pytest.raises(TooLarge):
             await transport.request("GET", url, timeout=5)
 
@@ -147,7 +147,7 @@ async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
         await writer.drain()
 
-    async with raw_server(serve) as url, AiohttpTransport() as transport:
+    async with raw_server(serve) as url, HttpTransport() as transport:
         answer = await transport.request("POST", url, body=b"x" * 3_000_000, timeout=5)
         assert answer.body == b"3000000"
 
@@ -158,12 +158,12 @@ async def test_redirects_are_not_followed() -> None:
         writer.write(b"HTTP/1.1 302 F\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
         await writer.drain()
 
-    async with raw_server(serve) as url, AiohttpTransport() as transport:
+    async with raw_server(serve) as url, HttpTransport() as transport:
         assert (await transport.request("GET", url, timeout=5)).status == 302
 
 
 async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
-    transport = AiohttpTransport()
+    transport = HttpTransport()
     await transport.request("GET", server.url + "/health", timeout=5)
     await transport.close()
     with pytest.raises(Unreachable, match="closed"):
@@ -171,7 +171,7 @@ async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
 
 
 async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
-    transport: AiohttpTransport,
+    transport: HttpTransport,
 ) -> None:
     closed = asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
         await closed.wait()
 
 
-async def test_a_stream_that_breaks_or_never_comes(transport: AiohttpTransport) -> None:
+async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")

@@ -1,0 +1,120 @@
+"""What a batch boundary costs beyond the sync itself: 64 threads, our client against polling.
+
+    .venv/bin/python -m bench.boundary
+
+A scripted server runs batches of 16 tasks x 4 repeats with a sync of two seconds between them. A
+boundary's cost is the time from the moment the server rolls again until all 64 threads hold an
+episode. The client that polls has AgentJet's periods and runs fewer batches: it takes a while.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+from bench.polling_client import PollingClient
+from bench.verdict import Verdicts
+from swarm.sync import SwarmClient
+from swarm.task import WorkflowOutput
+from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+
+THREADS, BATCH, REPEAT = 64, 16, 4
+OURS, THEIRS = 10, 3
+"""Batches."""
+SYNC, EPISODE = 2.0, 0.05
+"""Seconds of the server's sync, and of an episode."""
+
+
+def batches(
+    swarm: ThreadedSwarm,
+    count: int,
+    begin: Callable[[], str],
+    end: Callable[[str, str], None],
+    over: Callable[[], None],
+) -> list[float]:
+    """Run `count` batches, an episode for each thread; seconds each boundary cost.
+
+    Nobody ends before all hold an episode, and nobody begins the next before all have ended: each
+    batch is whole, and all wait at the boundary.
+    """
+    rolled: list[float] = []
+    all_hold, all_ended = threading.Barrier(THREADS), threading.Barrier(THREADS)
+    held: dict[int, list[float]] = {}
+    lock = threading.Lock()
+
+    def watch() -> None:
+        """Note when the server rolls: on its own thread, at once."""
+        plain = swarm.server.set_state
+
+        def noted(state: str, step: int | None = None) -> None:
+            plain(state, step)
+            if state == "ROLLING":
+                rolled.append(time.perf_counter())
+
+        swarm.server.set_state = noted  # type: ignore[method-assign]  # a look from inside
+
+    def work(number: int) -> None:
+        for batch in range(count):
+            uuid = begin()
+            with lock:
+                held.setdefault(batch, []).append(time.perf_counter())
+            all_hold.wait()
+            time.sleep(EPISODE)
+            swarm.server.episodes[uuid].calls = 1  # else its end would not count
+            end(f"b{batch}t{number // REPEAT}", uuid)
+            all_ended.wait()
+        over()
+
+    swarm.do(watch)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [max(held[batch]) - rolled[batch - 1] for batch in range(1, count)]
+
+
+def ours(swarm: ThreadedSwarm) -> list[float]:
+    """`SwarmClient`."""
+    with SwarmClient(swarm.url) as client:
+
+        def end(task: str, uuid: str) -> None:
+            client.end_episode(task, uuid, WorkflowOutput(reward=0.5))
+
+        return batches(swarm, OURS, lambda: client.begin_episode()[0], end, lambda: None)
+
+
+def theirs(swarm: ThreadedSwarm) -> list[float]:
+    """The one that polls."""
+    client = PollingClient(swarm.url)
+    try:
+        return batches(
+            swarm,
+            THEIRS,
+            client.begin_episode,
+            lambda task, uuid: client.end_episode(task, uuid, 0.5),
+            client.close_thread,
+        )
+    finally:
+        client.close()
+
+
+def main() -> None:
+    """Both, one after the other."""
+    costs: dict[str, list[float]] = {}
+    for name, run in (("SwarmClient", ours), ("polling", theirs)):
+        with threaded_swarm(batch=BATCH, repeat=REPEAT, slots=THREADS, sync_seconds=SYNC) as swarm:
+            costs[name] = run(swarm)
+        told = " ".join(f"{one:.2f}" for one in costs[name])
+        print(f"{name:12} seconds lost at each boundary: {told}")
+    mine, other = (statistics.median(costs[name]) for name in ("SwarmClient", "polling"))
+    print(f"median {mine:.2f} s against {other:.2f} s")
+    verdicts = Verdicts()
+    verdicts.at_most("boundary_median", mine, 1.0, "s")
+    verdicts.at_most("boundary_worst", max(costs["SwarmClient"]), 1.5, "s")
+    verdicts.at_least("polling_over_ours", other / mine, 3.0, "times")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

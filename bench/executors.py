@@ -1,0 +1,101 @@
+"""Episodes with stragglers: a drain's idle threads against none, in one run.
+
+    .venv/bin/python -m bench.executors
+
+Each pool runs the same episodes, whose lengths are drawn once: one in sixteen takes eight times as
+long. Nothing is computed, so what is measured is waiting. `floor` is what the threads need with no
+wait at all.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from bench.verdict import Verdicts
+from swarm.executors import PeriodicDrainThreadPoolExecutor, SlidingThreadPoolExecutor
+from swarm.run import run_episodes
+
+THREADS, BATCH, BATCHES = 32, 64, 12
+SHORT, LONG, ONE_IN = 0.05, 0.4, 16
+"""Seconds of an episode, of a straggler, and how many episodes have one."""
+
+
+def lengths(seed: int = 1) -> list[float]:
+    """Seconds of each episode."""
+    rng = random.Random(seed)
+    return [
+        LONG if rng.randrange(ONE_IN) == 0 else SHORT * rng.uniform(0.7, 1.3)
+        for _ in range(BATCH * BATCHES)
+    ]
+
+
+class Busy:
+    """How long threads were at work, all together."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    def episode(self, seconds: float) -> float:
+        began = time.perf_counter()
+        time.sleep(seconds)
+        with self._lock:
+            self.seconds += time.perf_counter() - began
+        return seconds
+
+
+def drained(todo: Sequence[float], work: Callable[[float], float]) -> int:
+    """As AgentJet's scripts do."""
+    count = 0
+    with PeriodicDrainThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
+        for seconds in todo:
+            count += len(executor.submit_with_periodic_drain(work, seconds)[1])
+        return count + len(executor.drain())
+
+
+def sliding(todo: Sequence[float], work: Callable[[float], float]) -> int:
+    """The same calls, no drain."""
+    count = 0
+    with SlidingThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
+        for seconds in todo:
+            count += len(executor.submit_with_periodic_drain(work, seconds)[1])
+        return count + len(executor.drain())
+
+
+def listed(todo: Sequence[float], work: Callable[[float], float]) -> int:
+    """All at once."""
+    return sum(one.ok for one in run_episodes(todo, work, max_workers=THREADS))
+
+
+def measure(
+    run: Callable[[Sequence[float], Callable[[float], float]], int], todo: Sequence[float]
+) -> tuple[float, float]:
+    """Seconds it took, and the share of the threads' time that was idle."""
+    busy = Busy()
+    began = time.perf_counter()
+    assert run(todo, busy.episode) == len(todo)
+    took = time.perf_counter() - began
+    return took, 1 - busy.seconds / (took * THREADS)
+
+
+def main() -> None:
+    """Each pool once, on the same episodes."""
+    todo = lengths()
+    floor = sum(todo) / THREADS
+    print(f"{len(todo)} episodes in batches of {BATCH}, {THREADS} threads; floor {floor:.2f} s")
+    figures: dict[str, tuple[float, float]] = {}
+    for name, run in (("drain", drained), ("sliding", sliding), ("list", listed)):
+        figures[name] = measure(run, todo)
+        took, idle = figures[name]
+        print(f"{name:8} {took:6.2f} s  {took / floor:5.2f} x floor  threads idle {idle:5.1%}")
+    verdicts = Verdicts()
+    drain, slide = figures["drain"], figures["sliding"]
+    verdicts.at_least("drain_over_sliding", drain[0] / slide[0], 1.4, "times")
+    verdicts.at_most("sliding_idle_of_drain_idle", slide[1] / drain[1], 0.5, "share")
+    verdicts.at_most("list_over_floor", figures["list"][0] / floor, 1.35, "times")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

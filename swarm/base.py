@@ -1,0 +1,283 @@
+"""What every use of one server needs: its address, a watcher, a claim desk, and what it tells."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from core.tasks import Tasks
+from swarm.client import AsyncSwarmClient
+from swarm.errors import EngineOff, SwarmError, Unreachable
+from swarm.lives import Lives
+from swarm.schemas import EngineState, EpisodeRecord, PoolInfo, VerboseLog
+from swarm.single import SingleDesk
+from swarm.throttle import Throttle
+from swarm.transport import HttpTransport
+from swarm.watcher import Seen, Watcher
+
+log = logging.getLogger(__name__)
+
+DEFAULT_URL: Final = "http://localhost:10086"
+PATIENCE: Final = 60.0
+"""Seconds an engine that is OFFLINE, or a server never reached, is waited for."""
+REPORT: Final = 30.0
+"""Seconds between two lines of the log that say what is waited for."""
+ROLLING: Final = frozenset({EngineState.ROLLING})
+
+
+class SwarmBase:
+    """One swarm server, used from one event loop.
+
+    It starts by itself with the first call; `close` (or leaving the context) gives back every
+    episode that is still held.
+
+    Args:
+        server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
+        name: What to call it in messages; its address when left out.
+        client_uuid: Who we are to the server; new for each client when left out. The same one must
+            not be used by two clients at once: each gives back what the other holds.
+        lifetime: An episode's life on our side, in idle timeouts: past it an end becomes an abort.
+        patience: Seconds to wait for an engine that is OFFLINE or a server never reached before
+            giving up; None for as long as it takes.
+        strict: Raise `EpisodeLost` also for ends that came too late for their batch, which
+            AgentJet's client only warns of.
+    """
+
+    def __init__(
+        self,
+        server_url: str | None = None,
+        *,
+        name: str = "",
+        client_uuid: str = "",
+        lifetime: float = 2.0,
+        patience: float | None = PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        if not lifetime > 0:
+            raise SwarmError(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
+        url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
+        self._transport = HttpTransport()
+        self.wire = AsyncSwarmClient(
+            url, self._transport, client_uuid or str(uuid.uuid4()), name=name
+        )
+        """The same server without any waiting: single requests."""
+        self.server_url = self.wire.url
+        self.client_uuid = self.wire.client_uuid
+        self.name = self.wire.name
+        self.lifetime = lifetime
+        self.patience = patience
+        self.strict = strict
+        self._watcher: Watcher | None = None
+        self._desk: SingleDesk | None = None
+        self._tasks: Tasks | None = None
+        self._work = Tasks(f"ends:{self.name}")
+        """Ends and aborts: once begun they go on, whoever waits for them."""
+        self._lives = Lives(time.monotonic)
+        self._throttle = Throttle(self.client_uuid)
+        self._throttling: asyncio.Lock | None = None
+        self._pool: tuple[float, PoolInfo] | None = None
+        self._closed = False
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @property
+    def watcher(self) -> Watcher:
+        """What is known of the server; only once `start` was called."""
+        if self._watcher is None:
+            raise SwarmError("this client was not started", self.name, "Use `async with`")
+        return self._watcher
+
+    async def start(self) -> None:
+        """Begin to watch the server; every other method does it by itself."""
+        if self._closed:
+            raise SwarmError("this client is closed", self.name, "Make a new one")
+        if self._tasks is not None:
+            return
+        self._tasks = Tasks(f"swarm:{self.name}")
+        self._watcher = Watcher(self.wire)
+        self._desk = SingleDesk(
+            self.wire, self._watcher, known=self._lives.uuids, on_dropped=self._lives.drop
+        )
+        self._throttling = asyncio.Lock()
+        turnstile = self._desk.turnstile
+        self._watcher.add_listener(
+            lambda seen: turnstile.open() if seen.state is EngineState.ROLLING else None
+        )
+        self._tasks.spawn(self._watcher.run(), "watcher")
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Give back what is still held, then stop; takes about `seconds` at most."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._desk is not None and self._tasks is not None:
+            held = sorted(self._lives.uuids())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._work.drain(seconds / 2)
+                    held = [one for one in held if one in self._lives.uuids()]
+                    ours = await self._ours(held) if held else set()
+                    await self._desk.give_back(sorted(ours), "the client closes")
+            await self._work.close()
+            await self._desk.close(min(seconds, 1.0))
+            await self._tasks.close()
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
+        """Call `listener` on each change of the engine's state; returns what removes it."""
+        return self.watcher.add_listener(listener)
+
+    # -- what the server tells ------------------------------------------------------------------
+
+    async def get_engine_status(self) -> tuple[str, dict[str, Any]]:
+        """The state (`ENGINE.ROLLING`, ...) and what else the server says of it.
+
+        Never raises for a network's sake: no answer is `ENGINE.CANNOT_CONNECT`.
+        """
+        await self.start()
+        try:
+            told = await self.wire.status()
+        except SwarmError as error:
+            return EngineState.CANNOT_CONNECT.wire, {"error": str(error)}
+        return told.engine_status or "", {
+            "engine_status": told.engine_status,
+            "engine_status_detail": told.engine_status_detail,
+            "global_step": told.global_step,
+        }
+
+    async def get_global_step(self) -> int:
+        """Policy updates begun; 0 while none is known."""
+        return (await self.get_engine_status())[1].get("global_step") or 0
+
+    async def get_rollout_stat(self) -> PoolInfo:
+        """How far the batch is; an object with `is_default` when the server could not tell."""
+        await self.start()
+        try:
+            pool = await self.wire.pool()
+        except SwarmError as error:
+            log.warning("no reading of the batch: %s", error)
+            pool = None
+        return pool or PoolInfo()
+
+    async def get_episode_buffer(self) -> list[EpisodeRecord]:
+        """All live episodes of all clients.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        await self.start()
+        return await self.wire.buffer()
+
+    async def server_experiment_dir(self) -> str | None:
+        """Where the server writes its run.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        await self.start()
+        return await self.wire.experiment_dir()
+
+    async def get_verbose_logs(self) -> list[VerboseLog]:
+        """The server's latest log lines.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        await self.start()
+        return await self.wire.verbose_logs()
+
+    async def print_rollout_stat(self) -> None:
+        """Write how far the batch is to standard output, in a line."""
+        sys.stdout.write(rollout_line(await self.get_rollout_stat()) + "\n")
+
+    # -- waiting --------------------------------------------------------------------------------
+
+    async def _until_rolling(self, since: float) -> Seen:
+        """Wait for ROLLING with this client's patience.
+
+        Args:
+            since: `time.time()` when the waiting began.
+
+        Raises:
+            EngineOff: it was OFFLINE for too long.
+            Unreachable: the server was never there.
+        """
+        watcher = self.watcher
+        patience = self.patience
+        told = time.time()
+
+        def over(seen: Seen) -> bool:
+            nonlocal told
+            if seen.is_in(ROLLING):
+                return True
+            now = time.time()
+            if now - told > REPORT:
+                told = now
+                log.warning("%s: still waiting for ROLLING, it is %s", self.name, _shown(seen))
+            if patience is None or now - since < patience:
+                return False
+            off = seen.reachable and seen.state is EngineState.OFFLINE
+            return (off and now - seen.since >= patience) or not seen.seen_at
+
+        if watcher.current.reachable and watcher.current.state is EngineState.OFFLINE:
+            log.warning("%s is OFFLINE: waiting for somebody to start it", self.name)
+        seen = await watcher.wait_for(over)
+        if seen.is_in(ROLLING):
+            return seen
+        if not seen.seen_at:
+            raise Unreachable(
+                f"no swarm server answered for {patience:g} s ({seen.error})",
+                self.server_url,
+                "Is the address right, and the server running?",
+                sent=False,
+            )
+        raise EngineOff(
+            f"the engine has been OFFLINE for {patience:g} s",
+            self.name,
+            "Start it, as with auto_sync_train_config_and_start_engine(job)",
+        )
+
+    async def _ours(self, uuids: list[str]) -> set[str]:
+        """Which of these the server holds in our name; none when it does not tell."""
+        try:
+            records = await self.wire.buffer()
+        except SwarmError:
+            return set()
+        mine = {r.episode_uuid for r in records if r.claimed and r.client_uuid == self.client_uuid}
+        return mine & set(uuids)
+
+
+def rollout_line(pool: PoolInfo) -> str:
+    """How far a batch is, in a line."""
+    if pool.is_default:
+        return "the server tells nothing of its batch"
+    repeats = [len(done) for done in (pool.completed_tasks_details or {}).values()]
+    mean = sum(repeats) / len(repeats) if repeats else 0.0
+    return (
+        f"step {pool.global_step}: tasks {pool.completed_tasks}/{pool.completed_task_target}, "
+        f"episodes {pool.completed_episodes}/{pool.completed_episode_target}, "
+        f"{mean:.2f}/{pool.repeat} a task, {len(pool.running_episode_details or {})} running, "
+        f"{pool.completed_non_dummy_tasks} tasks with unequal rewards"
+    )
+
+
+def _shown(seen: Seen) -> str:
+    return f"{seen.shown.value} ({seen.error})" if seen.error else seen.shown.value

@@ -1,0 +1,61 @@
+"""Every name an AgentJet swarm script imports, from one place.
+
+Change `from ajet.<anything> import X` to `from swarm.compat import X`; which upstream module each
+name lives in, and where here, is in `docs/library.md`.
+"""
+
+from swarm.agentjet_job import AgentJetJob
+from swarm.errors import EngineOff as SwarmServerOfflineError
+from swarm.executors import (
+    BoundedThreadPoolExecutor,
+    PeriodicDrainThreadPoolExecutor,
+    TaskCountLimitedThreadPoolExecutor,
+)
+from swarm.readers import (
+    AjetTaskReader,
+    BaseTaskReader,
+    HuggingfaceDatRepo,
+    HuggingFaceTaskReader,
+    JsonlDatasetFile,
+    JsonlTaskReader,
+    JsonlTrainingFp,
+    JsonlValidationFp,
+    RandomDummyTaskReader,
+    RouterTaskReader,
+    dict_to_ajet_task,
+)
+from swarm.run import auto_train_with_dataset, run_episodes_until_all_complete
+from swarm.schemas import EpisodeRecord as EpisodeStatus
+from swarm.schemas import PoolInfo as CurrentBatchRolloutPoolInformation
+from swarm.sync import SwarmClient
+from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput, WorkflowTask
+from swarm.throttle import SwarmThrottlePolicy
+
+__all__ = [
+    "AgentJetJob",
+    "AjetTaskReader",
+    "BaseTaskReader",
+    "BoundedThreadPoolExecutor",
+    "CurrentBatchRolloutPoolInformation",
+    "EpisodeStatus",
+    "HuggingFaceTaskReader",
+    "HuggingfaceDatRepo",
+    "JsonlDatasetFile",
+    "JsonlTaskReader",
+    "JsonlTrainingFp",
+    "JsonlValidationFp",
+    "OpenaiBaseUrlAndApiKey",
+    "PeriodicDrainThreadPoolExecutor",
+    "RandomDummyTaskReader",
+    "RouterTaskReader",
+    "SwarmClient",
+    "SwarmServerOfflineError",
+    "SwarmThrottlePolicy",
+    "Task",
+    "TaskCountLimitedThreadPoolExecutor",
+    "WorkflowOutput",
+    "WorkflowTask",
+    "auto_train_with_dataset",
+    "dict_to_ajet_task",
+    "run_episodes_until_all_complete",
+]

@@ -1,0 +1,303 @@
+"""Orders to an engine: its job, start, stop, agreeing to an update."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swarm.agentjet_job import AgentJetJob
+from swarm.base import ROLLING, SwarmBase
+from swarm.errors import EngineOff, GaveUp, Refusal, SwarmError, TransportError
+from swarm.job import BATCH, REPEAT, STOP_RULE, Job, dump_job, get, load_job
+from swarm.job_check import check_job
+from swarm.schemas import EngineState
+from swarm.watcher import Seen
+
+log = logging.getLogger(__name__)
+
+QUIET = 8.0
+"""Seconds an engine must stay OFFLINE before a new start: a dying trainer speaks late."""
+QUIET_EMBEDDED = 0.3
+"""The same for the embedded engine, which has no separate trainer."""
+OFF_LIMIT = 60.0
+"""Seconds a stopped engine may take to be OFFLINE."""
+BOOT_WORD = 10.0
+"""Seconds a started engine may still be called OFFLINE."""
+AGREE_AGAIN = 0.5
+"""Seconds between two tries to agree."""
+
+_OFF = frozenset({EngineState.OFFLINE})
+
+AnyJob = AgentJetJob | Mapping[str, Any] | str
+"""A job, its tree, or its YAML."""
+
+
+class EngineOrders(SwarmBase):
+    """What is said to an engine."""
+
+    async def sync_train_config(self, job: AnyJob) -> None:
+        """Send the job the next start runs.
+
+        Raises:
+            SwarmError: the engine is not OFFLINE, or the server does not take it.
+            JobError: it is no job.
+        """
+        await self.start()
+        text = job_text(job)
+        state, _ = await self.get_engine_status()
+        if state == EngineState.CANNOT_CONNECT.wire:
+            raise SwarmError("the server does not answer", self.server_url, "Is it running?")
+        if state != EngineState.OFFLINE.wire:
+            raise SwarmError(
+                f"a job is only taken while the engine is OFFLINE; it is {state}",
+                self.name,
+                "Stop it first, or use force_restart=True",
+            )
+        await self.wire.sync_train_config(text)
+
+    async def start_engine(self, *, timeout: float | None = None) -> None:
+        """Start the engine and wait until it rolls.
+
+        Raises:
+            SwarmError: refused, in the server's words.
+            EngineOff: it went OFFLINE again while booting.
+            GaveUp: it did not roll in `timeout` seconds.
+        """
+        await self.start()
+        try:
+            await self.wire.start_engine()
+        except TransportError as error:
+            if not error.sent:
+                raise
+            log.warning("the answer to the start was lost, looking what became of it: %s", error)
+        except Refusal as error:
+            state, _ = await self.get_engine_status()
+            hint = "Only a stop helps now" if state == EngineState.BOOTING.wire else ""
+            raise SwarmError(error.what, self.name, hint) from error
+        await self._rolls("the engine was started", timeout)
+
+    async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
+        """Stop the engine, for every client of it; does nothing when it is OFFLINE.
+
+        Raises:
+            SwarmError: refused or no answer.
+            GaveUp: it was not OFFLINE in `timeout` seconds.
+        """
+        await self.start()
+        state, _ = await self.get_engine_status()
+        if state == EngineState.OFFLINE.wire:
+            return
+        await self.wire.stop_engine()
+        self.watcher.nudge()
+        await self._wait(lambda seen: seen.is_in(_OFF), "OFFLINE", timeout)
+
+    async def auto_sync_train_config_and_start_engine(
+        self, job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
+    ) -> None:
+        """Have the engine roll: an OFFLINE one gets the job and is started, others are waited for.
+
+        Args:
+            job: What to train, and how.
+            force_restart: Stop what runs first, whoever uses it.
+            timeout: Seconds for all of it; None for as long as it takes.
+
+        Raises:
+            SwarmError: it could not be done, and why.
+            GaveUp: the time was over.
+        """
+        await self.start()
+        text = job_text(job)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._started(text, force_restart)
+        except TimeoutError:
+            raise self._gave_up("ROLLING", timeout) from None
+
+    async def _started(self, text: str, force_restart: bool) -> None:
+        seen = await self._reached()
+        if force_restart:
+            if not seen.is_in(_OFF):
+                await self.stop_engine()
+                await self._quiet()
+            seen = await self.watcher.refresh()
+        if seen.is_in(_OFF):
+            await self.sync_train_config(text)
+            await self.start_engine()
+            return
+        if not seen.state.rolling:
+            await self._rolls(f"it was {seen.state.value}", None)
+        await self._compare(load_job(text))
+
+    async def _reached(self) -> Seen:
+        """What the server is, once it answers; with this client's patience."""
+        seen = await self.watcher.refresh(self.patience)
+        if not seen.reachable:
+            seen = await self._wait(lambda seen: seen.reachable, "an answer", self.patience)
+        return seen
+
+    async def _quiet(self) -> None:
+        own = False
+        try:
+            own = any(path.startswith("/ajetc/") for path in await self.wire.features(again=True))
+        except SwarmError as error:
+            log.warning("%s", error)
+        quiet = QUIET_EMBEDDED if own else QUIET
+        await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+
+    async def _compare(self, job: Job) -> None:
+        """Say so when what runs is not what was asked for."""
+        pool = await self.get_rollout_stat()
+        if pool.is_default:
+            return
+        told = {
+            BATCH: pool.completed_task_target,
+            REPEAT: pool.repeat,
+            STOP_RULE: pool.sample_collection_method,
+        }
+        for path, runs in told.items():
+            wanted = get(job, path)
+            if runs and wanted and runs != wanted:
+                log.warning(
+                    "%s already runs with %s = %s, not %s: force_restart=True applies the job",
+                    self.name,
+                    path,
+                    runs,
+                    wanted,
+                )
+
+    async def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
+        """Agree to end the batch, under a rule of agreement, and wait until it ends.
+
+        A refusal (the server does not count us as active yet) is tried again.
+
+        Returns:
+            True once agreed and the batch is over; False when it was over without us.
+
+        Raises:
+            SwarmError: the engine ends its batches by another rule.
+            GaveUp: the batch was not over in `timeout` seconds. The agreement may stand.
+        """
+        await self.start()
+        pool = await self.get_rollout_stat()
+        if not pool.is_default and not pool.agree_to_sync:
+            raise SwarmError(
+                f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
+                self.name,
+            )
+        seen = await self._reached()
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._agreed(seen.step)
+        except TimeoutError:
+            raise self._gave_up("the end of the batch", timeout) from None
+
+    async def _agreed(self, step: int | None) -> bool:
+        def over(seen: Seen) -> bool:
+            return seen.reachable and (seen.state is not EngineState.ROLLING or seen.step != step)
+
+        while not over(self.watcher.current):
+            try:
+                if await self.wire.agree_sync_weight():
+                    await self.watcher.wait_for(over)
+                    return True
+            except SwarmError as error:
+                log.warning("agreeing to the update failed, will try again: %s", error)
+            await asyncio.sleep(AGREE_AGAIN)
+            await self.watcher.refresh()
+        return False
+
+    async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
+        """Wait until the engine rolls; its global step.
+
+        Raises:
+            GaveUp: it did not in `timeout` seconds.
+            EngineOff: it was OFFLINE beyond this client's patience.
+        """
+        await self.start()
+        try:
+            async with asyncio.timeout(timeout):
+                return (await self._until_rolling(time.time())).step or 0
+        except TimeoutError:
+            raise self._gave_up("ROLLING", timeout) from None
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    async def _rolls(self, why: str, timeout: float | None) -> None:
+        """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
+        booted, begun = False, time.monotonic()
+
+        def over(seen: Seen) -> bool:
+            nonlocal booted
+            booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
+            late = booted or time.monotonic() - begun > BOOT_WORD
+            return seen.is_in(ROLLING) or (late and seen.is_in(_OFF))
+
+        await self.watcher.refresh()
+        seen = await self._wait(over, "ROLLING", timeout)
+        if not seen.is_in(ROLLING):
+            raise EngineOff(
+                f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason told'}",
+                self.name,
+                "The server's log says why",
+            )
+
+    async def _wait(self, wanted: Callable[[Seen], bool], what: str, timeout: float | None) -> Seen:
+        try:
+            return await self.watcher.wait_for(wanted, timeout)
+        except TimeoutError:
+            raise self._gave_up(what, timeout) from None
+
+    def _gave_up(self, what: str, timeout: float | None) -> GaveUp:
+        seen = self.watcher.current
+        state = f"the engine is {seen.shown.value}"
+        if seen.error:
+            state = f"{state}: {seen.error}"
+        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)
+
+
+def job_text(job: AnyJob) -> str:
+    """A job as the YAML that is sent.
+
+    Raises:
+        JobError: it is none.
+    """
+    if isinstance(job, AgentJetJob):
+        text = job.to_yaml()
+    else:
+        text = job if isinstance(job, str) else dump_job(job)
+    for notice in check_job(text).notices:
+        log.warning("job: %s", notice.text)
+    return text
+
+
+async def start_engines(
+    pairs: Sequence[tuple[EngineOrders, AnyJob]],
+    force_restart: bool = False,
+    *,
+    timeout: float | None = None,
+) -> None:
+    """Have several engines roll, side by side.
+
+    Raises:
+        SwarmError: which of them failed, and why; the others are up.
+    """
+    done = await asyncio.gather(
+        *(
+            client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
+            for client, job in pairs
+        ),
+        return_exceptions=True,
+    )
+    check_started([client.name for client, _ in pairs], done)
+
+
+def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
+    """Raise what went wrong with several engines, as one error."""
+    failed = [(name, one) for name, one in zip(names, done, strict=True) if one is not None]
+    for _, error in failed:
+        if not isinstance(error, SwarmError | Exception):
+            raise error
+    if failed:
+        told = "; ".join(f"{name}: {error}" for name, error in failed)
+        raise SwarmError(f"{len(failed)} of {len(names)} engines did not start: {told}")

@@ -1,0 +1,271 @@
+"""Thread pools of the shapes AgentJet scripts use, and one that does not idle at a drain."""
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from swarm.errors import SwarmError
+from swarm.retry import FOREVER, ONCE, Retry, Stopped, attempt
+
+__all__ = [
+    "BoundedThreadPoolExecutor",
+    "PeriodicDrainThreadPoolExecutor",
+    "SlidingThreadPoolExecutor",
+    "TaskCountLimitedThreadPoolExecutor",
+]
+
+
+_POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
+
+
+class _Pool:
+    """Threads that try a job again, later each time.
+
+    Args:
+        threads: How many.
+        retry: How often a job is tried.
+    """
+
+    def __init__(self, threads: int, retry: Retry) -> None:
+        if threads < 1:
+            raise SwarmError(f"{threads} threads", type(self).__name__, "At least one")
+        self._retry = retry
+        self._stop = threading.Event()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="episode")
+        _POOLS.add(self)
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Queue a job; its future has what came of the last try."""
+        work = partial(fn, *args, **kwargs)
+        return self._executor.submit(self._try, work, getattr(fn, "__name__", "a job"))
+
+    def _try(self, work: Callable[[], Any], name: str) -> Any:
+        if self._stop.is_set():
+            raise Stopped(name)
+        tried = attempt(work, self._retry, self._stop, name)
+        if tried.error is not None:
+            raise tried.error
+        return tried.value
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads.
+
+        Args:
+            wait: Until the jobs are done; else nothing is tried again from now on.
+            cancel_futures: Drop jobs that have not begun, and try none again.
+        """
+        if cancel_futures or not wait:
+            self._stop.set()
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+class PeriodicDrainThreadPoolExecutor(_Pool):
+    """Waits for everything after each `workers` jobs, as AgentJet's does: a straggler idles all.
+
+    Args:
+        workers: Jobs between two drains: a batch.
+        max_parallel: Threads; `workers` when left out.
+        auto_retry: Try a failed job again for as long as it takes.
+        block_first_run: Wait for the first job before the others are taken.
+        retry: How, instead of `auto_retry`.
+    """
+
+    def __init__(
+        self,
+        workers: int = 100,
+        max_parallel: int | None = None,
+        auto_retry: bool = True,
+        block_first_run: bool = False,
+        *,
+        retry: Retry | None = None,
+    ) -> None:
+        super().__init__(max_parallel or workers, retry or (FOREVER if auto_retry else ONCE))
+        self.workers = workers
+        self._block = block_first_run
+        self._batch: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Queue a job; its future has what came of the last try."""
+        future = super().submit(fn, *args, **kwargs)
+        if self._block:
+            self._block = False
+            future.exception()
+        return future
+
+    def submit_with_periodic_drain(
+        self, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> "tuple[Future[Any], list[Any]]":
+        """Queue a job; before each `workers`-th one, wait for all that were queued before.
+
+        Returns:
+            Its future, and what the drained jobs returned, in their order, without those that
+            failed; empty when nothing was drained.
+        """
+        drained = self.drain() if len(self._batch) >= self.workers else []
+        future = self.submit(fn, *args, **kwargs)
+        self._batch.append(future)
+        return future, drained
+
+    def drain(self) -> list[Any]:
+        """Wait for what was queued since the last drain; what it returned, without failures."""
+        batch, self._batch = self._batch, []
+        return _values(batch)
+
+
+class SlidingThreadPoolExecutor(_Pool):
+    """The same batches without the wait: threads go on with the next one behind a straggler.
+
+    At most `workers` jobs wait for a thread; a further one waits for that.
+
+    Args: as of `PeriodicDrainThreadPoolExecutor`.
+    """
+
+    def __init__(
+        self,
+        workers: int = 100,
+        max_parallel: int | None = None,
+        auto_retry: bool = True,
+        *,
+        retry: Retry | None = None,
+    ) -> None:
+        threads = max_parallel or workers
+        super().__init__(threads, retry or (FOREVER if auto_retry else ONCE))
+        self.workers = workers
+        self._room = threading.BoundedSemaphore(threads + workers)
+        self._batches: deque[list[Future[Any]]] = deque()
+
+    def submit_with_periodic_drain(
+        self, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> "tuple[Future[Any], list[Any]]":
+        """Queue a job.
+
+        Returns:
+            Its future, and what the jobs of the oldest batch returned once all of that are done:
+            each batch once, in order, without those that failed.
+        """
+        self._room.acquire()
+        try:
+            future = self.submit(fn, *args, **kwargs)
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: self._room.release())
+        if not self._batches or len(self._batches[-1]) >= self.workers:
+            self._batches.append([])
+        self._batches[-1].append(future)
+        oldest = self._batches[0]
+        if len(oldest) >= self.workers and all(one.done() for one in oldest):
+            return future, _values(self._batches.popleft())
+        return future, []
+
+    def drain(self) -> list[Any]:
+        """Wait for all; what the batches not yet told returned, without failures."""
+        batches, self._batches = self._batches, deque()
+        return [value for batch in batches for value in _values(batch)]
+
+
+class BoundedThreadPoolExecutor(_Pool):
+    """`submit` waits while `max_queue_size` jobs are not done.
+
+    Args:
+        max_workers: Threads.
+        max_queue_size: Jobs that wait or run, at most.
+    """
+
+    def __init__(self, max_workers: int, max_queue_size: int = 100) -> None:
+        super().__init__(max_workers, ONCE)
+        self._room = threading.BoundedSemaphore(max(1, max_queue_size))
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Queue a job; its future has what came of it."""
+        self._room.acquire()
+        try:
+            future = super().submit(fn, *args, **kwargs)
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: self._room.release())
+        return future
+
+
+class TaskCountLimitedThreadPoolExecutor(_Pool):
+    """At most so many groups under way; one keeps its place until its last job is done.
+
+    Args:
+        max_parallel_groups: Groups at once.
+        max_workers: Threads.
+        retry: How often a job is tried; once when left out.
+    """
+
+    def __init__(
+        self, max_parallel_groups: int, max_workers: int, *, retry: Retry | None = None
+    ) -> None:
+        super().__init__(max_workers, retry or ONCE)
+        self._places = threading.BoundedSemaphore(max(1, max_parallel_groups))
+
+    def submit_group(
+        self, task_id: str, fn: Callable[..., Any], kwargs_list: Sequence[Mapping[str, Any]]
+    ) -> "list[Future[Any]]":
+        """Queue a group's jobs, one for each set of arguments; waits for a place.
+
+        Returns:
+            Their futures, in order.
+        """
+        if not kwargs_list:
+            return []
+        self._places.acquire()
+        left = len(kwargs_list)
+        lock = threading.Lock()
+
+        def over(_: "Future[Any]") -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = not left
+            if last:
+                self._places.release()
+
+        futures: list[Future[Any]] = []
+        try:
+            for kwargs in kwargs_list:
+                futures.append(self.submit(fn, **kwargs))
+                futures[-1].add_done_callback(over)
+        except BaseException:
+            for _ in range(len(kwargs_list) - len(futures)):
+                over(futures[-1] if futures else Future())
+            raise
+        return futures
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A program that ends with an error, or Ctrl-C, does not wait for jobs tried for ever."""
+    if not hasattr(sys, "ps1"):  # at a prompt an error ends nothing
+        for pool in tuple(_POOLS):
+            pool.shutdown(wait=False, cancel_futures=True)
+    _before(kind, error, trace)
+
+
+_before = sys.excepthook
+sys.excepthook = _hook
+
+
+def _values(batch: "Sequence[Future[Any]]") -> list[Any]:
+    """What those that did not fail returned, in order; waits for all."""
+    return [one.result() for one in batch if not one.cancelled() and one.exception() is None]

@@ -1,0 +1,93 @@
+"""Trying again, later each time."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from core.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The run ends; what is tried is not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and how long after a failure.
+
+    Attributes:
+        tries: At most so many; None for as long as it takes, as AgentJet's executors do.
+        first: Seconds after the first failure; twice as many after each further one.
+        most: Seconds at most.
+        never: Errors that would come again: wrong use.
+    """
+
+    tries: int | None = 3
+    first: float = 0.5
+    most: float = 30.0
+    never: tuple[type[Exception], ...] = (UsageError,)
+
+    def pause(self, failures: int) -> float:
+        """Seconds after so many failures; drawn, so that many do not come back together."""
+        return random.uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(failures - 1, 20))
+
+    def ends(self, error: Exception, tried: int) -> bool:
+        """Whether that was the last try."""
+        return isinstance(error, self.never) or (self.tries is not None and tried >= self.tries)
+
+
+ONCE = Retry(tries=1)
+FOREVER = Retry(tries=None)
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of it."""
+
+    value: Any = None
+    error: Exception | None = None
+    tries: int = 0
+    seconds: float = 0.0
+    """From the first try to the end of the last."""
+
+
+def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, name: str) -> Tried:
+    """Run `work` until it succeeds or is given up; never raises but for an interrupt.
+
+    Args:
+        work: What to do.
+        retry: How often.
+        stop: Set, nothing is tried again.
+        name: For the log.
+    """
+    tried = Tried()
+    began = time.monotonic()
+    while True:
+        tried.tries += 1
+        try:
+            tried.value, tried.error = work(), None
+        except Exception as error:  # a script's own code: anything may come
+            tried.error = error
+            last = retry.ends(error, tried.tries) or stop.is_set()
+            pause = 0.0 if last else retry.pause(tried.tries)
+            log.warning(
+                "%s failed (try %d)%s",
+                name,
+                tried.tries,
+                "" if last else f", again in {pause:.1f} s",
+                exc_info=error,
+            )
+            last = last or stop.wait(pause)
+        else:
+            last = True
+        if last:
+            tried.seconds = time.monotonic() - began
+            return tried

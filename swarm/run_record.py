@@ -1,0 +1,97 @@
+"""Which repeats of which tasks are done, in a file: a run that is killed goes on there."""
+
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from swarm.errors import SwarmError
+
+
+class RunRecord:
+    """A file of finished episodes, a JSON object a line, each on disk before `add` returns.
+
+    A last line that a kill has cut is dropped; any other that is none is an error.
+
+    Args:
+        path: The file; made, with the folders on the way, when it is not there.
+
+    Raises:
+        SwarmError: it cannot be used, or is no record.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._done: defaultdict[str, list[Any]] = defaultdict(list)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise SwarmError(f"the record cannot be used: {error}", str(path)) from error
+        try:
+            self._load()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _load(self) -> None:
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(self._file, whole)
+        for number, line in enumerate(data[:whole].splitlines(), 1):
+            try:
+                told = json.loads(line)
+                self._done[str(told["task"])].append(told["value"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise SwarmError(
+                    f"not a line of a run's record: {error}",
+                    f"{self.path}:{number}",
+                    "Take the line out, or begin with another file",
+                ) from error
+
+    def done(self, task_id: str) -> list[Any]:
+        """What came of the task's finished repeats, in the order they ended."""
+        with self._lock:
+            return list(self._done.get(task_id, ()))
+
+    @property
+    def count(self) -> int:
+        """Finished repeats of all tasks."""
+        with self._lock:
+            return sum(map(len, self._done.values()))
+
+    def add(self, task_id: str, value: Any = None) -> None:
+        """One repeat more is done.
+
+        Raises:
+            SwarmError: it cannot be written.
+        """
+        try:
+            told = json.dumps({"task": task_id, "value": value, "at": round(time.time(), 3)})
+        except (TypeError, ValueError):
+            told = json.dumps({"task": task_id, "value": None, "at": round(time.time(), 3)})
+        with self._lock:
+            try:
+                os.write(self._file, told.encode() + b"\n")
+                os.fsync(self._file)
+            except OSError as error:
+                raise SwarmError(f"cannot be written: {error}", str(self.path)) from error
+            self._done[task_id].append(value)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> "RunRecord":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,239 @@
+"""`AsyncSwarm` for threads: one loop on a thread of its own, any number of callers."""
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from swarm.answers import EndOutcome
+from swarm.asynchronous import AsyncSwarm
+from swarm.base import PATIENCE
+from swarm.engines import OFF_LIMIT, AnyJob, check_started
+from swarm.episode import Episode
+from swarm.loop_thread import LoopThread
+from swarm.schemas import EngineState, EpisodeRecord, PoolInfo
+from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from swarm.throttle import SwarmThrottlePolicy
+from swarm.watcher import Seen
+
+_OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
+
+
+class SwarmClient(LoopThread):
+    """A client of one swarm server that any number of threads may use at once.
+
+    It remembers nothing of an episode but its deadline. Leaving its context, `close` or the end of
+    the program gives back what is still held.
+
+    Args:
+        server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
+        verbose: Taken for AgentJet's sake; what is worth telling goes to `logging`.
+        agentjet_job: Taken for AgentJet's sake; the server tells what it runs.
+        name, client_uuid, lifetime, patience, strict: As of `swarm.base.SwarmBase`.
+    """
+
+    def __init__(
+        self,
+        server_url: str | None = None,
+        verbose: bool = True,
+        agentjet_job: AnyJob | None = None,
+        *,
+        name: str = "",
+        client_uuid: str = "",
+        lifetime: float = 2.0,
+        patience: float | None = PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        self.verbose = verbose
+        self._swarm = AsyncSwarm(
+            server_url,
+            name=name,
+            client_uuid=client_uuid,
+            lifetime=lifetime,
+            patience=patience,
+            strict=strict,
+        )
+        self.server_url = self._swarm.server_url
+        self.client_uuid = self._swarm.client_uuid
+        super().__init__(self._swarm.name)
+        _OPEN.add(self)
+        self._call(self._swarm.start())
+
+    # -- episodes -------------------------------------------------------------------------------
+
+    def begin_episode(
+        self,
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        throttle_policy: SwarmThrottlePolicy | None = None,
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
+        """See `AsyncSwarm.begin_episode`."""
+        return self._call(
+            self._swarm.begin_episode(
+                discard_episode_timeout,
+                episode_type,
+                throttle_policy,
+                timeout=timeout,
+                lifetime=lifetime,
+            ),
+            unwanted=lambda begun: self._swarm.abort_episode(begun[0]),
+        )
+
+    def end_episode(
+        self,
+        task: Task | str,
+        episode_uuid: str,
+        workflow_output: WorkflowOutput,
+        declare_client_active: bool = True,
+    ) -> EndOutcome:
+        """See `AsyncSwarm.end_episode`."""
+        return self._call(
+            self._swarm.end_episode(task, episode_uuid, workflow_output, declare_client_active)
+        )
+
+    def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
+        """See `AsyncSwarm.abort_episode`."""
+        return self._call(self._swarm.abort_episode(episode_uuid, declare_client_active))
+
+    def can_continue_episode(self, episode_uuid: str) -> bool:
+        """See `AsyncSwarm.can_continue_episode`."""
+        return self._call(self._swarm.can_continue_episode(episode_uuid))
+
+    @contextmanager
+    def episode(
+        self,
+        task: Task | str,
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        throttle_policy: SwarmThrottlePolicy | None = None,
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> Iterator[Episode]:
+        """See `AsyncSwarm.episode`: `with client.episode(task) as e: ...; e.end(reward)`."""
+        uuid, api = self.begin_episode(
+            discard_episode_timeout,
+            episode_type,
+            throttle_policy,
+            timeout=timeout,
+            lifetime=lifetime,
+        )
+        episode = Episode(self, task, uuid, api)
+        try:
+            yield episode
+        finally:
+            if episode.outcome is None:
+                self.abort_episode(uuid)
+
+    # -- engine ---------------------------------------------------------------------------------
+
+    def sync_train_config(self, agentjet_job: AnyJob) -> None:
+        """See `EngineOrders.sync_train_config`."""
+        self._call(self._swarm.sync_train_config(agentjet_job))
+
+    def start_engine(self, *, timeout: float | None = None) -> None:
+        """See `EngineOrders.start_engine`."""
+        self._call(self._swarm.start_engine(timeout=timeout))
+
+    def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
+        """See `EngineOrders.stop_engine`."""
+        self._call(self._swarm.stop_engine(timeout=timeout))
+
+    def auto_sync_train_config_and_start_engine(
+        self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
+    ) -> None:
+        """See `EngineOrders.auto_sync_train_config_and_start_engine`."""
+        self._call(
+            self._swarm.auto_sync_train_config_and_start_engine(
+                agentjet_job, force_restart, timeout=timeout
+            )
+        )
+
+    @staticmethod
+    def async_and_start_multi_engine(
+        client_job_pairs: "Sequence[tuple[SwarmClient, AnyJob]]", force_restart: bool = False
+    ) -> None:
+        """Have several engines roll, side by side.
+
+        Raises:
+            SwarmError: which of them failed, and why; the others are up.
+        """
+        begun = [
+            client._begin(client._swarm.auto_sync_train_config_and_start_engine(job, force_restart))
+            for client, job in client_job_pairs
+        ]
+        done = [one.exception() for one in begun]
+        check_started([client.name for client, _ in client_job_pairs], done)
+
+    def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
+        """See `EngineOrders.agree_sync_weight`."""
+        return self._call(self._swarm.agree_sync_weight(timeout=timeout))
+
+    def wait_until_rolling(self, *, timeout: float | None = None) -> int:
+        """See `EngineOrders.wait_until_rolling`."""
+        return self._call(self._swarm.wait_until_rolling(timeout=timeout))
+
+    def add_entering_weight_sync_callback(self, callback: Callable[[], None]) -> None:
+        """Call `callback` each time the engine begins to update its weights, on a short thread."""
+
+        def heard(seen: Seen) -> None:
+            if seen.is_in({EngineState.WEIGHT_SYNCING}) and seen.seen_at == seen.since:
+                threading.Thread(target=callback, name="weight sync", daemon=True).start()
+
+        self._swarm.add_listener(heard)
+
+    # -- what the server tells ------------------------------------------------------------------
+
+    def get_engine_status(self) -> tuple[str, dict[str, Any]]:
+        """See `SwarmBase.get_engine_status`."""
+        return self._call(self._swarm.get_engine_status())
+
+    def get_global_step(self) -> int:
+        """See `SwarmBase.get_global_step`."""
+        return self._call(self._swarm.get_global_step())
+
+    def get_rollout_stat(self) -> PoolInfo:
+        """See `SwarmBase.get_rollout_stat`."""
+        return self._call(self._swarm.get_rollout_stat())
+
+    def print_rollout_stat(self) -> None:
+        """See `SwarmBase.print_rollout_stat`."""
+        self._call(self._swarm.print_rollout_stat())
+
+    def get_episode_buffer(self) -> list[EpisodeRecord]:
+        """See `SwarmBase.get_episode_buffer`."""
+        return self._call(self._swarm.get_episode_buffer())
+
+    def server_experiment_dir(self) -> str | None:
+        """See `SwarmBase.server_experiment_dir`."""
+        return self._call(self._swarm.server_experiment_dir())
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back what is still held, then end the thread; calls under way are cancelled."""
+        if self._end(self._swarm.close):
+            _OPEN.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in tuple(_OPEN):
+        client.close()

@@ -1,0 +1,99 @@
+"""What a script hands around: tasks, what came of an episode, where an episode is served."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from swarm.errors import SwarmError
+
+
+@dataclass(slots=True)
+class Task:
+    """What an episode is about. `task_id` names the GRPO group on the server."""
+
+    main_query: str = ""
+    init_messages: list[dict[str, Any]] = field(default_factory=list)
+    task_id: str = ""
+    env_type: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.task_id = str(self.task_id)
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                told = type(getattr(self, name)).__name__
+                raise SwarmError(
+                    f"`{name}` is a {told}, not a {kind.__name__}", f"task {self.task_id[:80]}"
+                )
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """A task from its fields; others are ignored.
+
+        Raises:
+            SwarmError: a field is of another kind.
+        """
+        return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
+
+    def model_dump(self) -> dict[str, Any]:
+        """The fields as a dict."""
+        return asdict(self)
+
+
+_KINDS: dict[str, type] = {
+    "main_query": str,
+    "init_messages": list,
+    "env_type": str,
+    "metadata": dict,
+}
+
+
+@dataclass(slots=True)
+class WorkflowOutput:
+    """What came of an episode; `metadata["task_id"]` is filled in when it is sent.
+
+    Attributes:
+        reward: One finite number; a list or None is refused when the episode is ended, since a
+            server says yes to them and drops the episode.
+        log_metrics: Names to a number, a list of numbers or a dict.
+    """
+
+    reward: float | list[float] | None = None
+    is_success: bool | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    log_metrics: dict[str, Any] = field(default_factory=dict)
+
+    def model_dump(self) -> dict[str, Any]:
+        """The fields as a dict."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class WorkflowTask:
+    """A task on its way through one episode, as AgentJet's own workflows take it."""
+
+    env_type: str = ""
+    task_id: str = ""
+    task_thread_index: int = 0
+    task_batch_index: int = 0
+    task_tag: str = ""
+    episode_uuid: str = ""
+    observation_window: dict[str, Any] = field(default_factory=dict)
+    llm_inference_fn: Any = None
+    tokenizer: Any = None
+    task: Task = field(default_factory=Task)
+    gym_env: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenaiBaseUrlAndApiKey:
+    """Where an episode's model is called: any OpenAI client takes the first two."""
+
+    base_url: str = ""
+    api_key: str = ""
+    episode_uuid: str = ""
+    model: str = "reserved_field"
+    """Any name will do: the server serves the policy that is trained."""
+
+    def __repr__(self) -> str:  # a key must not get into logs
+        return f"OpenaiBaseUrlAndApiKey({self.base_url}, episode {self.episode_uuid})"

@@ -1,0 +1,119 @@
+"""The throttle policy: how clients with different tasks share a batch (section 8.1).
+
+It is the client's own doing. The server only keeps the task id of each claim, so that every client
+can see whose tasks a batch holds.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any
+
+from swarm.errors import SwarmError
+from swarm.schemas import PoolInfo
+
+METHOD = "rollout_until_finish_enough_tasks"
+"""The only stop rule under which shares mean something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmThrottlePolicy:
+    """This client's share of a batch.
+
+    Attributes:
+        ratio: A new task waits while the batch holds `expected_batch_size` x `ratio` tasks that
+            are this client's alone. 0.4 is four tasks in ten; the default never binds.
+        expected_batch_size: Tasks of a batch.
+        expected_num_repeat: Episodes of a task.
+        current_task_id: The task the episode is for.
+    """
+
+    ratio: float = 1.5
+    expected_batch_size: int
+    expected_num_repeat: int
+    current_task_id: str
+
+    def __post_init__(self) -> None:
+        wrong = ""
+        if not self.current_task_id:
+            wrong = "current_task_id is empty"
+        elif self.expected_batch_size < 1 or self.expected_num_repeat < 1:
+            wrong = "expected_batch_size and expected_num_repeat are at least 1"
+        elif not self.ratio > 0:
+            wrong = f"ratio is {self.ratio}, not above 0"
+        if wrong:
+            raise SwarmError(wrong, "throttle policy")
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """As it is sent with a claim."""
+        return {
+            "ratio": self.ratio,
+            "expected_batch_size": self.expected_batch_size,
+            "expected_num_repeat": self.expected_num_repeat,
+            "current_task_id": self.current_task_id,
+        }
+
+
+class Throttle:
+    """Which tasks of one client may go on.
+
+    Args:
+        client_uuid: Who we are to the server.
+    """
+
+    def __init__(self, client_uuid: str) -> None:
+        self.client_uuid = client_uuid
+        self._passed: deque[str] = deque()
+
+    def lets(self, policy: SwarmThrottlePolicy, pool: PoolInfo) -> bool:
+        """Whether an episode of the policy's task may be claimed now; if so, that is remembered.
+
+        Raises:
+            SwarmError: the server ends its batches by another rule.
+        """
+        method = pool.sample_collection_method
+        if method and method != METHOD:
+            raise SwarmError(
+                f"a throttle policy means nothing under the stop rule {method}",
+                "throttle policy",
+                f"Start the engine with {METHOD}, or leave the policy out",
+            )
+        if not self._may(policy, pool):
+            return False
+        if policy.current_task_id not in self._passed:
+            self._passed.append(policy.current_task_id)
+            while len(self._passed) > policy.expected_batch_size * policy.expected_num_repeat * 3:
+                self._passed.popleft()
+        return True
+
+    def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo) -> bool:
+        own, alien, count = self._tasks(pool)
+        if not pool.running_episode_details:
+            complete = sum(1 for n in count.values() if n >= policy.expected_num_repeat)
+            if complete < policy.expected_batch_size:
+                return True
+        task = policy.current_task_id
+        if task in self._passed or task in own or task in alien:
+            return True
+        return len(own - alien) < policy.expected_batch_size * policy.ratio
+
+    def _tasks(self, pool: PoolInfo) -> tuple[set[str], set[str], Counter[str]]:
+        """Tasks of ours, tasks of others, and how many episodes each has."""
+        own: set[str] = set()
+        alien: set[str] = set()
+        count: Counter[str] = Counter()
+        for task, clients in (pool.completed_tasks_client_uuids or {}).items():
+            for client in clients:
+                count[task] += 1
+                if client == self.client_uuid:
+                    own.add(task)  # as AgentJet's clients do: what follows is not looked at
+                    break
+                alien.add(task)
+        for episode in (pool.running_episode_details or {}).values():
+            task = episode.optional_task_id or ""
+            count[task] += 1
+            if episode.client_uuid != self.client_uuid:
+                alien.add(task)
+            elif task:
+                own.add(task)
+        return own, alien, count

@@ -1,0 +1,140 @@
+"""AgentJet's job object."""
+
+import inspect
+import logging
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swarm.agentjet_job import PATHS, AgentJetJob
+from swarm.job import JobError, get
+
+
+def test_each_argument_lands_where_it_belongs() -> None:
+    names = [n for n in inspect.signature(AgentJetJob).parameters if n in PATHS]
+    assert sorted(names) == sorted(PATHS)
+    job = AgentJetJob(
+        experiment_name="e",
+        model="some/model",
+        algorithm="grpo",
+        n_gpu=2,
+        batch_size=8,
+        num_repeat=6,
+        lr=1e-5,
+        max_env_worker=64,
+        logging="swanlab",
+        ppo_epochs=2,
+        total_training_steps=25,
+        timeline_compare_level="token",
+    )
+    told = job.config.to_dict()
+    assert get(told, "ajet.data.train_batch_size") == 8
+    assert get(told, "ajet.rollout.num_repeat") == 6
+    assert get(told, "ajet.trainer_common.optim.lr") == 1e-5
+    assert get(told, "ajet.trainer_common.logger") == "swanlab"
+    assert get(told, "ajet.trainer_common.total_training_steps") == 25
+    assert job.batch_size == 8
+    assert job.max_model_len == 18000, "left out: AgentJet's default"
+    assert job.swarm_mode_sample_collection_method == "rollout_until_finish_enough_tasks"
+
+
+def test_attributes_and_the_tree_are_one() -> None:
+    job = AgentJetJob(model="m")
+    job.batch_size = 16
+    assert job.config.ajet.data.train_batch_size == 16
+    job.config.ajet.rollout.temperature = 0.7
+    job.config.ajet.lora.lora_alpha = 32
+    assert job.lora_alpha == 32
+    assert yaml.safe_load(job.to_yaml())["ajet"]["rollout"]["temperature"] == 0.7
+    copy = job.config.to_dict()
+    copy["ajet"]["model"]["path"] = "other"
+    assert job.model == "m"
+    with pytest.raises(AttributeError, match="no `temprature` here; there is"):
+        _ = job.config.ajet.rollout.temprature
+    with pytest.raises(AttributeError):
+        _ = job.no_such_thing
+
+
+def test_to_a_file_and_back(tmp_path: Path) -> None:
+    job = AgentJetJob(model="m", batch_size=4, overrides={"ajet.rollout.temperature": 0.5})
+    path = job.dump_job_as_yaml(str(tmp_path / "deep" / "job.yaml"))
+    again = AgentJetJob(base_yaml_config=path, num_repeat=2)
+    assert (again.model, again.batch_size, again.num_repeat) == ("m", 4, 2)
+    assert again.config.ajet.rollout.temperature == 0.5
+    assert AgentJetJob.from_yaml(path).config_as_dict == job.config_as_dict
+    assert job.build_job_from_yaml(path) == job.config_as_dict
+
+
+def test_a_new_experiment_has_a_stamp() -> None:
+    job = AgentJetJob(ensure_new_experiment=True, experiment_name="e")
+    assert job.experiment_name.startswith("e_2")
+    assert len(job.experiment_name) == len("e_20260101-000000")
+
+
+def test_an_override_that_cannot_be_meant_changes_nothing() -> None:
+    job = AgentJetJob()
+    assert job.override("rollout.top_p", 0.9).config.ajet.rollout.top_p == 0.9
+    with pytest.raises(JobError, match="top_p"):
+        job.override("ajet.rollout.top_p", 7)
+    assert job.config.ajet.rollout.top_p == 0.9
+    job.batch_size = 0
+    with pytest.raises(JobError, match="train_batch_size"):
+        job.check()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_prompt_length": 100}, "max_response_length_in_one_turn, max_model_len is missing"),
+        ({"batch_size": 0}, "train_batch_size"),
+        ({"num_repeat": 2.5}, "num_repeat"),
+        ({"n_gpu": 0}, "n_gpu"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+        ({"backbone": "trinity"}, "trinity"),
+        ({"swarm_mode_sample_collection_method": "soon"}, "rollout_until"),
+        ({"timeline_compare_level": "word"}, "text, token"),
+        ({"lora_rank": 8}, "safetensors"),
+        ({"lora_rank": 8, "lora_load_format": "safetensors"}, "layered_summon"),
+        (
+            {"lora_rank": 8, "lora_load_format": "safetensors", "layered_summon": True},
+            "lr is 1e-06",
+        ),
+        ({"base_yaml_config": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
+        ({"model": ""}, "model.path"),
+    ],
+)
+def test_what_cannot_be_is_named(given: dict[str, object], told: str) -> None:
+    with pytest.raises(JobError, match=told):
+        AgentJetJob(**given)  # type: ignore[arg-type]  # on purpose
+
+
+def test_the_four_lengths() -> None:
+    lengths = {
+        "max_prompt_length": 100,
+        "max_response_length": 200,
+        "max_response_length_in_one_turn": 50,
+        "max_model_len": 300,
+    }
+    assert AgentJetJob(**lengths).max_model_len == 300  # type: ignore[arg-type]  # a dict of ints
+    with pytest.raises(JobError, match="more than"):
+        AgentJetJob(**lengths | {"max_model_len": 299})  # type: ignore[arg-type]
+    with pytest.raises(JobError, match="more than"):
+        AgentJetJob(**lengths | {"max_response_length_in_one_turn": 201})  # type: ignore[arg-type]
+
+
+def test_lora() -> None:
+    job = AgentJetJob(
+        lora_rank=8, lora_alpha=16, lora_load_format="safetensors", layered_summon=True, lr=2e-5
+    )
+    assert job.config.ajet.lora.to_dict()["lora_rank"] == 8
+
+
+def test_a_key_that_is_not_known_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("ajet:\n  rollout: {num_repeats: 3}\n")
+    with caplog.at_level(logging.WARNING):
+        AgentJetJob(base_yaml_config=str(path))
+    assert "unknown key `ajet.rollout.num_repeats`: is `ajet.rollout.num_repeat` meant?" in (
+        caplog.text
+    )

@@ -1,0 +1,328 @@
+"""Episodes of one server, waited for as scripts do."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from core.tasks import Tasks
+from swarm import asynchronous
+from swarm.answers import EndKind
+from swarm.asynchronous import AsyncSwarm
+from swarm.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from swarm.task import Task, WorkflowOutput
+from tests.support.scripted_swarm import ScriptedSwarm
+
+TASK = Task(task_id="t", main_query="q")
+
+
+@pytest.fixture
+async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
+    async with AsyncSwarm(server.url, patience=0.5) as client:
+        yield client
+    assert not server.claimed(), "nothing is left claimed"
+
+
+async def test_begin_and_end(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    uuid, api = await swarm.begin_episode(30)
+    assert api.base_url == f"{server.url}/v1"
+    assert api.api_key == server.episodes[uuid].key
+    assert api.api_key not in repr(api)
+    assert server.episodes[uuid].timeout == 30
+    output = WorkflowOutput(reward=0.5, metadata={"row": 1}, log_metrics={"length": 3.0})
+    assert (await swarm.end_episode(TASK, uuid, output)).ended
+    assert server.rewards == {uuid: 0.5}
+    assert server.ends[0]["workflow_output"]["metadata"] == {"row": 1, "task_id": "t"}
+    assert server.ends[0]["declare_client_active"] is True
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("discard_episode_timeout", 0), ("episode_type", "test"), ("timeout", -1), ("lifetime", 0)],
+)
+async def test_a_wrong_argument_is_named(swarm: AsyncSwarm, argument: str, value: object) -> None:
+    with pytest.raises(SwarmError, match=argument):
+        await swarm.begin_episode(**{argument: value})  # type: ignore[arg-type]  # on purpose
+
+
+async def test_it_gives_up_when_asked_to(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.automatic = False
+    server.set_state("WEIGHT_SYNCING")
+    began = time.monotonic()
+    with pytest.raises(GaveUp, match=r"an episode did not come in 0\.3 s.*WEIGHT_SYNCING"):
+        await swarm.begin_episode(timeout=0.3)
+    assert time.monotonic() - began < 1.5
+
+
+async def test_it_gives_up_on_a_full_server_and_says_so(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    held = [await swarm.begin_episode() for _ in range(16)]
+    with pytest.raises(GaveUp, match="No available episodes"):
+        await swarm.begin_episode(timeout=0.4)
+    for uuid, _ in held:
+        assert await swarm.abort_episode(uuid)
+
+
+async def test_an_engine_that_stays_off_is_an_error(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    server.set_state("OFFLINE", 0)
+    with pytest.raises(EngineOff, match=r"OFFLINE for 0\.5 s.*auto_sync"):
+        await swarm.begin_episode()
+
+
+async def test_a_wrong_url_is_an_error() -> None:
+    async with AsyncSwarm("http://127.0.0.1:9", patience=0.3) as client:
+        with pytest.raises(Unreachable, match="Is the address right"):
+            await client.begin_episode()
+        assert (await client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
+    with pytest.raises(SwarmError, match="not the address"):
+        AsyncSwarm("localhost:10086")
+
+
+async def test_it_resumes_within_a_second_of_rolling(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    server.automatic = False
+    server.set_state("WEIGHT_SYNCING")
+    waiting = [tasks.spawn(swarm.begin_episode(), "begin") for _ in range(12)]
+    await server.until(lambda: server.requests["/get_engine_status"] > 3)
+    server.set_state("ROLLING", 2)
+    began = time.monotonic()
+    done = await asyncio.gather(*waiting)
+    assert time.monotonic() - began < 1.0
+    assert len({uuid for uuid, _ in done}) == 12
+    for uuid, _ in done:
+        await swarm.abort_episode(uuid)
+
+
+async def test_those_who_wait_do_not_storm_a_full_server(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    held = [await swarm.begin_episode() for _ in range(16)]
+    waiting = [tasks.spawn(swarm.begin_episode(), "begin") for _ in range(40)]
+    await server.until(lambda: server.refusals)
+    before = len(server.refusals)
+    await server.until(lambda: len(server.refusals) >= before + 6)
+    began = time.monotonic()
+    for uuid, _ in held:
+        await swarm.abort_episode(uuid)
+    for _ in range(40):
+        done, _left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            waiting.remove(one)
+            await swarm.abort_episode(one.result()[0])
+        if not waiting:
+            break
+    assert not waiting
+    assert time.monotonic() - began < 10
+    assert len(server.refusals) < 200
+
+
+async def test_cancelled_it_holds_nothing(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    server.fail_next("/claim_episode", "late")
+    begun = tasks.spawn(swarm.begin_episode(), "begin")
+    await server.until(server.claimed)
+    begun.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+    server.release()
+    await server.until(lambda: not server.claimed())
+    assert len(server.aborts) == 1
+
+
+async def test_a_claim_whose_answer_is_lost_is_swept(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    server.fail_next("/claim_episode", "drop_after")
+    uuid, _ = await swarm.begin_episode()
+    await server.until(lambda: [one.uuid for one in server.claimed()] == [uuid])
+    await swarm.abort_episode(uuid)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, [1.0, 0.0], "good"])
+async def test_a_reward_that_is_no_number_is_an_error_and_leaves_no_claim(
+    server: ScriptedSwarm, swarm: AsyncSwarm, reward: object
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    with pytest.raises(SwarmError, match="one finite number"):
+        await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=reward))  # type: ignore[arg-type]
+    assert not server.claimed()
+    assert not server.ends
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (WorkflowOutput(reward=1, metadata={"x": object()}), "`metadata`.*object cannot be sent"),
+        (WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}), "`log_metrics`.*not finite"),
+    ],
+)
+async def test_what_cannot_be_sent_leaves_no_claim(
+    server: ScriptedSwarm, swarm: AsyncSwarm, output: WorkflowOutput, told: str
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    with pytest.raises(SwarmError, match=told):
+        await swarm.end_episode(TASK, uuid, output)
+    assert not server.claimed()
+
+
+async def test_numbers_of_numpy_are_numbers(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    uuid, _ = await swarm.begin_episode()
+    output = WorkflowOutput(
+        reward=np.float32(0.5),  # type: ignore[arg-type]  # as scripts do
+        is_success=np.bool_(True),  # type: ignore[arg-type]
+        metadata={"row": np.int64(3), "marks": np.array([1, 2])},
+        log_metrics={"x": np.float64(2.5), 3: (1, 2)},  # type: ignore[dict-item]
+    )
+    await swarm.end_episode(TASK, uuid, output)
+    sent = server.ends[0]["workflow_output"]
+    assert sent["reward"] == 0.5
+    assert sent["is_success"] is True
+    assert sent["metadata"] == {"row": 3, "marks": [1, 2], "task_id": "t"}
+    assert sent["log_metrics"] == {"x": 2.5, "3": [1, 2]}
+
+
+async def test_a_task_without_an_id_is_an_error(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    uuid, _ = await swarm.begin_episode()
+    with pytest.raises(SwarmError, match="task_id"):
+        await swarm.end_episode(Task(), uuid, WorkflowOutput(reward=1))
+    assert not server.claimed()
+
+
+async def test_past_its_lifetime_an_end_is_an_abort(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode(0.02)
+    await asyncio.sleep(0.05)  # its time is two idle timeouts
+    outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+    assert outcome.kind is EndKind.EXPIRED
+    assert not server.ends
+    assert not server.claimed()
+    uuid, _ = await swarm.begin_episode(0.02, lifetime=60)
+    await asyncio.sleep(0.05)
+    assert (await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))).ended
+
+
+async def test_strict_raises_what_came_too_late(server: ScriptedSwarm) -> None:
+    async with AsyncSwarm(server.url, strict=True) as client:
+        uuid, _ = await client.begin_episode(0.02)
+        await asyncio.sleep(0.05)
+        with pytest.raises(EpisodeLost, match="expired"):
+            await client.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+
+
+async def test_an_episode_of_another_is_never_aborted(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode(0.02)
+    server.expire(uuid)
+    server.unclaimed.remove(uuid)
+    server.unclaimed.insert(0, uuid)
+    async with AsyncSwarm(server.url) as other:
+        taken, _ = await other.begin_episode()
+        assert taken == uuid
+        await asyncio.sleep(0.03)
+        assert not await swarm.abort_episode(uuid)
+        assert server.episodes[uuid].client == other.client_uuid
+        assert await other.abort_episode(uuid)
+
+
+async def test_an_end_without_an_answer_is_not_sent_again(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous, "LOOK_AGAIN", (0.01, 0.02))
+    uuid, _ = await swarm.begin_episode()
+    server.fail_next("/end_episode", "drop_after")
+    outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+    assert outcome.kind is EndKind.UNKNOWN_OUTCOME
+    assert server.ended[uuid] == 1
+    assert not server.duplicate_ends
+
+
+async def test_an_end_that_never_arrived_is_sent_after_a_look(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous, "LOOK_AGAIN", (0.01, 0.02))
+    uuid, _ = await swarm.begin_episode()
+    server.fail_next("/end_episode", "drop")
+    outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+    assert outcome.ended
+    assert server.ended[uuid] == 1
+
+
+async def test_ended_twice_it_is_not_ours_any_more(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    assert (await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))).ended
+    with pytest.raises(EpisodeLost, match="not ours any more"):
+        await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+    assert not server.aborts
+    assert server.ended[uuid] == 1
+    assert not await swarm.abort_episode(uuid)
+
+
+async def test_a_batch_that_moved_on_is_told(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.automatic = False
+    uuid, _ = await swarm.begin_episode()
+    assert await swarm.can_continue_episode(uuid)
+    server.set_state("WEIGHT_SYNCING")
+    assert not await swarm.can_continue_episode(uuid)
+    outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
+    assert outcome.kind is EndKind.SYNCING, "as AgentJet's client: a warning"
+
+
+async def test_the_context_aborts_on_an_exception(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    async def failing() -> None:
+        async with swarm.episode(TASK) as episode:
+            assert server.claimed()[0].uuid == episode.uuid
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await failing()
+    assert not server.claimed()
+    async with swarm.episode(TASK) as episode:
+        assert (await episode.end(0.25)).ended
+    assert server.rewards[episode.uuid] == 0.25
+    async with swarm.episode(TASK):
+        pass
+    assert not server.claimed(), "left without an end it is aborted"
+
+
+async def test_an_eval_episode_goes_back(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    assert (await swarm.end_episode("t", uuid, WorkflowOutput(reward=1))).ended
+    assert uuid not in server.rewards
+
+
+async def test_closing_gives_back_what_is_held(server: ScriptedSwarm) -> None:
+    async with AsyncSwarm(server.url) as client:
+        await client.begin_episode()
+        await client.begin_episode()
+    assert not server.claimed()
+    with pytest.raises(SwarmError, match="closed"):
+        await client.begin_episode()
+
+
+async def test_the_server_tells(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    uuid, _ = await swarm.begin_episode()
+    assert await swarm.get_engine_status() == (
+        "ENGINE.ROLLING",
+        {"engine_status": "ENGINE.ROLLING", "engine_status_detail": None, "global_step": 1},
+    )
+    assert await swarm.get_global_step() == 1
+    stat = await swarm.get_rollout_stat()
+    assert (stat.completed_task_target, stat.repeat) == (4, 4)
+    assert stat.model_dump()["completed_task_target"] == 4
+    assert [r.episode_uuid for r in await swarm.get_episode_buffer() if r.claimed] == [uuid]
+    assert await swarm.server_experiment_dir() == "/srv/run"
+    assert (await swarm.get_verbose_logs())[0].message == "hello"
+    server.pool_default = True
+    assert (await swarm.get_rollout_stat()).is_default
+    await swarm.abort_episode(uuid)

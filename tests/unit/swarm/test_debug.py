@@ -1,0 +1,79 @@
+"""One episode of a folder: what is said when there is none to run."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import UsageError
+from swarm.debug import Trace, choose, main, told
+from swarm.task import Task, WorkflowOutput
+from swarm.trace import Call
+
+TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for name in ("run_episode_once", "get_training_dataset_item_list", "agent_roll"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "run_episode_once.py").write_text("def run_episode_once(item, url, key): ...\n")
+    (tmp_path / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
+    )
+    return tmp_path
+
+
+def test_an_item_by_id_or_place() -> None:
+    assert [choose(TASKS, one).task_id for one in ("c", "7", "0")] == ["c", "7", "a"]
+    with pytest.raises(UsageError, match=r"no item '9'.*Give 0 to 2"):
+        choose(TASKS, "9")
+
+
+def test_a_folder_without_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "get_training_dataset_item_list.py is missing" in capsys.readouterr().err
+
+
+def test_no_server_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert "no swarm server answers" in capsys.readouterr().err
+
+
+def test_a_file_that_does_not_load_shows_its_traceback(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder / "run_episode_once.py"
+    source.write_text("KEY = 'sk-ajet-aaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nraise ValueError(KEY)\n")
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    out = capsys.readouterr().out
+    assert f'File "{source}", line 2' in out
+    assert "ValueError" in out
+    assert "aaaaaaaa" not in out.partition("ValueError")[2]  # no key on the screen
+
+
+def test_a_dataset_without_items(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return []\n"
+    )
+    assert main([str(folder)]) == 2
+    assert "the dataset has no item" in capsys.readouterr().err
+
+
+def test_hostile_text_cannot_move_the_cursor() -> None:
+    call = Call("/v1/chat/completions", {"messages": [{"role": "user", "content": "\x1b[2Jhi"}]})
+    call.status, call.text, call.answer = 200, "a\x1b]0;x\x07\nb", {}
+    trace = Trace(calls=[call], output=WorkflowOutput(reward=1.0, metadata={"note": "\x1b[31m"}))
+    shown = told(trace)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "reward 1 " in shown
+
+
+def test_an_error_of_the_server_is_shown() -> None:
+    call = Call("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
+    assert "HTTP 404" in told(Trace(calls=[call]))
+    assert json.dumps({"detail": "not found"}) in told(Trace(calls=[call]))

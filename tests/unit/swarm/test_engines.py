@@ -1,0 +1,179 @@
+"""Orders to engines: jobs, starts, stops, agreement, several at once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.tasks import Tasks
+from swarm import engines
+from swarm.agentjet_job import AgentJetJob
+from swarm.asynchronous import AsyncSwarm
+from swarm.engines import start_engines
+from swarm.errors import EngineOff, GaveUp, SwarmError
+from swarm.job import JobError
+from swarm.task import WorkflowOutput
+from tests.support.scripted_swarm import ScriptedSwarm
+
+JOB = AgentJetJob(batch_size=4, num_repeat=4, model="m")
+AGREE = "rollout_until_all_clients_agree_sync_weight"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedSwarm]:
+    async with ScriptedSwarm(state="OFFLINE") as server:
+        yield server
+
+
+@pytest.fixture
+async def swarm(
+    server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AsyncSwarm]:
+    monkeypatch.setattr(engines, "QUIET", 0.2)
+    async with AsyncSwarm(server.url, patience=2) as client:
+        yield client
+
+
+async def test_an_engine_that_is_off_gets_the_job_and_starts(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    assert server.state == "ROLLING"
+    assert server.config == JOB.to_yaml()
+    before = server.requests["/start_engine"]
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    assert server.requests["/start_engine"] == before, "it rolls: nothing to do"
+
+
+async def test_another_job_than_the_running_one_is_told(
+    server: ScriptedSwarm, swarm: AsyncSwarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    with caplog.at_level(logging.WARNING):
+        await swarm.auto_sync_train_config_and_start_engine(AgentJetJob(batch_size=8))
+    assert "train_batch_size = 4, not 8: force_restart=True" in caplog.text
+
+
+async def test_a_forced_restart_stops_and_waits_for_quiet(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    other = AgentJetJob(batch_size=8, model="m")
+    await swarm.auto_sync_train_config_and_start_engine(other, force_restart=True)
+    assert server.stops == 1
+    assert server.state == "ROLLING"
+    assert server.config == other.to_yaml()
+
+
+async def test_a_booting_engine_is_waited_for(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    server.set_state("BOOTING")
+    waiting = tasks.spawn(swarm.auto_sync_train_config_and_start_engine(JOB), "start")
+    await server.until(lambda: server.requests["/get_engine_status"] > 3)
+    assert not waiting.done()
+    server.set_state("ROLLING", 1)
+    await waiting
+    assert not server.requests["/start_engine"]
+
+
+async def test_a_start_that_fails_says_why(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.start_error = "CUDA out of memory"
+    with pytest.raises(SwarmError, match=r"CUDA out of memory.*Only a stop helps"):
+        await swarm.auto_sync_train_config_and_start_engine(JOB)
+    server.start_error, server.config_error = "", "no such model"
+    await swarm.stop_engine()
+    with pytest.raises(SwarmError, match="no such model"):
+        await swarm.auto_sync_train_config_and_start_engine(JOB)
+
+
+async def test_an_engine_that_dies_while_booting_is_an_error(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    server.boot_seconds = 30
+    starting = tasks.spawn(_raised(swarm.auto_sync_train_config_and_start_engine(JOB)), "start")
+    await server.until(lambda: server.state == "BOOTING")
+    seen = server.requests["/get_engine_status"]
+    await server.until(lambda: server.requests["/get_engine_status"] > seen + 2)
+    server.detail = "the trainer crashed"
+    server.set_state("OFFLINE", 0)
+    error = await starting
+    assert isinstance(error, EngineOff)
+    assert "the trainer crashed" in str(error)
+
+
+async def _raised(work: object) -> BaseException:
+    with pytest.raises(SwarmError) as caught:
+        await work  # type: ignore[misc]  # any coroutine
+    return caught.value
+
+
+async def test_waiting_for_a_start_ends_in_time(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.boot_seconds = 30
+    with pytest.raises(GaveUp, match=r"ROLLING did not come in 0\.3 s; the engine is BOOTING"):
+        await swarm.auto_sync_train_config_and_start_engine(JOB, timeout=0.3)
+
+
+async def test_a_job_is_refused_while_it_runs(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.set_state("ROLLING", 1)
+    with pytest.raises(SwarmError, match="only taken while the engine is OFFLINE"):
+        await swarm.sync_train_config(JOB)
+    with pytest.raises(JobError, match="ajet"):
+        await swarm.sync_train_config("model: x")
+
+
+async def test_a_wrong_server_is_an_error() -> None:
+    async with AsyncSwarm("http://127.0.0.1:9", patience=0.3) as client:
+        with pytest.raises(GaveUp, match="an answer did not come"):
+            await client.auto_sync_train_config_and_start_engine(JOB)
+
+
+async def test_agreeing_ends_the_batch(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.method = AGREE
+    server.set_state("ROLLING", 1)
+    uuid, _ = await swarm.begin_episode()
+    server.episodes[uuid].calls += 1
+    await swarm.end_episode("t", uuid, WorkflowOutput(reward=1))
+    assert await swarm.agree_sync_weight(timeout=5)
+    await server.until(lambda: server.step == 2)
+    assert len(server.batches) == 1
+
+
+async def test_who_is_not_active_tries_again_until_it_is(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    server.method = AGREE
+    server.set_state("ROLLING", 1)
+    agreeing = tasks.spawn(swarm.agree_sync_weight(), "agree")
+    await server.until(lambda: server.requests["/agree_sync_weight"] >= 1)
+    uuid, _ = await swarm.begin_episode()
+    await swarm.end_episode("t", uuid, WorkflowOutput(reward=1))
+    assert await agreeing
+
+
+async def test_agreeing_under_another_rule_is_an_error(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    server.set_state("ROLLING", 1)
+    with pytest.raises(SwarmError, match="not by agreement"):
+        await swarm.agree_sync_weight()
+
+
+async def test_several_engines_start_side_by_side(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.boot_seconds = 0.3
+    async with ScriptedSwarm(state="OFFLINE") as second, AsyncSwarm(second.url) as other:
+        second.boot_seconds = 0.3
+        began = asyncio.get_running_loop().time()
+        await start_engines([(swarm, JOB), (other, JOB)])
+        assert asyncio.get_running_loop().time() - began < 2
+        assert (server.state, second.state) == ("ROLLING", "ROLLING")
+        await other.stop_engine()
+        second.start_error = "no GPU"
+        with pytest.raises(SwarmError, match=r"1 of 2 engines.*no GPU"):
+            await start_engines([(swarm, JOB), (other, JOB)])
+
+
+async def test_waiting_for_rolling_tells_the_step(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.set_state("ROLLING", 7)
+    assert await swarm.wait_until_rolling(timeout=2) == 7

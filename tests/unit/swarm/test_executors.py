@@ -1,0 +1,209 @@
+"""Thread pools."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from swarm.errors import SwarmError
+from swarm.executors import (
+    BoundedThreadPoolExecutor,
+    PeriodicDrainThreadPoolExecutor,
+    SlidingThreadPoolExecutor,
+    TaskCountLimitedThreadPoolExecutor,
+)
+from swarm.retry import Retry
+
+QUICK = Retry(tries=None, first=0.001, most=0.002)
+
+
+def test_a_drain_waits_for_all_and_gives_results_in_order() -> None:
+    with PeriodicDrainThreadPoolExecutor(workers=4, max_parallel=2, auto_retry=False) as executor:
+        drained = []
+        for number in range(9):
+            fn: Callable[[int], int] = _fails_at_two if number < 4 else _same
+            _, got = executor.submit_with_periodic_drain(fn=fn, number=number)
+            drained.append(got)
+        assert drained[:4] == [[], [], [], []]
+        assert drained[4] == [0, 1, 3], "the one that failed is missing"
+        assert drained[8] == [4, 5, 6, 7]
+        assert executor.drain() == [8]
+
+
+def _same(number: int) -> int:
+    return number
+
+
+def _fails_at_two(number: int) -> int:
+    if number == 2:
+        raise ValueError("no")
+    return number
+
+
+def test_a_failed_job_is_tried_again() -> None:
+    left = [3]
+
+    def run() -> str:
+        left[0] -= 1
+        if left[0]:
+            raise ValueError("again")
+        return "done"
+
+    with PeriodicDrainThreadPoolExecutor(workers=1, retry=QUICK) as executor:
+        assert executor.submit(run).result(10) == "done"
+
+
+def test_the_first_run_may_block() -> None:
+    done: list[int] = []
+    with PeriodicDrainThreadPoolExecutor(workers=2, block_first_run=True) as executor:
+        executor.submit(done.append, 1)
+        assert done == [1]
+
+
+def test_a_job_without_end_ends_with_the_pool() -> None:
+    executor = PeriodicDrainThreadPoolExecutor(workers=1, retry=Retry(tries=None, first=60))
+
+    def run() -> None:
+        raise ValueError("always")
+
+    future = executor.submit(run)
+    queued = executor.submit(run)
+    executor.shutdown(wait=True, cancel_futures=True)
+    assert isinstance(future.exception(), ValueError)
+    assert queued.cancelled()
+
+
+def test_sliding_does_not_wait_for_a_straggler() -> None:
+    release, later = threading.Event(), threading.Event()
+
+    def straggler() -> str:
+        assert later.wait(10), "jobs of the next batch run meanwhile"
+        release.set()
+        return "late"
+
+    with SlidingThreadPoolExecutor(workers=3, max_parallel=2) as executor:
+        got = [executor.submit_with_periodic_drain(straggler)[1]]
+        for number in range(2):
+            got.append(executor.submit_with_periodic_drain(_same, number)[1])
+        got.append(executor.submit_with_periodic_drain(later.set)[1])
+        assert release.wait(10)
+        futures = []
+        for number in range(8):
+            future, told = executor.submit_with_periodic_drain(_same, number)
+            futures.append(future)
+            got.append(told)
+            future.result(10)
+        told = [one for one in got if one]
+        assert told[0] == ["late", 0, 1], "each batch whole, in order"
+        assert told[1] == [None, 0, 1]
+        rest = executor.drain()
+        assert [value for one in told for value in one] + rest == ["late", 0, 1, None, *range(8)]
+
+
+def test_sliding_bounds_what_waits() -> None:
+    gate = threading.Event()
+    submitted: list[int] = []
+    with SlidingThreadPoolExecutor(workers=2, max_parallel=1) as executor:
+
+        def feed() -> None:
+            for number in range(5):
+                executor.submit_with_periodic_drain(gate.wait, 10)
+                submitted.append(number)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        feeder.join(0.3)
+        assert submitted == [0, 1, 2], "one runs, two wait"
+        gate.set()
+        feeder.join(10)
+        assert len(submitted) == 5
+
+
+def test_bounded_blocks_at_its_bound() -> None:
+    gate = threading.Event()
+    submitted: list[int] = []
+    with BoundedThreadPoolExecutor(max_workers=2, max_queue_size=3) as executor:
+
+        def feed() -> None:
+            for number in range(5):
+                executor.submit(gate.wait, 10)
+                submitted.append(number)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        feeder.join(0.3)
+        assert submitted == [0, 1, 2]
+        gate.set()
+        feeder.join(10)
+        assert not feeder.is_alive()
+
+
+def test_groups_keep_their_place_until_the_last_job_is_done() -> None:
+    gate = threading.Event()
+    begun: list[str] = []
+    with TaskCountLimitedThreadPoolExecutor(max_parallel_groups=1, max_workers=4) as executor:
+
+        def job(name: str) -> str:
+            begun.append(name)
+            assert gate.wait(10)
+            return name
+
+        first = executor.submit_group("a", job, [{"name": "a1"}, {"name": "a2"}])
+        second: list[str] = []
+
+        def feed() -> None:
+            futures = executor.submit_group("b", job, [{"name": "b1"}])
+            second.extend(one.result(10) for one in futures)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        feeder.join(0.2)
+        assert sorted(begun) == ["a1", "a2"]
+        gate.set()
+        feeder.join(10)
+        assert [one.result(10) for one in first] == ["a1", "a2"]
+        assert second == ["b1"]
+        assert executor.submit_group("c", job, []) == []
+
+
+def test_no_threads_is_an_error() -> None:
+    with pytest.raises(SwarmError, match="At least one"):
+        PeriodicDrainThreadPoolExecutor(workers=0)
+
+
+def test_an_interrupted_program_does_not_wait_for_jobs_tried_for_ever() -> None:
+    code = """
+from swarm.executors import PeriodicDrainThreadPoolExecutor
+import logging, threading
+logging.disable()
+failed = threading.Event()
+def run():
+    failed.set()
+    raise ValueError
+executor = PeriodicDrainThreadPoolExecutor(workers=2)
+for _ in range(50):
+    executor.submit(run)
+failed.wait()
+raise KeyboardInterrupt
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=20, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "KeyboardInterrupt" in done.stderr
+
+
+def test_a_program_that_ends_well_waits_for_its_jobs() -> None:
+    code = """
+from swarm.executors import PeriodicDrainThreadPoolExecutor
+import time
+executor = PeriodicDrainThreadPoolExecutor(workers=2)
+for number in range(4):
+    executor.submit(lambda: (time.sleep(0.1), print("done", flush=True)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=20, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("done") == 4

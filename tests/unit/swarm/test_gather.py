@@ -1,0 +1,227 @@
+"""Other clients take each episode the moment it is free: a group gathers, in short windows."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+import swarm.orders
+from core.tasks import Tasks
+from swarm.answers import Claimed
+from swarm.claims import ClaimDesk
+from swarm.client import AsyncSwarmClient
+from swarm.errors import ClaimTimedOut
+from swarm.orders import EMPTY, GATHER, GATHER_MORE, Line, Windows
+from swarm.transport import HttpTransport
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.swarm.helpers import Book, drop, group, uuids, within
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swarm.orders, "GATHER_AFTER", 0.2)
+    monkeypatch.setattr(swarm.orders, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(swarm.orders, "EMPTY", (0.1, 0.3))
+
+
+def only(server: ScriptedSwarm, free: int) -> None:
+    """No more than that many episodes, from now on."""
+    server.automatic = False
+    server.slots = free
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+
+
+class Others:
+    """Another client: workers that claim, work, give back and claim again without a pause."""
+
+    def __init__(self, server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks) -> None:
+        self.server = server
+        self.transport = transport
+        self.tasks = tasks
+        self.done: Counter[int] = Counter()
+        self.stop = False
+
+    def work(self, count: int) -> None:
+        for number in range(count):
+            self.tasks.spawn(self._work(number), f"other {number}")
+
+    async def _work(self, number: int) -> None:
+        rng = random.Random(number)
+        client = AsyncSwarmClient(self.server.url, self.transport, f"other{number}")
+        while not self.stop:
+            got = await client.claim("train")
+            if isinstance(got, Claimed):
+                await asyncio.sleep(rng.uniform(0.05, 0.15))
+                await client.abort(got.episode_uuid)
+                self.done[number] += 1
+            else:
+                await asyncio.sleep(rng.uniform(0.04, 0.06))
+
+
+@pytest.mark.parametrize("spare", [1, 3])
+async def test_the_steady_workers_of_another_client(
+    server: ScriptedSwarm,
+    transport: HttpTransport,
+    tasks: Tasks,
+    desk: ClaimDesk,
+    book: Book,
+    spare: int,
+) -> None:
+    """Neither starves the other: we get groups of 4, and each worker goes on."""
+    server.slots = 8
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    others = Others(server, transport, tasks)
+    others.work(8 - spare)
+    await server.until(lambda: len(others.done) == 8 - spare)
+    for _ in range(2):
+        before = others.done.copy()
+        got = await group(desk, book, 4, 30)
+        await drop(desk.client, book, got)
+        await server.until(lambda: all(others.done[one] > before[one] for one in before))  # noqa: B023
+    others.stop = True
+    assert book.mine == set()
+
+
+async def test_two_clients_that_gather_break_apart(
+    server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks
+) -> None:
+    only(server, 0)
+    books = [Book(), Book()]
+    desks = []
+    for name, book in zip(("a", "b"), books, strict=True):
+        client = AsyncSwarmClient(server.url, transport, name)
+        watcher = Watcher(client)
+        tasks.spawn(watcher.run(), name)
+        desks.append(ClaimDesk(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+
+    async def both(number: int) -> None:
+        got = await group(desks[number], books[number], 4, 20)
+        assert len(uuids(got)) == 4
+        await drop(desks[number].client, books[number], got)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as running:
+        for number in (0, 1):
+            running.create_task(both(number))
+        await server.until(lambda: all(desk._gathering for desk in desks))
+        server.register(5)  # enough for one; each has a part of it at first
+    for desk in desks:
+        await desk.close()
+    assert server.claimed() == []
+    assert [book.mine for book in books] == [set(), set()]
+
+
+@pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
+async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_something_else(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks, state: str
+) -> None:
+    only(server, 3)
+    work = tasks.spawn(group(desk, book, 4, 20), "group")
+    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    server.set_state(state)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    await server.until(lambda: not book.mine and not server.claimed())
+    assert clock() - began < 0.25
+    assert server.requests["/abort_episode"] >= 3
+    server.slots = 4
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 2)
+    assert len(await work) == 4
+
+
+async def test_at_the_end_of_a_window_hands_are_empty(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    only(server, 3)
+    work = tasks.spawn(group(desk, book, 4, 20), "group")
+    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    began = asyncio.get_running_loop().time()
+    assert await desk.reconcile() == []  # what is in hand is known
+    await server.until(lambda: not book.mine)
+    assert asyncio.get_running_loop().time() - began < 1.2
+    server.register(1)
+    assert len(await work) == 4
+
+
+async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    only(server, 3)
+    with pytest.raises(ClaimTimedOut):
+        await desk.claim_group(
+            4, deadline=within(0.45), on_claimed=book.on_claimed, on_returned=book.on_returned
+        )
+    work = tasks.spawn(group(desk, book, 4, 20), "group")
+    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert await desk.settle(5)
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert not desk.waiting
+
+
+def test_windows_grow_in_vain_and_have_pauses_between() -> None:
+    windows, now = Windows(random.Random(1), 0.0), 0.0
+    assert windows.open(0.5 * swarm.orders.GATHER_AFTER) == 0.0
+    now = 1.2 * swarm.orders.GATHER_AFTER
+    times = 1.0
+    for _ in range(9):
+        length = windows.open(now)
+        low, high = swarm.orders.GATHER
+        assert low * times <= length <= high * times
+        windows.shut(now, in_vain=True)
+        assert windows.open(now + 0.99 * swarm.orders.EMPTY[0] * times) == 0.0
+        now += swarm.orders.EMPTY[1] * times
+        times = min(1.5 * times, GATHER_MORE)
+    windows.shut(now, in_vain=False)
+    assert windows.open(now) == 0.0
+    assert GATHER[1] * GATHER_MORE <= 12.0
+    assert EMPTY[0] > 0
+
+
+# --- whose turn it is ---------------------------------------------------------------------------
+
+
+async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
+    line, order = Line(), []
+
+    async def one(lane: str, name: str) -> None:
+        assert await line.take(4, lane)
+        order.append(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(6):
+            tasks.create_task(one("a", f"a{number}"))
+        await asyncio.sleep(0)
+        assert order == ["a0"]
+        for name in ("b0", "b1", "c0"):
+            tasks.create_task(one(name[0], name))
+        gone = tasks.create_task(one("b", "gone"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for _ in range(9):
+            await asyncio.sleep(0)
+            line.release()
+            await asyncio.sleep(0)
+    assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4", "a5"]
+    assert not line.taken
+
+
+async def test_who_goes_at_the_moment_of_its_turn_passes_it_on() -> None:
+    line = Line()
+    assert await line.take(1)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(line.take(1))
+        second = tasks.create_task(line.take(1))
+        await asyncio.sleep(0)
+        line.release()
+        first.cancel()
+        assert await second
+    line.release()
+    assert not line.taken

@@ -1,0 +1,100 @@
+"""What is said about a job before it is sent, with the line; what two jobs differ in."""
+
+import pytest
+import yaml
+
+from swarm.job import BATCH, LEARNING_RATE, JobError, default_job, dump_job, hand_job, put
+from swarm.job_check import KNOWN, MAX_DEPTH, check_job
+from swarm.job_diff import NOTHING, Change, changes
+
+
+@pytest.mark.parametrize("job", [default_job(), hand_job()])
+def test_the_jobs_that_come_with_the_program_are_in_order(job: dict[str, object]) -> None:
+    found = check_job(dump_job(job))
+    assert found.job == job
+    assert not found.notices
+    assert found.lines["ajet"] == 1
+    assert dump_job(job).splitlines()[found.lines[LEARNING_RATE] - 1].strip().startswith("lr:")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("ajet:\n  rollout:\n    num_repeat: 0\n", 3, "num_repeat` is 0"),
+        ("ajet:\n  rollout:\n    temperature: 0\n", 3, "nothing would be learned"),
+        ("ajet:\n  rollout:\n    temperature: 50\n", 3, "is 50"),
+        ("ajet:\n  model: {path: 3}\n", 2, "ajet.model.path"),
+        ("ajet:\n  swarm_mode_sample_collection_method: soon\n", 2, "'soon'"),
+        ("ajet:\n  a: 1\n  b: 2\n  a: 3\n", 4, "`ajet.a` is there twice, first on line 2"),
+        ("ajet:\n  a: &x [1]\n  b: *x\n", 3, "`*x` repeats a part"),
+        ("ajet:\n  ? [1, 2]\n  : 3\n", 2, "a key is no word"),
+        ("ajet: {a: 1\nb: [\n", 2, "not YAML"),
+        ("ajet:\n  x: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 2, "nested deeper"),
+        (
+            "ajet:\n  data: {max_prompt_length: 100, max_response_length: 200}\n"
+            "  rollout:\n    max_model_len: 250\n",
+            4,
+            "is 300, more than",
+        ),
+        (
+            "ajet:\n  data: {max_response_length: 200}\n"
+            "  rollout:\n    max_response_length_in_one_turn: 300\n",
+            4,
+            "300 is more than",
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_named_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        check_job(text, "job.yaml")
+    assert words in caught.value.what
+    assert caught.value.where == f"job.yaml:{line}"
+
+
+@pytest.mark.parametrize("text", ["", "3", "ajet: 1", "- a", "a: 1\n---\nb: 2", "x: 2001-99-99"])
+def test_what_is_no_job(text: str) -> None:
+    with pytest.raises(JobError):
+        check_job(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("ajet:\n  rollout:\n    num_repeats: 4\n", 3, "is `ajet.rollout.num_repeat` meant?"),
+        ("ajet:\n  lr: 0.1\n", 2, "is `ajet.trainer_common.optim.lr` meant?"),
+        ("ajet: {}\najett: {a: 1}\n", 2, "unknown key `ajett`: is `ajet` meant?"),
+        ("ajet: {}\nactor_rollout_ref: {a: 1}\n", 2, "refuses values there that contradict"),
+        ("ajet:\n  data:\n    max_prompt_length: 9\n", 3, "the four lengths belong together"),
+        ("ajet:\n  lora: {lora_rank: 8, layered_summon: true}\n", 2, "load_format: safetensors"),
+    ],
+)
+def test_what_is_odd_is_told_with_its_line(text: str, line: int, words: str) -> None:
+    (notice,) = check_job(text).notices
+    assert (notice.line, words in notice.text) == (line, True), notice
+
+
+def test_below_an_unknown_key_nothing_more_is_named() -> None:
+    found = check_job("ajet:\n  rollouts:\n    a: 1\n    b: {c: 2}\n").notices
+    assert [one.line for one in found] == [2]
+
+
+def test_every_known_key_is_known() -> None:
+    for path in KNOWN:
+        job: dict[str, object] = {"ajet": {}}
+        put(job, path, None)
+        assert not check_job(yaml.safe_dump(job)).notices, path
+
+
+def test_changes_of_two_jobs() -> None:
+    before, after = default_job(), hand_job()
+    put(before, "ajet.extra", [1])
+    put(after, "ajet.new", None)
+    found = changes(before, after)
+    assert [(one.path, one.before, one.after) for one in found] == [
+        (BATCH, 4, 1),
+        (LEARNING_RATE, 5e-4, 8e-4),
+        ("ajet.new", NOTHING, None),
+        ("ajet.extra", [1], NOTHING),
+    ]
+    assert changes({"a": 1}, {"a": 1.0}) == []
+    assert changes({"a": 1}, {"a": True}) == [Change("a", 1, True)]

@@ -1,0 +1,182 @@
+"""Running lists of episodes."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import SwarmError
+from swarm.retry import Retry
+from swarm.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
+from swarm.run_record import RunRecord
+from swarm.sync import SwarmClient
+from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from tests.support.threaded_swarm import threaded_swarm
+
+QUICK = Retry(tries=3, first=0.001, most=0.002)
+
+
+def tasks(groups: int, repeats: int = 1) -> list[Task]:
+    return [Task(task_id=f"t{n}") for n in range(groups) for _ in range(repeats)]
+
+
+def test_results_are_in_order_with_the_failures() -> None:
+    def run(task: Task) -> str:
+        if task.task_id == "t2":
+            raise ValueError("no")
+        return task.task_id
+
+    done = run_episodes(tasks(5), run, retry=QUICK, max_workers=3)
+    assert [one.value for one in done] == ["t0", "t1", None, "t3", "t4"]
+    assert [one.ok for one in done] == [True, True, False, True, True]
+    assert [one.tries for one in done] == [1, 1, 3, 1, 1]
+    assert str(done[2].error) == "no"
+
+
+def test_a_failure_is_tried_again() -> None:
+    left = {"t0": 2, "t1": 0}
+    lock = threading.Lock()
+
+    def run(task: Task) -> int:
+        with lock:
+            left[task.task_id] -= 1
+            if left[task.task_id] >= 0:
+                raise ValueError("not yet")
+        return 7
+
+    done = run_episodes(tasks(2), run, retry=QUICK)
+    assert [(one.value, one.tries) for one in done] == [(7, 3), (7, 1)]
+
+
+def test_pauses_grow_up_to_a_bound() -> None:
+    retry = Retry(first=1, most=8)
+    for failures, most in ((1, 1), (2, 2), (3, 4), (4, 8), (50, 8)):
+        assert most / 2 <= retry.pause(failures) <= most
+
+
+def test_wrong_use_is_not_tried_again() -> None:
+    from swarm.job import JobError
+
+    def run(_: Task) -> None:
+        raise JobError("no job")
+
+    assert run_episodes(tasks(1), run)[0].tries == 1
+
+
+def test_as_agentjet_does_it() -> None:
+    left = [2]
+
+    def run(task: int) -> int:
+        if task == 1 and left[0]:
+            left[0] -= 1
+            raise ValueError("again")
+        return task * 2
+
+    retry = Retry(tries=None, first=0.001)
+    assert run_episodes_until_all_complete([1, 2, 3], run, retry=retry) == [2, 4, 6]
+
+    def fail(task: int) -> int:
+        return 6 // task
+
+    done = run_episodes_until_all_complete([1, 0, 3], func=fail, auto_retry=False)
+    assert (done[0], done[2]) == (6, 2)
+    assert isinstance(done[1], ZeroDivisionError)
+    assert run_episodes_until_all_complete([], fail) == []
+
+
+def test_groups_are_bounded() -> None:
+    lock = threading.Lock()
+    running: list[str] = []
+    seen: list[int] = []
+    gate = threading.Barrier(2, timeout=10)
+
+    def run(task: Task) -> None:
+        with lock:
+            running.append(task.task_id)
+            seen.append(len(set(running)))
+        gate.wait()
+        with lock:
+            running.remove(task.task_id)
+
+    run_episodes(tasks(6, 2), run, max_workers=8, max_groups=2)
+    assert max(seen) == 2
+    seen.clear()
+
+
+def test_progress_is_told() -> None:
+    told: list[Progress] = []
+    run_episodes(tasks(4), lambda task: task.task_id, progress=told.append)
+    assert [one.done for one in told] == [1, 2, 3, 4]
+    assert told[-1].total == 4
+    assert str(told[-1]).startswith("4/4 episodes, 0 running")
+
+
+def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "run.jsonl"
+    ran: list[str] = []
+
+    class Killed(BaseException):
+        pass
+
+    def run(task: Task) -> float:
+        if len(ran) == 3:
+            raise Killed
+        ran.append(task.task_id)
+        return len(ran) / 10
+
+    todo = tasks(3, 2)
+    with RunRecord(path) as record, pytest.raises(Killed):
+        run_episodes(todo, run, max_workers=1, record=record)
+    with path.open("ab") as file:
+        file.write(b'{"task": "t2", "val')  # cut by the kill
+    with RunRecord(path) as record:
+        assert record.count == 3
+        again: list[str] = []
+        told: list[Progress] = []
+
+        def rest(task: Task) -> float:
+            again.append(task.task_id)
+            return 0.9
+
+        done = run_episodes(todo, rest, max_workers=1, record=record, progress=told.append)
+    assert again == ["t1", "t2", "t2"]
+    assert [one.value for one in done] == [0.1, 0.2, 0.3, 0.9, 0.9, 0.9]
+    assert [one.tries for one in done] == [0, 0, 0, 1, 1, 1]
+    assert (told[0].done, told[0].resumed) == (4, 3)
+    assert len(path.read_text().splitlines()) == 6
+
+
+def test_a_record_that_is_none_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps({"task": "a", "value": 1}) + "\nhello\n")
+    with pytest.raises(SwarmError, match=r"run\.jsonl:2"):
+        RunRecord(path)
+    with pytest.raises(SwarmError, match="cannot be used"):
+        RunRecord(tmp_path)
+    with (
+        RunRecord(tmp_path / "x") as record,
+        pytest.raises(SwarmError, match="without a task_id"),
+    ):
+        run_episodes([Task()], lambda task: 1, record=record)
+
+
+def test_what_is_no_json_is_kept_as_done(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with RunRecord(path) as record:
+        record.add("a", object())
+    with RunRecord(path) as record:
+        assert record.done("a") == [None]
+
+
+def test_an_agent_as_a_rollout() -> None:
+    def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput | float:
+        if task.task_id == "t1":
+            raise ValueError("the agent fails")
+        return WorkflowOutput(reward=0.5) if api.base_url else 0.0
+
+    with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
+        done = run_episodes(tasks(3), rollout(client, agent), retry=QUICK)
+        assert [one.value for one in done] == [0.5, None, 0.5]
+        assert not swarm.server.claimed()
+        assert len(swarm.server.aborts) == 3

@@ -1,0 +1,132 @@
+"""Claims side by side: the line before a full server, and the lock they share."""
+
+import asyncio
+
+import pytest
+
+from core.tasks import Tasks
+from swarm.answers import Claimed
+from swarm.client import AsyncSwarmClient
+from swarm.errors import SwarmError
+from swarm.single import START, WIDEST, SharedLock, SingleDesk, Turnstile
+from swarm.watcher import Watcher
+from tests.support.scripted_swarm import ScriptedSwarm
+
+
+async def _inside(
+    turnstile: Turnstile, tasks: Tasks, count: int
+) -> tuple[list[int], asyncio.Event]:
+    """`count` that want in and stay until the event is set; which are in."""
+    within: list[int] = []
+    leave = asyncio.Event()
+
+    async def one(number: int) -> None:
+        async with turnstile:
+            within.append(number)
+            try:
+                await leave.wait()
+            finally:
+                within.remove(number)
+
+    for number in range(count):
+        tasks.spawn(one(number), f"one{number}")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return within, leave
+
+
+async def test_it_widens_and_narrows(tasks: Tasks) -> None:
+    turnstile = Turnstile()
+    within, leave = await _inside(turnstile, tasks, 20)
+    assert within == list(range(START)), "in order"
+    turnstile.fed()
+    leave.set()
+    await tasks.drain(5)
+    assert not within
+    turnstile.starved()
+    within, leave = await _inside(turnstile, tasks, 5)
+    assert within == [0], "one asks for all"
+    turnstile.open()
+    await asyncio.sleep(0)
+    assert len(within) == 5, "the engine rolls anew"
+    leave.set()
+    await tasks.drain(5)
+    for _ in range(200):
+        turnstile.fed()
+    within, leave = await _inside(turnstile, tasks, 100)
+    assert len(within) == WIDEST
+    leave.set()
+
+
+async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
+    turnstile = Turnstile()
+    turnstile.starved()
+    first, leave_first = await _inside(turnstile, tasks, 1)
+    waiting = tasks.spawn(turnstile.__aenter__(), "waits")
+    then, leave_then = await _inside(turnstile, tasks, 1)
+    assert (first, then) == ([0], [])
+    leave_first.set()
+    await asyncio.sleep(0)  # it leaves, and the one that waits is let in
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert then == [0], "the next one, when that one went away"
+    leave_then.set()
+    assert await tasks.drain(5)
+
+
+async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
+    lock = SharedLock()
+    told: list[str] = []
+    leave = asyncio.Event()
+
+    async def share(name: str) -> None:
+        async with lock.shared():
+            told.append(name)
+            await leave.wait()
+
+    async def alone() -> None:
+        async with lock:
+            told.append("alone")
+
+    tasks.spawn(share("a"), "a")
+    tasks.spawn(share("b"), "b")
+    await asyncio.sleep(0)
+    tasks.spawn(alone(), "alone")
+    await asyncio.sleep(0)
+    tasks.spawn(share("c"), "c")
+    await asyncio.sleep(0.01)
+    assert told == ["a", "b"], "it waits for those, and who comes later for it"
+    leave.set()
+    await tasks.drain(5)
+    assert told == ["a", "b", "alone", "c"]
+
+
+async def test_a_look_waits_for_claims_on_their_way(
+    server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
+) -> None:
+    held: set[str] = set()
+    desk = SingleDesk(client, watcher, known=lambda: held, on_dropped=held.discard)
+
+    def ours(claimed: Claimed) -> None:
+        held.add(claimed.episode_uuid)
+
+    server.fail_next("/claim_episode", "late")
+    claiming = tasks.spawn(desk.claim_one("train", 60, None, ours), "claim")
+    await server.until(server.claimed)
+    looking = tasks.spawn(desk.reconcile(), "look")
+    await asyncio.sleep(0.02)
+    assert not looking.done(), "the server has it in our name, and we do not know of it yet"
+    server.release()
+    claimed = await claiming
+    assert isinstance(claimed, Claimed)
+    assert await looking == []
+    assert server.claimed()
+    held.clear()
+    assert await desk.reconcile() == [claimed.episode_uuid]
+    assert not server.claimed()
+    server.fail_next("/get_episode_buffer", 500)
+    with pytest.raises(SwarmError):
+        await desk.reconcile()
+    await desk.close()

@@ -1,0 +1,168 @@
+"""The client that waits: many threads, one loop."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from swarm.agentjet_job import AgentJetJob
+from swarm.errors import GaveUp, SwarmError
+from swarm.run import run_episodes
+from swarm.sync import SwarmClient
+from swarm.task import Task, WorkflowOutput
+from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+
+OUTPUT = WorkflowOutput(reward=0.5)
+
+
+@pytest.fixture
+def swarm() -> Iterator[ThreadedSwarm]:
+    with threaded_swarm(batch=4, repeat=4) as swarm:
+        yield swarm
+
+
+@pytest.fixture
+def client(swarm: ThreadedSwarm) -> Iterator[SwarmClient]:
+    with SwarmClient(swarm.url) as client:
+        yield client
+    assert not swarm.server.claimed()
+
+
+def test_one_episode(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    uuid, api = client.begin_episode(discard_episode_timeout=60, episode_type="train")
+    assert api.base_url == f"{swarm.url}/v1"
+    assert client.can_continue_episode(uuid)
+    assert client.end_episode(Task(task_id="t"), uuid, OUTPUT).ended
+    assert swarm.server.rewards == {uuid: 0.5}
+
+
+def test_many_threads_over_several_batches(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    def run(task: Task) -> str:
+        uuid, _ = client.begin_episode()
+        swarm.do(lambda: swarm.server.episodes[uuid].__setattr__("calls", 1))
+        client.end_episode(task, uuid, WorkflowOutput(reward=0.5))
+        return uuid
+
+    tasks = [Task(task_id=f"t{n}") for n in range(20) for _ in range(4)]
+    done = run_episodes(tasks, run, max_workers=32)
+    assert all(one.ok for one in done)
+    assert len({one.value for one in done}) == 80
+    assert len(swarm.server.reward_log) == 80
+    assert not swarm.server.duplicate_ends
+    assert (swarm.server.step or 0) >= 3
+
+
+def test_the_context_aborts_on_an_exception(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    def failing() -> None:
+        with client.episode("t") as episode:
+            assert swarm.server.episodes[episode.uuid].claimed
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert not swarm.server.claimed()
+    with client.episode("t") as episode:
+        assert episode.end(1.0).ended
+
+
+def test_it_gives_up(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    swarm.server.automatic = False
+    swarm.do(lambda: swarm.server.set_state("WEIGHT_SYNCING"))
+    with pytest.raises(GaveUp):
+        client.begin_episode(timeout=0.2)
+
+
+def test_closing_gives_back_and_frees_who_waits(swarm: ThreadedSwarm) -> None:
+    client = SwarmClient(swarm.url)
+    client.begin_episode()
+    for _ in range(15):
+        client.begin_episode()
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.begin_episode()
+        except SwarmError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    swarm.until(lambda: swarm.server.refusals)
+    client.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert raised
+    assert not swarm.server.claimed()
+    with pytest.raises(SwarmError, match="closed"):
+        client.get_engine_status()
+
+
+def test_it_survives_a_restart_of_the_server(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    client.begin_episode()
+    swarm.do(swarm.server.freeze)
+    waiting = threading.Thread(target=lambda: client.begin_episode(timeout=20))
+    waiting.start()
+    swarm.do(lambda: swarm.server.set_state("OFFLINE", 0))
+    swarm.do(swarm.server.unfreeze)
+    assert client.get_engine_status()[0] == "ENGINE.OFFLINE"
+    began = time.monotonic()
+    client.auto_sync_train_config_and_start_engine(AgentJetJob(model="m"))
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert time.monotonic() - began < 5
+
+
+def test_several_engines(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    job = AgentJetJob(model="m")
+    with threaded_swarm(state="OFFLINE") as second, SwarmClient(second.url) as other:
+        SwarmClient.async_and_start_multi_engine([(client, job), (other, job)])
+        assert second.server.state == "ROLLING"
+        second.do(lambda: setattr(second.server, "start_error", "no GPU"))
+        other.stop_engine()
+        with pytest.raises(SwarmError, match="no GPU"):
+            SwarmClient.async_and_start_multi_engine([(client, job), (other, job)])
+
+
+def test_what_it_prints(
+    swarm: ThreadedSwarm, client: SwarmClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.print_rollout_stat()
+    assert "tasks 0/4, episodes 0/16" in capsys.readouterr().out
+
+
+def test_a_callback_at_each_update(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    called = threading.Event()
+    client.add_entering_weight_sync_callback(called.set)
+    swarm.server.sync_seconds = None
+    swarm.do(lambda: swarm.server.set_state("WEIGHT_SYNCING"))
+    assert called.wait(5)
+
+
+def test_the_address_comes_from_the_environment(
+    swarm: ThreadedSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AJET_SWARM_URL", swarm.url)
+    with SwarmClient() as client:
+        assert client.get_global_step() == 1
+
+
+def test_it_is_not_used_from_its_own_thread(client: SwarmClient) -> None:
+    raised: list[BaseException] = []
+
+    def inside() -> None:
+        try:
+            client.get_engine_status()
+        except SwarmError as error:
+            raised.append(error)
+
+    client._loop.call_soon_threadsafe(inside)
+    client.get_engine_status()
+    assert "cannot wait for itself" in str(raised[0])
+
+
+def test_after_a_fork_it_says_so(client: SwarmClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("os.getpid", lambda: 1)
+        with pytest.raises(SwarmError, match="another process"):
+            client.get_engine_status()

@@ -1,0 +1,97 @@
+"""The relay passes on what it is given, byte by byte, and keeps every call."""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from swarm.trace import Relay
+
+WHOLE = {
+    "choices": [{"message": {"content": "five"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1},
+}
+STREAM = (
+    b'data: {"choices":[{"delta":{"content":"fi"}}]}\n\n'
+    b": keepalive\n\n"
+    b'data: {"choices":[{"delta":{"content":"ve"},"finish_reason":"stop"}]}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+class Model(BaseHTTPRequestHandler):
+    """Answers whole, in a stream, or breaks off."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        assert self.headers["authorization"] == "Bearer k"
+        stream = asked.get("stream")
+        body = STREAM if stream else json.dumps(WHOLE).encode()
+        self.send_response(418 if asked.get("wrong") else 200)
+        self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
+        self.send_header("Content-Length", str(len(body) + 10 * bool(asked.get("cut"))))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    with Relay(f"http://127.0.0.1:{server.server_address[1]}/v1") as one:
+        yield one
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def ask(base_url: str, body: object) -> tuple[int, bytes]:
+    host, _, path = base_url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=10)
+    try:
+        head = {"Authorization": "Bearer k"}
+        connection.request("POST", f"/{path}/chat/completions", json.dumps(body), head)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_call_is_passed_on_and_kept(relay: Relay) -> None:
+    asked = {"messages": [{"role": "user", "content": "2+3?"}]}
+    status, body = ask(relay.base_url, asked)
+    assert (status, json.loads(body)) == (200, WHOLE)
+    [call] = relay.calls
+    assert (call.path, call.status, call.text) == ("/v1/chat/completions", 200, "five")
+    assert (call.request, call.usage, call.finish) == (asked, WHOLE["usage"], "stop")
+    assert call.messages == asked["messages"]
+
+
+def test_a_stream_is_the_same_bytes_and_its_text_is_kept(relay: Relay) -> None:
+    assert ask(relay.base_url, {"stream": True}) == (200, STREAM)
+    assert (relay.calls[0].text, relay.calls[0].finish) == ("five", "stop")
+
+
+def test_an_error_is_passed_on(relay: Relay) -> None:
+    assert ask(relay.base_url, {"wrong": True})[0] == 418
+    assert relay.calls[0].status == 418
+
+
+def test_an_answer_that_breaks_off_breaks_off(relay: Relay) -> None:
+    with pytest.raises(http.client.HTTPException):
+        ask(relay.base_url, {"cut": True})
+    assert "IncompleteRead" in relay.calls[0].error
+
+
+def test_no_server_is_a_502_that_says_so() -> None:
+    with Relay("http://127.0.0.1:9/v1") as relay:
+        status, body = ask(relay.base_url, {})
+    assert status == 502
+    assert b"Connection refused" in body
+    assert "Connection refused" in relay.calls[0].error
