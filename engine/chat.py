@@ -167,6 +167,7 @@ class ChatAnswer:
             "message": message,
             "logprobs": None,
             "finish_reason": drawn.finish_reason,
+            "stop_reason": drawn.stop_reason,
         }
         return {
             "id": self._id,
@@ -210,22 +211,24 @@ class ChatAnswer:
         return self.opening() + self._chunk(content) + end + b"data: [DONE]\n\n"
 
     def _end(self, delta: dict[str, Any], drawn: Completion) -> bytes:
-        return self._chunk(
-            delta, drawn.finish_reason, {"usage": _usage(drawn), "ajetc": _ours(drawn)}
-        )
+        more = {"usage": _usage(drawn), "ajetc": _ours(drawn)}
+        return self._chunk(delta, drawn, more)
 
     def _chunk(
         self,
         delta: dict[str, Any],
-        finish_reason: str | None = None,
+        drawn: Completion | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": None}
+        if drawn is not None:
+            choice |= {"finish_reason": drawn.finish_reason, "stop_reason": drawn.stop_reason}
         chunk = {
             "id": f"chatcmpl-{self._id}",
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._asked,
-            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+            "choices": [choice],
         }
         return event({**chunk, **(more or {})})
 

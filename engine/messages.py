@@ -155,7 +155,8 @@ class MessagesAnswer:
         return {
             **self._shell(),
             "content": [*text, *calls],
-            "stop_reason": _STOP_REASONS.get(drawn.finish_reason, "end_turn"),
+            "stop_reason": _stop_reason(drawn),
+            "stop_sequence": drawn.stop_reason,
             "usage": {
                 "input_tokens": len(drawn.prompt_tokens),
                 "output_tokens": len(drawn.tokens),
@@ -186,7 +187,7 @@ class MessagesAnswer:
             if block["type"] == "tool_use":
                 told += _told_call(place, block)
                 place += 1
-        delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+        delta = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
         told += _event({"type": "message_delta", "delta": delta, "usage": whole["usage"]})
         return told + _event({"type": "message_stop"})
 
@@ -216,6 +217,12 @@ class MessagesAnswer:
             "stop_sequence": None,
             "usage": {"input_tokens": 0, "output_tokens": 0},
         }
+
+
+def _stop_reason(drawn: Completion) -> str:
+    if drawn.stop_reason is not None:
+        return "stop_sequence"
+    return _STOP_REASONS.get(drawn.finish_reason, "end_turn")
 
 
 def _told_call(place: int, block: Mapping[str, Any]) -> bytes:

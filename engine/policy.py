@@ -58,6 +58,8 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
     step: int = 0
     """Global step of the weights that sampled it."""
+    stop_reason: str | None = None
+    """The stop text that ended it; None when it ended by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class _Row:
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
     )
     finish: str = ""
+    stopped_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ class Sampler:
             at = row.text.find(stop, max(0, before - len(stop) + 1)) if stop else -1
             if at >= 0:
                 row.text = row.text[:at]
-                row.finish = "stop"
+                row.finish, row.stopped_by = "stop", stop
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
         if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
@@ -257,6 +258,7 @@ class Sampler:
             truncated=row.request.prompt.truncated,
             tool_calls=(call,) if call is not None else (),
             step=number,
+            stop_reason=None if call is not None else row.stopped_by,
         )
         if self._trunk is not None:
             ids = completion.prompt_tokens + completion.tokens

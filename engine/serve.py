@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ import uvicorn
 
 from core.errors import UsageError
 from core.home import Home, Role
+from core.keys import told_of
 from core.logs import setup
 from core.settings import ModelName
 from core.sockets import bind, is_loopback, loop_factory, public_url
@@ -98,7 +98,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
             ),
             engine,
             lambda: role.publish(
-                host=host, port=port, url=url, extra={"argv": json.dumps(sys.argv[1:])}
+                host=host, port=port, url=url, extra={"argv": told_of(sys.argv[1:])}
             ),
         )
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

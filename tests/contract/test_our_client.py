@@ -13,7 +13,7 @@ from swarm.answers import Claimed, EndKind
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ChatError, ChatErrorKind, SwarmError
 from swarm.schemas import WorkflowOutput
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from tests.support.engine_client import Driver, driving
 from tests.support.served import served
 
@@ -29,7 +29,7 @@ def faithful(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @asynccontextmanager
 async def client_of(d: Driver, me: str = "me") -> AsyncIterator[AsyncSwarmClient]:
-    async with served(create_app(d.engine)) as url, AiohttpTransport() as transport:
+    async with served(create_app(d.engine)) as url, HttpTransport() as transport:
         yield AsyncSwarmClient(f"{url}/", transport, me)
 
 

@@ -10,7 +10,7 @@ from swarm.answers import Claimed, EndKind
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ChatError, ChatErrorKind
 from swarm.schemas import WorkflowOutput
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from tests.support.engine_client import driving
 from tests.support.served import served
 
@@ -25,7 +25,7 @@ async def test_a_streamed_answer_is_a_whole_one(
     async with (
         driving(faithful=faithful) as d,
         served(create_app(d.engine)) as url,
-        AiohttpTransport() as transport,
+        HttpTransport() as transport,
     ):
         client = AsyncSwarmClient(url, transport, "me")
         await d.start()

@@ -140,6 +140,7 @@ def sound(fuzzed: tuple[str, Watched], examples: int) -> None:
     work_once(url)
 
 
+@pytest.mark.slow
 def test_no_5xx_from_its_own_openapi(fuzzed: tuple[str, Watched]) -> None:
     sound(fuzzed, 8)
 

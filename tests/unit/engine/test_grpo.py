@@ -254,6 +254,7 @@ def _learn(reward: Callable[[str], float], steps: int) -> tuple[float, float]:
     return sum(curve[:3]) / 3, sum(curve[-3:]) / 3
 
 
+@pytest.mark.slow
 def test_enthusiasm_is_learned_in_a_dozen_updates() -> None:
     first, last = _learn(_enthusiasm, 13)
     assert last > first + 0.12

@@ -174,6 +174,7 @@ async def test_updates_are_served() -> None:
         assert await d.get("/ajetc/updates") == []
 
 
+@pytest.mark.slow
 async def test_many_clients_lose_and_double_nothing() -> None:
     """16 clients end, abort, forget and answer over many batches; the books agree at the end."""
     episodes_each, clients = 20, 16

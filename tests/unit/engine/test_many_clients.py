@@ -18,6 +18,7 @@ from tests.support.engine_client import Driver, driving, wait_for
 CLIENTS, HELD = 64, 8
 
 
+@pytest.mark.slow
 async def test_64_clients_with_512_running_episodes() -> None:
     """All slots are claimed at once, in every batch; what is trained is what was ended."""
     sent: Counter[tuple[str, str, float]] = Counter()
@@ -115,6 +116,7 @@ async def grown(episodes_each: int, rounds: int) -> list[int]:
     return used
 
 
+@pytest.mark.slow
 async def test_memory_is_flat_once_what_is_kept_is_full() -> None:
     used = await grown(750, 3)
     assert used[2] - used[1] < 100_000, used

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from engine.chat import ChatAnswer
 from engine.lifecycle import Refused
-from engine.messages import MessagesRequest
+from engine.messages import MessagesAnswer, MessagesRequest
+from engine.policy import Completion
 from tests.support.engine_client import driving
 from tests.support.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 
@@ -158,3 +160,17 @@ async def test_a_tool_use(text: str, arguments: str, read_as: Any) -> None:
             if data.get("delta", {}).get("type") == "input_json_delta"
         ]
         assert json.loads(partial) == read_as
+
+
+@pytest.mark.parametrize("form", ["chat", "messages"])
+def test_the_stop_text_is_named(form: str) -> None:
+    drawn = Completion("so far", (1,), (2,), (-1.0,), "stop", stop_reason="END")
+    answer = ChatAnswer("m", None) if form == "chat" else MessagesAnswer("m", None)
+    whole = answer.whole(drawn)
+    told = json.loads(answer.closing(drawn, whole).split(b"data: ")[-2].split(b"\n")[0])
+    if form == "chat":
+        for choice in (whole["choices"][0], told["choices"][0]):
+            assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "END")
+    else:
+        for said in (whole, told["delta"]):
+            assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", "END")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -313,4 +314,4 @@ Machine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestTheEngineAgainstItsModel = Machine.TestCase
+TestTheEngineAgainstItsModel = pytest.mark.slow(Machine.TestCase)

@@ -125,6 +125,7 @@ def test_stop_texts_cut_the_answer() -> None:
     assert done.text == whole.text[: whole.text.index(word)]
     assert done.finish_reason == "stop"
     assert done.tokens == whole.tokens[: len(done.tokens)]
+    assert (whole.stop_reason, done.stop_reason) == (None, word)
 
 
 def test_a_cancelled_request_frees_its_slot_at_the_next_step() -> None:
