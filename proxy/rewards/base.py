@@ -55,6 +55,8 @@ class GroupContext(msgspec.Struct, frozen=True):
     reference: str | None
     """The dataset's own answer, where there is one. It never enters a prompt."""
     answers: tuple[Answer, ...]
+    tools: Sequence[Any] = ()
+    """The tools that the request offers, as it names them."""
 
 
 Score = CandidateScore
@@ -113,7 +115,7 @@ class RewardSource(Protocol):
 
     @property
     def name(self) -> str:
-        """`builtin` or `hook`."""
+        """`builtin`, `hook`, or the file of the model."""
         ...
 
     @property

@@ -34,6 +34,11 @@ class HealthBoard:
         if health == self._health:
             return
         self._health = health
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell everyone: what a listener looks at besides health has changed."""
+        health = self._health
         for listener in tuple(self._listeners):
             try:
                 listener(health)

@@ -1,5 +1,6 @@
 """Strict reading of what a hook gives back."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -23,7 +24,7 @@ def checked_rewards(result: object, n: int) -> list[float]:
     """
     expected = f"expected a list of {n} numbers, one for each answer"
     if not isinstance(result, list | tuple):
-        raise BadResultError(f"returned {_shown(result)}, {expected}")
+        raise BadResultError(f"returned {_shown(result)}, {expected}{_hint(result)}")
     if len(result) != n:
         raise BadResultError(f"returned {len(result)} rewards for {n} answers, {expected}")
     return [_reward(value, index, expected) for index, value in enumerate(result)]
@@ -32,7 +33,7 @@ def checked_rewards(result: object, n: int) -> list[float]:
 def _reward(value: object, index: int, expected: str) -> float:
     number = _number(value)
     if number is None:
-        raise BadResultError(f"reward {index} is {_shown(value)}, {expected}")
+        raise BadResultError(f"reward {index} is {_shown(value)}, {expected}{_hint(value)}")
     if not usable(number):
         limit = f"finite and at most {REWARD_LIMIT:g} in size"
         raise BadResultError(f"reward {index} is {number}, {expected}, {limit}")
@@ -48,6 +49,15 @@ def _number(value: object) -> float | None:
         return float("inf")
     except (TypeError, ValueError):
         return None
+
+
+def _hint(value: object) -> str:
+    """What a beginner forgot."""
+    if not inspect.isawaitable(value):
+        return ""
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns, later and elsewhere, that nobody awaited it
+    return "; it was never awaited"
 
 
 def _shown(value: object) -> str:

@@ -54,7 +54,7 @@ class HookLimits:
     """Time a cancelled call has to end by itself."""
     memory_bytes: int = 2 << 30
     """Memory the process may allocate; 0 for no bound."""
-    poll_seconds: float = 0.3
+    poll_seconds: float = 0.15
     """How often the folder is looked at."""
     retry_seconds: float = 10.0
     """How often loading is tried again while it fails and the files stay the same."""
@@ -107,12 +107,16 @@ class HookChild:
         self._on_end = on_end
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Up]] = {}
-        self._stacks: dict[int, Trouble] = {}
+        self._stacks: dict[int, Stack] = {}
+        self._looks: dict[int, asyncio.Future[Stack]] = {}
+        self._minded: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._greeting: asyncio.Future[Up] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._closing = False
+        self._killer: Trouble | None = None
+        """Where the hook stood for which the process was killed."""
 
     @property
     def pid(self) -> int:
@@ -200,7 +204,11 @@ class HookChild:
         return reply
 
     async def _overdue(self, id_: int, future: asyncio.Future[Up]) -> Up:
-        """Ask the child to give the call up; kill it when it cannot."""
+        """Ask the child to give the call up; kill it when it cannot.
+
+        Where calls block the thread one after the other, this one is given up alone: the one that
+        has the thread is within its time, and minded until that ends.
+        """
         limit = f"{self._limits.call_seconds:g} s"
         late = f"the hook did not answer within {limit}"
         self._post(CancelCall(id_))
@@ -209,11 +217,40 @@ class HookChild:
             return Failed(id_, msgspec.structs.replace(reply.trouble, cause=late))
         if reply is not None:
             return reply
-        stack = self._stacks.get(id_, Trouble(""))
+        stack = self._stacks.get(id_, Stack(id_, Trouble("")))
+        if stack.running and stack.seconds < 0.9 * self._limits.call_seconds:
+            if stack.running not in self._minded:
+                self._minded.add(stack.running)
+                self._readers.spawn(self._mind(stack), f"mind {self.version}")
+            cause = f"{late}: calls block its thread, one after the other"
+            return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause))
         others = self.calls - 1
         cost = f" and took {others} other calls with it" if others else ""
+        await self._kill_blocked(stack.trouble)
+        cause = f"{late}; it was killed{cost}"
+        place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
+        return Failed(id_, msgspec.structs.replace(place, cause=cause))
+
+    async def _mind(self, before: Stack) -> None:
+        """Kill the process if the call that has the thread still has it when its time is over."""
+        await asyncio.sleep(self._limits.call_seconds - before.seconds)
+        id_ = next(self._ids)
+        self._looks[id_] = look = asyncio.get_running_loop().create_future()
+        try:
+            self._post(CancelCall(id_))  # no call has this id: it only says where the thread is
+            await asyncio.wait([look], timeout=self._limits.grace_seconds)
+        finally:
+            self._minded.discard(before.running)
+            del self._looks[id_]
+        if not look.done() or look.result().running == before.running:
+            await self._kill_blocked((look.result() if look.done() else before).trouble)
+
+    async def _kill_blocked(self, trouble: Trouble) -> None:
+        """Kill the process; every call that falls with it is told where the hook stood."""
+        if self._killer is None or not self._killer.line:
+            self._killer = trouble
+        limit = f"{self._limits.call_seconds:g} s"
         await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
-        return Failed(id_, msgspec.structs.replace(stack, cause=f"{late}; it was killed{cost}"))
 
     async def _wait(self, future: asyncio.Future[Up], seconds: float) -> Up | None:
         done, _ = await asyncio.wait([future], timeout=seconds)
@@ -244,7 +281,9 @@ class HookChild:
                 self._greeting.set_result(message)
         elif isinstance(message, Stack):
             if message.id in self._pending:
-                self._stacks[message.id] = message.trouble
+                self._stacks[message.id] = message
+            elif (look := self._looks.get(message.id)) is not None and not look.done():
+                look.set_result(message)
         elif (future := self._pending.get(message.id)) is not None and not future.done():
             future.set_result(message)
         if isinstance(message, Failed) and message.last:
@@ -264,7 +303,8 @@ class HookChild:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
-        failure = Trouble(self.end)
+        place = self._killer or Trouble("")
+        failure = msgspec.structs.replace(place, cause=self.end)
         if not self._greeting.done():
             self._greeting.set_result(Refused(failure))
         for id_, future in self._pending.items():

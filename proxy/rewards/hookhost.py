@@ -17,7 +17,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 from core.tasks import Tasks
 from proxy.rewards.hookapi import EpisodeResult, Task, install_shim, reward_caller
 from proxy.rewards.hookcheck import BadResultError, checked_rewards, notes_of
+from proxy.rewards.hooklogs import install_logs
 from proxy.rewards.hooktrace import trouble_at, trouble_of
 from proxy.rewards.wire import (
     CancelCall,
@@ -92,6 +94,33 @@ class Hooks:
         return Trouble(f"{REWARD} {cause}", file=file, line=line)
 
 
+class Marked:
+    """A call that says when it has the thread: a blocking hook holds up the others."""
+
+    def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, Up]) -> None:
+        self._host = host
+        self._id = id_
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Up]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            self._host.running = (self._id, time.monotonic())
+            try:
+                asked = self._work.send(value) if error is None else self._work.throw(error)
+            except StopIteration as end:
+                answer: Up = end.value
+                return answer
+            finally:
+                self._host.running = (0, 0.0)
+            value = error = None
+            try:
+                value = yield asked
+            except BaseException as thrown:  # noqa: BLE001 - handed on: also a cancellation
+                error = thrown
+
+
 class Host:
     """Reads calls on a thread, runs them on the loop, writes what came of them."""
 
@@ -104,6 +133,8 @@ class Host:
         self._tasks = Tasks("hooks")
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
+        self.running = (0, 0.0)
+        """The call that has the thread, and since when (monotonic); 0 for none."""
         self._ending = False
         atexit.register(self._last)  # registered before the hooks' own: runs after them
 
@@ -132,7 +163,9 @@ class Host:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
                 self._loop.call_soon_threadsafe(self._take, message)
             if isinstance(message, CancelCall):
-                self._send(Stack(message.id, self._whereabouts()))
+                running, since = self.running
+                seconds = time.monotonic() - since if running else 0.0
+                self._send(Stack(message.id, self._whereabouts(), running, seconds))
         self._ending = True
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -159,7 +192,7 @@ class Host:
 
     async def _guard(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
         try:
-            answer = await work
+            answer = await Marked(self, id_, work)
         except BadResultError as error:
             answer = Failed(id_, self._hooks.bad_result(str(error)))
         except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
@@ -243,6 +276,7 @@ def prepare(folder: Path) -> None:
     sys.argv = [str(folder)]
     sys.path.insert(0, str(folder))
     install_shim()
+    install_logs()
 
 
 def main(argv: list[str] | None = None) -> int:

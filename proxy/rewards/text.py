@@ -16,8 +16,8 @@ long answers; a loop shows in either end."""
 _CJK = "぀-ヿ㐀-䶿一-鿿가-힯"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:['’][^\W_]+)?")
 
-_APART = {code: " " for code in range(128) if not chr(code).isalnum()}
-"""Everything in ASCII that is in no word."""
+_APART = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) * 2
+"""Makes ASCII lower case, and space of everything that is in no word."""
 
 _STOPWORDS = """
 a about all also am an and any are as at be been but by can could did do does for from give had
@@ -28,7 +28,7 @@ this to up us was we were what when where which who why will with would you your
 STOPWORDS = frozenset(_STOPWORDS.split())
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """An answer, cut into what the parts need."""
 
     text: str
@@ -88,10 +88,9 @@ def ends_of(text: str) -> str:
 
 def line_of(text: str) -> str:
     """The lower-case words of `text`, with white space between them and before the first."""
-    text = text.lower()
-    if text.isascii() and "'" not in text:  # what `_WORD` finds then, at a third of the cost
-        return " " + text.translate(_APART)
-    return " " + " ".join(_WORD.findall(text))
+    if text.isascii() and "'" not in text:  # what `_WORD` finds then, at a tenth of the cost
+        return " " + text.encode("ascii").translate(_APART).decode("ascii")
+    return " " + " ".join(_WORD.findall(text.lower()))
 
 
 def words_of(text: str) -> list[str]:
@@ -121,5 +120,5 @@ def stem(word: str) -> str:
 
 def content_stems(query: str) -> tuple[str, ...]:
     """Stems of the words of a query that carry meaning, each once, in order."""
-    words = (word for word in words_of(query) if word not in STOPWORDS)
-    return tuple(dict.fromkeys(stem(word) for word in words))
+    words = [word for word in words_of(query) if word not in STOPWORDS]
+    return tuple(dict.fromkeys(map(stem, words)))

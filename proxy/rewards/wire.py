@@ -106,6 +106,10 @@ class Stack(msgspec.Struct, frozen=True, tag="stack"):
 
     id: int
     trouble: Trouble
+    running: int = 0
+    """The call that has the thread just then; 0 when none has, or it cannot be said."""
+    seconds: float = 0.0
+    """How long it has had the thread."""
 
 
 Down = ScoreCall | RequestCall | CancelCall

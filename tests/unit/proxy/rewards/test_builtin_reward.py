@@ -8,9 +8,10 @@ from core.advantage import is_dead
 from proxy.rewards.base import Answer, GroupContext, Score
 from proxy.rewards.builtin import BuiltinSource, score_group
 from proxy.rewards.math import combine
-from proxy.rewards.part_gates import degeneration, finished
-from proxy.rewards.part_reference import reference
-from proxy.rewards.part_style import IDEAL, length
+from proxy.rewards.parts.finished import Finished
+from proxy.rewards.parts.length import IDEAL, Length
+from proxy.rewards.parts.reference import reference
+from proxy.rewards.parts.repetition import Repetition
 from proxy.rewards.text import content_stems, content_text, read, words_of
 
 CHAT = (
@@ -30,7 +31,7 @@ def answer(message: dict[str, Any], finish: str = "stop") -> Answer:
 
 
 def gate(text: str) -> float:
-    return degeneration(read(answer({"content": text}))).value
+    return Repetition().of(read(answer({"content": text}))).value
 
 
 async def test_ordinary_answers_get_a_spread_within_bounds(group: Any) -> None:
@@ -95,16 +96,16 @@ def test_degeneration_gate(text: str, low: float, high: float) -> None:
 
 def test_finished_gate() -> None:
     reasons = ("stop", "tool_calls", "length", "content_filter")
-    assert [finished(reason).value for reason in reasons] == [1.0, 1.0, 0.5, 0.0]
+    assert [Finished().of(reason).value for reason in reasons] == [1.0, 1.0, 0.5, 0.0]
 
 
 def test_length_rises_to_the_ideal_and_falls() -> None:
-    counts = (0, 1, 5, 20, IDEAL, 120, 600, 20_000)
-    values = [length(count, 1.0).value for count in counts]
+    counts = (0, 1, 5, 20, int(IDEAL), 120, 600, 20_000)
+    values = [Length().of(count).value for count in counts]
     assert values[:5] == sorted(values[:5])
     assert values[4:] == sorted(values[4:], reverse=True)
     assert (values[0], values[4]) == (0.0, 1.0)
-    assert length(3 * IDEAL, 1.0).value == pytest.approx(length(IDEAL // 3, 1.0).value)
+    assert Length().of(180).value == pytest.approx(Length().of(20).value)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +126,13 @@ def test_length_rises_to_the_ideal_and_falls() -> None:
     ],
 )
 def test_reference(text: str, wanted: str, value: float) -> None:
-    assert reference(text, wanted, 1.0).value == pytest.approx(value)
+    assert reference(text, wanted).value == pytest.approx(value)
 
 
 def test_a_long_reference_is_compared_by_words() -> None:
     wanted = "The Seine flows through Paris and reaches the sea near Le Havre in Normandy at last"
-    near = reference("The Seine flows through Paris to the sea near Le Havre", wanted, 1.0).value
-    far = reference("I like trains and cheese", wanted, 1.0).value
+    near = reference("The Seine flows through Paris to the sea near Le Havre", wanted).value
+    far = reference("I like trains and cheese", wanted).value
     assert 0.3 < near < 0.6
     assert far < 0.1
 

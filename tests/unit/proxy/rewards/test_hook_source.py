@@ -10,16 +10,12 @@ import psutil
 import pytest
 
 from proxy.rewards.base import ScoreSheet
-from proxy.rewards.hookchild import HookLimits
 from proxy.rewards.hooks import HookSource
 
 GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):
         return [float(len(a["content"])) for a in all_answers]
 """
-SHORT = HookLimits(
-    call_seconds=0.5, load_seconds=15, grace_seconds=0.2, poll_seconds=0.05, retry_seconds=5
-)
 
 
 def rewards(sheet: ScoreSheet) -> list[float]:
@@ -182,113 +178,6 @@ async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any, group: 
     assert rewards(await source.score(group("abc"))) == [3.0]
 
 
-CRASHING = """
-    import asyncio, os, signal, time
-    count = [0]
-
-    async def on_compute_relative_reward(valid_results, all_answers, question=""):
-        count[0] += 1
-        if question == "loop":
-            while True:
-                pass
-        if question == "sleep":
-            await asyncio.sleep(600)
-        if question == "deaf":
-            while True:
-                try:
-                    await asyncio.sleep(600)
-                except asyncio.CancelledError:
-                    pass
-        if question == "exit":
-            os._exit(7)
-        if question == "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if question == "memory":
-            hog = bytearray(1 << 33)
-        if question == "task":
-            async def leave():
-                raise SystemExit(9)
-            await asyncio.gather(leave())
-        return [float(count[0])] * len(all_answers)
-"""
-
-
-async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
-    pid = source.pid
-    sheet = await source.score(group("a", query="loop"))
-    assert "did not answer within 0.5 s" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.line in (8, 9)
-    assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
-    assert sheet.seconds < 3
-    await until(lambda: source.health().ok)
-    assert source.pid != pid
-    assert not psutil.pid_exists(pid)
-    assert rewards(await source.score(group("a"))) == [1.0]
-
-
-async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group: Any) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
-    pid = source.pid
-    sheet = await source.score(group("a", query="sleep"))
-    assert "did not answer within 0.5 s" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.line == 11
-    assert source.pid == pid
-    assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
-
-
-async def test_a_call_deaf_to_cancelling_is_killed(hooks: Any, group: Any) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
-    first, second = await asyncio.gather(
-        source.score(group("a", query="deaf")), source.score(group("b", query="deaf"))
-    )
-    assert "did not answer" in cause(first)
-    assert "did not answer" in cause(second)
-    assert rewards(await source.score(group("a"))) == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [("exit", "exit code 7"), ("segfault", "SIGSEGV"), ("task", "exit code 9")],
-)
-async def test_the_end_of_the_process_is_an_abstention(
-    hooks: Any, group: Any, query: str, said: str
-) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open()
-    changes: list[bool] = []
-    source.add_listener(lambda health: changes.append(health.ok))
-    assert said in cause(await source.score(group("a", query=query)))
-    assert rewards(await source.score(group("a"))) == [1.0]
-    assert changes == [False, True]
-
-
-async def test_too_much_memory(hooks: Any, group: Any) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open(HookLimits(memory_bytes=512 << 20, poll_seconds=0.05))
-    sheet = await source.score(group("a", query="memory"))
-    assert "MemoryError" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.line == 23
-    assert rewards(await source.score(group("a"))) == [1.0]
-
-
-async def test_dying_over_and_over_is_slowed_down(hooks: Any, group: Any, until: Any) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open()
-    for _ in range(4):
-        cause(await source.score(group("a", query="exit")))
-    await until(lambda: source.pid == 0)
-    assert "4th time" in cause(await source.score(group("a")))
-    hooks.reward(GOOD)  # a save is always tried at once
-    await until(lambda: source.health().ok, 4)
-
-
 async def test_a_caller_that_leaves_cancels_its_call(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
         import asyncio, pathlib
@@ -309,6 +198,7 @@ async def test_a_caller_that_leaves_cancels_its_call(hooks: Any, group: Any, unt
     await until((hooks.path / "left").exists)
 
 
+@pytest.mark.slow
 async def test_close_reaps_the_child_and_what_it_started(
     hooks: Any, group: Any, until: Any
 ) -> None:
@@ -335,6 +225,7 @@ async def test_close_reaps_the_child_and_what_it_started(
     assert psutil.Process(os.getpid()).children() == []
 
 
+@pytest.mark.slow
 async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
         import pathlib
@@ -354,6 +245,7 @@ async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) ->
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: Any) -> None:
     """A proxy killed without a word leaves no child behind, even one whose hook loops."""
     hooks.reward("def on_compute_relative_reward(v, a):\n    while True:\n        pass")

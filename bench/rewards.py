@@ -1,0 +1,185 @@
+"""What rewards cost: the built-in parts, a hook's round trip, a judge's calls.
+
+`python -m bench.rewards` prints one line a figure. The bars are of two cores with nothing else on
+them; the times of processors that are busy elsewhere say little, so the best of many are taken.
+"""
+
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bench.hook_edits import edits
+from bench.verdict import Verdicts
+from proxy.rewards.assembly import Assembly
+from proxy.rewards.base import Abstention, Answer, GroupContext, SourceHealth
+from proxy.rewards.builtin import score_group
+from proxy.rewards.composed import ComposedSource
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+from proxy.rewards.modelfile import parse
+from proxy.rewards.part import Surroundings
+from tests.support.scripted_judge import ScriptedJudge
+
+GROUPS = 200
+ROUNDS = 40
+CALLS = 400
+TEXT = (
+    "the quick brown fox jumps over a lazy dog and then it explains to you why rivers flow into "
+    "the sea every single day while mountains stand still"
+)
+WORDS = TEXT.split()
+QUERY = "What is the capital of France, and why do rivers flow into the sea?"
+ALL = """\
+parts:
+  repetition: {gate: true}
+  finished: {gate: true}
+  form: {kind: format, gate: true, must_not: ["As an AI"], not_match: ['^Sure\\b']}
+  length: {weight: 0.3, least: 20, most: 80}
+  relevance: {weight: 0.3}
+  diversity: {weight: 0.3, against: both}
+  language: {weight: 0.1}
+  latency: {weight: 0.1}
+  tools: {share: 0.7}
+  reference: {share: 0.3}
+  exact: {share: 0.3}
+  numeric: {share: 0.3}
+"""
+HOOK = """
+async def on_compute_relative_reward(valid_results, all_answers, question=""):
+    return [float(len(one.get("content") or "")) for one in all_answers]
+"""
+SAVES = 15
+
+
+def group(words: int, reference: str | None = None) -> GroupContext:
+    """Four answers of that many words."""
+    texts = [" ".join(random.choice(WORDS) for _ in range(words)) + "." for _ in range(4)]
+    answers = [
+        Answer(index, {"role": "assistant", "content": text}, "stop", f"e{index}", 1.0, {})
+        for index, text in enumerate(texts)
+    ]
+    return GroupContext("g", "r", "t", QUERY, [], {}, reference, tuple(answers))
+
+
+def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupContext]) -> float:
+    """Milliseconds of processor time for one group, the best of many rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        for one in groups:
+            score(one)
+        best = min(best, (time.process_time() - started) / len(groups))
+    return best * 1e3
+
+
+def all_parts(groups: list[GroupContext]) -> float:
+    """The same for a model of every kind that answers at once."""
+    assembly = Assembly(parse(ALL, None), Path(), Surroundings())
+    past = [assembly.look(group(40)).readings[0].grams for _ in range(50)]
+
+    def score(one: GroupContext) -> None:
+        found = assembly.score_now(assembly.look(one, past))
+        assert not isinstance(found, Abstention), found
+
+    return processor_ms(score, groups)
+
+
+async def hook_trips(folder: Path) -> list[float]:
+    """Milliseconds from a group to the rewards of a hook in its process."""
+    (folder / "on_compute_relative_reward.py").write_text(HOOK)
+    source = HookSource(folder, HookLimits(), folder / "log")
+    await source.start()
+    try:
+        trips = []
+        for number in range(CALLS):
+            one = group(40)
+            started = time.perf_counter()
+            sheet = await source.score(one)
+            if number >= 20:
+                trips.append((time.perf_counter() - started) * 1e3)
+            assert sheet.abstention is None, sheet.abstention
+        return trips
+    finally:
+        await source.close()
+
+
+def _heard(heard: asyncio.Event, health: SourceHealth) -> None:
+    heard.set()
+
+
+async def saves(folder: Path) -> list[float]:
+    """Milliseconds from a saved file to the version that serves it."""
+    file = folder / "rewards.yaml"
+    file.write_text("parts:\n  length: {weight: 1}\n")
+    source = ComposedSource(file)
+    await source.start()
+    found = []
+    try:
+        for number in range(SAVES):
+            heard = asyncio.Event()
+            remove = source.add_listener(partial(_heard, heard))
+            started = time.perf_counter()
+            file.write_text(f"parts:\n  length: {{weight: {number + 2}}}\n")
+            async with asyncio.timeout(10):
+                await heard.wait()
+            found.append((time.perf_counter() - started) * 1e3)
+            remove()
+    finally:
+        await source.close()
+    return found
+
+
+async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
+    """Calls of a well-behaved judge for one group of four unlike answers."""
+    async with ScriptedJudge() as judge:
+        file = folder / f"{mode}.yaml"
+        file.write_text(f"parts:\n  judge: {{url: '{judge.url}', model: judge-1, mode: {mode}}}\n")
+        source = ComposedSource(file, Surroundings(folder / f"home-{mode}-{again}"))
+        await source.start()
+        try:
+            one = group(40)
+            for _ in range(2 if again else 1):
+                before = len(judge.calls)
+                sheet = await source.score(one)
+                assert sheet.abstention is None, sheet.abstention
+            return len(judge.calls) - before
+        finally:
+            await source.close()
+
+
+def main() -> None:
+    """Measure, print and exit with 1 when a bar is missed."""
+    random.seed(1)
+    verdicts = Verdicts()
+    for words in (10, 40, 120):
+        groups = [group(words) for _ in range(GROUPS)]
+        found = processor_ms(score_group, groups)
+        verdicts.at_most(f"built-in model, four answers of {words} words", found, 0.2, "ms CPU")
+    for words, bar in ((15, 0.2), (40, 0.4)):
+        groups = [group(words, "42") for _ in range(GROUPS // 4)]
+        name = f"every kind that answers at once, four answers of {words} words"
+        verdicts.at_most(name, all_parts(groups), bar, "ms CPU")
+    with tempfile.TemporaryDirectory() as place:
+        trips = asyncio.run(hook_trips(Path(place)))
+        p95 = statistics.quantiles(trips, n=20)[-1]
+        verdicts.at_most("hook round trip, p95", p95, 5, "ms")
+        slowest = max(asyncio.run(saves(Path(place))))
+        verdicts.at_most("from a save to what serves, slowest", slowest, 500, "ms")
+        for mode, bar in {"listwise": 1, "pointwise": 4, "pairwise": 12}.items():
+            calls = asyncio.run(judge_calls(Path(place), mode))
+            verdicts.at_most(f"judge calls for a group of four, {mode}", calls, bar, "calls")
+        calls = asyncio.run(judge_calls(Path(place), "listwise", again=True))
+        verdicts.at_most("judge calls for a group that was judged before", calls, 0, "calls")
+    found_edits = asyncio.run(edits())
+    found_edits.judge(verdicts)
+    print(*found_edits.lines(), sep="\n")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Stand-ins for the loggers that AgentJet's tutorials import, where they are not installed.
+
+They write to the error stream of the hooks' process, which is the log of the hooks. Only what
+reports is here; a name that would do more says which package has it.
+"""
+
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NoReturn, Self
+
+LEVELS = ("trace", "debug", "info", "success", "warning", "error", "critical")
+CELL = 400
+"""Characters of one value of a table."""
+
+
+def _write(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - the stream is the log
+
+
+class Logger:
+    """`loguru.logger`, as far as it writes lines."""
+
+    def __init__(self, bound: Mapping[str, Any] | None = None, error: object = None) -> None:
+        self._bound = dict(bound or {})
+        self._error = error
+
+    def log(self, level: str | int, message: object, *args: Any, **kwargs: Any) -> None:
+        """One line; braces in `message` are filled when there is something to fill them with."""
+        text = str(message)
+        if args or kwargs:
+            try:
+                text = text.format(*args, **{**self._bound, **kwargs})
+            except (LookupError, ValueError, AttributeError) as error:
+                text = f"{text} ({type(error).__name__} in its format: {error})"
+        frame = sys._getframe(1)
+        while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
+            frame = frame.f_back
+        place = f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"
+        _write(f"{time.strftime('%H:%M:%S')} | {str(level).upper():8} | {place} - {text}")
+        if self._error:
+            given = self._error if isinstance(self._error, BaseException) else sys.exception()
+            if given is not None:
+                _write("".join(traceback.format_exception(given)).rstrip())
+
+    def exception(self, message: object, *args: Any, **kwargs: Any) -> None:
+        """A line and the traceback of the exception at hand."""
+        Logger(self._bound, True).log("error", message, *args, **kwargs)
+
+    def bind(self, **values: Any) -> Self:
+        """A logger whose lines can name `values`."""
+        return type(self)({**self._bound, **values}, self._error)
+
+    def opt(self, *, exception: object = None, **_: Any) -> Self:
+        """A logger that adds a traceback."""
+        return type(self)(self._bound, exception)
+
+    def add(self, *_: Any, **__: Any) -> int:
+        """Lines go to the hooks' log and nowhere else."""
+        return 0
+
+    def remove(self, *_: Any) -> None:
+        """As `add`."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in LEVELS:
+            _refuse("loguru.logger", name)
+        return lambda message, *args, **kwargs: self.log(name, message, *args, **kwargs)
+
+
+def _refuse(what: str, name: str) -> NoReturn:
+    package = what.partition(".")[0]
+    raise AttributeError(
+        f"{package} is not installed and its stand-in has no {what}.{name}:"
+        f" install the package {package} where ajet-console is installed"
+    )
+
+
+def print_dict(d: Mapping[Any, Any], header: str = "", *_: Any, **__: Any) -> None:
+    """One line a key."""
+    lines = [f"  {key}: {_cell(value)}" for key, value in d.items()]
+    _write("\n".join([f"--- {header}".rstrip(), *lines]))
+
+
+def print_dictofdict(
+    dod: Mapping[Any, Mapping[Any, Any]], header: str = "", *_: Any, **__: Any
+) -> None:
+    """One line a row."""
+    rows = (
+        f"  {name} " + " | ".join(f"{key}: {_cell(value)}" for key, value in row.items())
+        for name, row in dod.items()
+    )
+    _write("\n".join([f"--- {header}".rstrip(), *rows]))
+
+
+def print_listofdict(
+    arr: Sequence[Mapping[Any, Any]], header: str = "", *_: Any, **__: Any
+) -> None:
+    """One line a row."""
+    print_dictofdict({f"[{index}]": row for index, row in enumerate(arr)}, header)
+
+
+def print_list(arr: Sequence[Any], header: str = "", *_: Any, **__: Any) -> None:
+    """One line an item."""
+    print_dict(dict(enumerate(arr)), header)
+
+
+def register_logger(*_: Any, **__: Any) -> None:
+    """Lines go to the hooks' log and nowhere else."""
+
+
+def _cell(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= CELL else text[:CELL] + "..."
+
+
+_CONTENT: dict[str, dict[str, Any]] = {
+    "loguru": {"logger": Logger()},
+    "beast_logger": {
+        one.__name__: one
+        for one in (print_dict, print_dictofdict, print_list, print_listofdict, register_logger)
+    },
+}
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse(self.__name__, name)
+
+
+def install_logs() -> list[str]:
+    """Answer `loguru` and `beast_logger` where they are missing; the names answered."""
+    missing = [name for name in _CONTENT if importlib.util.find_spec(name) is None]
+    for name in missing:
+        module = _StandIn(name, f"Stands in for {name}, which is not installed.")
+        vars(module).update(_CONTENT[name])
+        sys.modules[name] = module
+    return missing

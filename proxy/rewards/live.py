@@ -1,0 +1,74 @@
+"""Changing the rewards while they are in use."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from core.errors import AjetError
+from core.events import RewardPart
+from proxy.rewards.base import RewardSource
+from proxy.rewards.composed import ComposedSource
+from proxy.rewards.hooks import HookSource
+from proxy.rewards.modeledit import Value, change
+
+
+def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
+    """What the rewards are made of now."""
+    if isinstance(source, ComposedSource):
+        return source.parts()
+    if isinstance(source, HookSource):
+        return (RewardPart(name="hook", kind="hook"),)
+    return ()
+
+
+class RewardOrders:
+    """What an operator orders about the parts: written to the file, loaded from there.
+
+    Args:
+        source: What scores.
+    """
+
+    def __init__(self, source: RewardSource) -> None:
+        self._source = source
+        self._lock = asyncio.Lock()
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "rewards.weight": lambda args: self.weight(args["part"], args["weight"]),
+            "rewards.gate": lambda args: self.gate(args["part"], args["on"]),
+            "rewards.enable": lambda args: self.enable(args["part"], args["on"]),
+        }
+
+    async def weight(self, part: str, weight: float) -> str:
+        """Set a part's weight, or its share where it has one.
+
+        Raises:
+            AjetError: it cannot be; says why.
+        """
+        return await self._set(part, "weight", weight, f"{part} weighs {weight:g}")
+
+    async def gate(self, part: str, on: bool) -> str:
+        """Make a part a gate, or a summand again."""
+        told = f"{part} is {'a gate' if on else 'no gate'}"
+        return await self._set(part, "gate", on, told)
+
+    async def enable(self, part: str, on: bool) -> str:
+        """Switch a part on or off."""
+        return await self._set(part, "enabled", on, f"{part} is {'on' if on else 'off'}")
+
+    async def _set(self, part: str, field: str, value: Value, told: str) -> str:
+        source = self._source
+        if not isinstance(source, ComposedSource) or source.file is None:
+            raise AjetError(
+                "a hook folder alone makes the reward",
+                todo="Leave --hooks out and name the folder in rewards.yaml: "
+                "`mine: {kind: hook, folder: DIR}`",
+            )
+        async with self._lock:
+            await asyncio.to_thread(change, source.file, part, field, value)
+            with contextlib.suppress(TimeoutError):
+                await source.reload()
+        health = source.health()
+        if not health.ok:
+            why = health.error.cause if health.error else "its parts get ready first"
+            return f"written to {source.file}, but not loaded: {why}"
+        return f"{told}: the next group is scored so, version {source.version}"

@@ -1,0 +1,1 @@
+"""The kinds of parts that come with the program: a module each, with a `KIND`."""

@@ -1,0 +1,97 @@
+"""How much of an answer stands in no other: in the group, or in the newest winners."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.text import Reading
+
+_EMPTY = PartValue(0.0, "nothing to compare")
+_ALONE = PartValue(1.0, "shares no phrase with a sibling")
+_NEW = PartValue(1.0, "shares no phrase with a recent winner")
+
+
+def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
+    """For each answer: how many trigrams its nearest sibling shares, and which that is.
+
+    0 and -1 for an answer that shares none.
+    """
+    most = [(0, -1)] * len(readings)
+    grams = [reading.grams for reading in readings]
+    for one, own in enumerate(grams):
+        for other in range(one):
+            both = len(own & grams[other])
+            if both > most[one][0]:
+                most[one] = (both, other)
+            if both > most[other][0]:
+                most[other] = (both, one)
+    return most
+
+
+def among_siblings(readings: Sequence[Reading]) -> list[PartValue]:
+    """1 minus the largest share of an answer's trigrams that one sibling has too."""
+    values = []
+    for reading, (shared, nearest) in zip(readings, shared_most(readings), strict=True):
+        size = len(reading.grams)
+        if not size:
+            values.append(_EMPTY)
+        elif nearest < 0:
+            values.append(_ALONE)
+        else:
+            share = shared / size
+            reason = f"{share:.0%} shared with candidate {nearest + 1}"
+            values.append(PartValue(1.0 - share, reason))
+    return values
+
+
+def against_history(
+    readings: Sequence[Reading], recent: Sequence[frozenset[int]]
+) -> list[PartValue]:
+    """1 minus the largest share of an answer's trigrams that one recent winner has too."""
+    values = []
+    for reading in readings:
+        own = reading.grams
+        if not own:
+            values.append(_EMPTY)
+            continue
+        shared = max([len(own & one) for one in recent if not own.isdisjoint(one)], default=0)
+        share = shared / len(own)
+        reason = f"{share:.0%} shared with a recent winner"
+        values.append(PartValue(1.0 - share, reason) if shared else _NEW)
+    return values
+
+
+class Diversity:
+    """Compares with the siblings, with recent winners, or takes the lower of the two."""
+
+    def __init__(self, against: str = "group") -> None:
+        self._against = against
+        self.looks_back = against != "group"
+
+    def score(self, group: Looked) -> list[PartValue]:
+        """One value an answer."""
+        if self._against == "group":
+            return among_siblings(group.readings)
+        past = against_history(group.readings, group.recent)
+        if self._against == "recent":
+            return past
+        here = among_siblings(group.readings)
+        return [one if one.value <= two.value else two for one, two in zip(here, past, strict=True)]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Diversity:
+    return Diversity(settings["against"])
+
+
+_AGAINST = ("group", "recent", "both")
+
+KIND = Kind(
+    make,
+    "1 minus the share of an answer's word trigrams that another has too",
+    {
+        "against": Setting(
+            "text", "group", "the siblings, the newest winners, or both", choices=_AGAINST
+        )
+    },
+)

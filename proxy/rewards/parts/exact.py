@@ -1,0 +1,47 @@
+"""Whether an answer is the dataset's reference, and nothing else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.parts.compare import bare, final, goal_of
+
+_SAME = PartValue(1.0, "the same as the reference")
+
+
+class Exact:
+    """1 for the same text, else 0; does not apply where the row has no reference."""
+
+    def __init__(self, strict: bool = False, marked: bool = True) -> None:
+        self._strict, self._marked = strict, marked
+
+    def score(self, group: Looked) -> list[PartValue] | None:
+        wanted = group.context.reference
+        if wanted is None:
+            return None
+        goal = self._plain(goal_of(wanted) if self._marked else wanted)
+        return [self._of(reading.text, goal) for reading in group.readings]
+
+    def _plain(self, text: str) -> str:
+        return text.strip() if self._strict else bare(text)
+
+    def _of(self, text: str, goal: str) -> PartValue:
+        said = final(text) if self._marked else None
+        if self._plain(text if said is None else said) == goal:
+            return _SAME
+        return PartValue(0.0, f"not {goal[:40]!r}")
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Exact:
+    return Exact(settings["strict"], settings["marked"])
+
+
+KIND = Kind(
+    make,
+    "1 when the answer is the dataset's reference, else 0",
+    {
+        "strict": Setting("flag", False, "case, spaces and marks around it count too"),
+        "marked": Setting("flag", True, "the last `\\boxed{}` or `####` is what counts, if any"),
+    },
+)

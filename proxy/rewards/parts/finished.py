@@ -1,0 +1,43 @@
+"""The gate against answers that did not come to their end."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting
+
+CUT = 0.5
+"""What an answer keeps that was cut off by the length limit."""
+
+
+class Finished:
+    """1 for an answer that came to its end, less when it was cut off, 0 when it was filtered."""
+
+    def __init__(self, cut: float = CUT) -> None:
+        self._known = {
+            "stop": PartValue(1.0, "stop"),
+            "tool_calls": PartValue(1.0, "tool_calls"),
+            "length": PartValue(cut, "cut off by the length limit"),
+            "content_filter": PartValue(0.0, "filtered"),
+        }
+
+    def of(self, reason: str) -> PartValue:
+        """The value of one finish reason; those unknown count as an end."""
+        return self._known.get(reason) or PartValue(1.0, reason)
+
+    def score(self, group: Looked) -> list[PartValue]:
+        """One value an answer."""
+        of = self.of
+        return [of(reading.finish_reason) for reading in group.readings]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Finished:
+    return Finished(settings["cut"])
+
+
+KIND = Kind(
+    make,
+    "1 at its end, less when cut off by the length limit, 0 when filtered",
+    {"cut": Setting("number", CUT, "what is left of an answer that was cut off", 0, 1)},
+    gate=True,
+)

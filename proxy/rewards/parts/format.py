@@ -1,0 +1,139 @@
+"""Whether an answer has the form that is wanted."""
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.parts.patterns import Pattern, bounded, pattern
+from proxy.rewards.parts.schema import compiled
+
+_FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
+LARGEST = 1 << 20
+"""Characters of an answer that may be JSON."""
+
+
+class Format:
+    """Share of the rules that an answer keeps; with `all` 1 when it keeps them all, else 0."""
+
+    def __init__(self, rules: list[Callable[[str], str]], whole: bool) -> None:
+        self._rules = rules
+        self._whole = whole
+        self.files: tuple[Path, ...] = ()
+        self.searches = False
+        """Whether expressions are among the rules."""
+
+    def of(self, text: str) -> PartValue:
+        """The value of one text."""
+        faults = [fault for rule in self._rules if (fault := rule(text))]
+        if not faults:
+            return PartValue(1.0, "as wanted")
+        value = 0.0 if self._whole else 1.0 - len(faults) / len(self._rules)
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        return PartValue(value, faults[0] + more)
+
+    def score(self, group: Looked) -> list[PartValue | None]:
+        """None for an answer that only calls tools."""
+        with bounded() if self.searches else nullcontext():
+            return [
+                self.of(one.text) if one.text or not one.tool_calls else None
+                for one in group.readings
+            ]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
+    """Raises:
+    SettingsFault: no rule is given, or an expression or schema is wrong.
+    """
+    flags = 0 if settings["case"] else re.IGNORECASE
+    rules: list[Callable[[str], str]] = []
+    for text in settings["match"]:
+        rules.append(_matches(pattern(text, "match", flags | re.MULTILINE), True))
+    for text in settings["not_match"]:
+        rules.append(_matches(pattern(text, "not_match", flags | re.MULTILINE), False))
+    rules += [_holds(text, True, settings["case"]) for text in settings["must"]]
+    rules += [_holds(text, False, settings["case"]) for text in settings["must_not"]]
+    files: tuple[Path, ...] = ()
+    schema: Any = settings["schema"]
+    if settings["schema_file"] is not None:
+        if schema is not None:
+            raise SettingsFault("schema_file", "`schema` and `schema_file` exclude each other")
+        files = (settings["schema_file"],)
+        schema = _read(settings["schema_file"])
+    if schema is not None:
+        rules.append(_json(compiled(schema, "schema_file" if files else "schema")))
+    elif settings["json"]:
+        rules.append(_json(lambda value: ""))
+    if not rules:
+        raise SettingsFault(
+            "", f"`{name}` has no rule", "Give match, not_match, must, must_not, json or schema"
+        )
+    part = Format(rules, settings["all"])
+    part.files = files
+    part.searches = bool(settings["match"] or settings["not_match"] or schema is not None)
+    return part
+
+
+def _read(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsFault(
+            "schema_file", f"{file} cannot be read: {error.strerror}", "Mend the path"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsFault("schema_file", f"{file} is no JSON", str(error)[:200]) from error
+
+
+def _matches(wanted: Pattern, found: bool) -> Callable[[str], str]:
+    told = f"{'nothing fits' if found else 'something fits'} {wanted.text[:40]!r}"
+    return lambda text: "" if wanted.found(text) is found else told
+
+
+def _holds(wanted: str, found: bool, case: bool) -> Callable[[str], str]:
+    told = f"{'no' if found else 'says'} {wanted[:40]!r}"
+    if case:
+        return lambda text: "" if (wanted in text) is found else told
+    lower = wanted.lower()
+    return lambda text: "" if (lower in text.lower()) is found else told
+
+
+def _json(check: Callable[[Any], str]) -> Callable[[str], str]:
+    def rule(text: str) -> str:
+        bare = text.strip()
+        if len(bare) > LARGEST:
+            return "too long to be read as JSON"
+        if fenced := _FENCED.match(bare):
+            bare = fenced.group(1)
+        try:
+            value = msgspec.json.decode(bare)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return "no JSON"
+        try:
+            return check(value)[:120]
+        except RecursionError:
+            return "JSON too deep to be checked"
+
+    return rule
+
+
+KIND = Kind(
+    make,
+    "Share of its rules that the text keeps: expressions, words, JSON, a JSON schema",
+    {
+        "match": Setting("texts", (), "regular expressions of which each must fit somewhere"),
+        "not_match": Setting("texts", (), "regular expressions of which none may fit"),
+        "must": Setting("texts", (), "texts of which each must be in it"),
+        "must_not": Setting("texts", (), "texts of which none may be in it"),
+        "json": Setting("flag", False, "it must be JSON, perhaps in a code fence"),
+        "schema": Setting("mapping", None, "JSON schema that it must keep"),
+        "schema_file": Setting("file", None, "file with that schema"),
+        "case": Setting("flag", False, "upper and lower case differ"),
+        "all": Setting("flag", False, "one broken rule already gives 0"),
+    },
+)

@@ -1,0 +1,90 @@
+"""A folder of hooks as one part among others."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.base import Listener, RequestReport, SourceHealth
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+from proxy.rewards.part import (
+    Abstains,
+    Kind,
+    Looked,
+    PartValue,
+    Setting,
+    SettingsFault,
+    Surroundings,
+)
+
+
+class Hook:
+    """What `on_compute_relative_reward` returns; the numbers it notes are shown with it."""
+
+    def __init__(self, folder: Path, seconds: float | None, memory_mb: int | None) -> None:
+        self._folder, self._seconds, self._memory_mb = folder, seconds, memory_mb
+        self.source = HookSource(folder, self._limits(Surroundings()))
+
+    def _limits(self, around: Surroundings) -> HookLimits:
+        memory = around.memory_mb if self._memory_mb is None else self._memory_mb
+        return HookLimits(self._seconds or around.seconds, memory_bytes=memory << 20)
+
+    def place(self, around: Surroundings) -> None:
+        """The limits that are not set, and where to log, come from there."""
+        log = None if around.home is None else around.home / "logs" / "hooks.log"
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        self.source = HookSource(self._folder, self._limits(around), log)
+
+    async def start(self) -> None:
+        await self.source.start()
+
+    async def close(self) -> None:
+        await self.source.close()
+
+    def health(self) -> SourceHealth:
+        """That of the folder."""
+        return self.source.health()
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        return self.source.add_listener(listener)
+
+    async def request(
+        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
+    ) -> RequestReport:
+        """Run `on_user_submit_new_requests`, where there is one."""
+        return await self.source.request(request_id, task_id, query, metadata)
+
+    async def score(self, group: Looked) -> list[PartValue]:
+        """Raises:
+        Abstains: the hook failed; with its traceback, file and line.
+        """
+        sheet = await self.source.score(group.context)
+        if (why := sheet.abstention) is not None:
+            raise Abstains(why.cause, why.traceback, why.file, why.line)
+        return [
+            PartValue(one.reward, one.parts[0].reason if one.parts else "", one.parts[1:])
+            for one in sheet.scores
+        ]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Hook:
+    """Raises:
+    SettingsFault: there is no such folder.
+    """
+    folder = settings["folder"]
+    if not folder.is_dir():
+        raise SettingsFault("folder", f"there is no folder {folder}", "Give the one with the hooks")
+    return Hook(folder, settings["seconds"], settings["memory_mb"])
+
+
+KIND = Kind(
+    make,
+    "A Python function of yours, in a process of its own",
+    {
+        "folder": Setting("file", ..., "the folder with `on_compute_relative_reward.py`"),
+        "seconds": Setting("number", None, "time limit of a group; that of the settings", 0.01),
+        "memory_mb": Setting("int", None, "memory of its process; that of the settings", 64),
+    },
+    slow=True,
+)

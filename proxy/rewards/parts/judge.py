@@ -1,0 +1,24 @@
+"""A language model that scores the answers by a rubric."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.judge import Judge
+from proxy.rewards.judge_settings import SETTINGS, options
+from proxy.rewards.part import Kind
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
+    """Raises:
+    SettingsFault: a setting cannot work, or the rubric cannot be read.
+    """
+    return Judge(options(name, settings))
+
+
+KIND = Kind(
+    make,
+    "what a language model says of the answers, by a rubric",
+    SETTINGS,
+    slow=True,
+)

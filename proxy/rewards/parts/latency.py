@@ -1,0 +1,43 @@
+"""How long an answer took."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+
+
+class Latency:
+    """1 up to `good` seconds, 0 from `bad` on, a straight line between."""
+
+    def __init__(self, good: float, bad: float) -> None:
+        self._good, self._bad = good, bad
+
+    def of(self, seconds: float) -> PartValue:
+        """The value of one answer."""
+        value = (self._bad - seconds) / (self._bad - self._good)
+        return PartValue(min(1.0, max(0.0, value)), f"{seconds:.1f} s")
+
+    def score(self, group: Looked) -> list[PartValue]:
+        """One value an answer."""
+        return [self.of(answer.seconds) for answer in group.context.answers]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Latency:
+    """Raises:
+    SettingsFault: `bad` is not after `good`.
+    """
+    good, bad = settings["good"], settings["bad"]
+    if good >= bad:
+        raise SettingsFault("bad", f"`bad` {bad:g} is not above `good` {good:g}")
+    return Latency(good, bad)
+
+
+KIND = Kind(
+    make,
+    "1 for an answer within `good` seconds, 0 from `bad` seconds on",
+    {
+        "good": Setting("number", 2.0, "seconds up to which it is 1", 0),
+        "bad": Setting("number", 30.0, "seconds from which it is 0", 0),
+    },
+)

@@ -1,0 +1,47 @@
+"""How well an answer agrees with the dataset's own, whatever kind that is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue
+from proxy.rewards.parts.compare import TOLERANCE, bare, goal_of, number_in, numeric, verbal
+
+ELSEWHERE = 0.25
+"""What the right number in another place than the end is worth."""
+
+
+def reference(text: str, wanted: str) -> PartValue:
+    """How well `text` agrees with the reference `wanted`.
+
+    1 for the same text or the same final number; 0.9 for a short reference that stands in the
+    answer; 0.25 for the right number in another place than the end; for longer references 0.6
+    times the F1 of the words; else 0. A final number is the last `\\boxed{}` or `####`, else the
+    last number.
+    """
+    goal = goal_of(wanted)
+    if bare(text) == bare(goal):
+        return PartValue(1.0, "the same as the reference")
+    number = number_in(goal)
+    if number is not None:
+        return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE))
+    return PartValue(*verbal(text, goal))
+
+
+class Reference:
+    """`reference` of each answer; does not apply where the row has none."""
+
+    def score(self, group: Looked) -> list[PartValue] | None:
+        wanted = group.context.reference
+        if wanted is None:
+            return None
+        return [reference(reading.text, wanted) for reading in group.readings]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:
+    return Reference()
+
+
+KIND = Kind(
+    make, "Agreement with the dataset's reference: text, number, phrase or word F1, in this order"
+)

@@ -1,0 +1,73 @@
+"""The gate against empty answers and loops."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.text import Reading, grams_of
+
+CLOSES, SHUT = 0.2, 0.7
+"""Share of repeated 4-grams where the gate starts to close, and where it is shut."""
+
+_RUN = re.compile(r"([^\s\-=_*#~.|+/\\])\1{29,}")
+"""One character thirty times over; those that draw rules and tables are left alone."""
+
+_THRICE = re.compile(r"(.)\1\1", re.DOTALL)
+
+_NOT_ONE = PartValue(1.0, "0% of the phrases are repeats")
+_SHORT = PartValue(1.0, "no repetition")
+_EMPTY = PartValue(0.0, "empty answer")
+
+
+class Repetition:
+    """0 for an empty answer or a loop, 1 for ordinary text, between them by repeated 4-grams."""
+
+    def __init__(self, closes: float = CLOSES, shut: float = SHUT) -> None:
+        self._shut, self._span = shut, shut - closes
+
+    def of(self, reading: Reading) -> PartValue:
+        """The value of one answer."""
+        words = reading.words
+        if not words and not reading.text.strip() and not reading.tool_calls:
+            return _EMPTY
+        if _THRICE.search(reading.ends[::10]) is not None and (run := _RUN.search(reading.ends)):
+            # of a run every tenth character is three alike
+            return PartValue(0.0, f"{run.group(1)!r} over and over")
+        if len(words) < 11:
+            return _SHORT
+        if len(reading.grams) >= len(words) - 2:  # no trigram comes twice, so nothing longer does
+            return _NOT_ONE
+        grams = list(grams_of(words, 4))
+        repeated = 1.0 - len(set(grams)) / len(grams)
+        if not repeated:
+            return _NOT_ONE
+        value = (self._shut - repeated) / self._span
+        reason = f"{repeated:.0%} of the phrases are repeats"
+        return PartValue(min(1.0, max(0.0, value)), reason)
+
+    def score(self, group: Looked) -> list[PartValue]:
+        """One value an answer."""
+        return [self.of(reading) for reading in group.readings]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Repetition:
+    """Raises:
+    SettingsFault: the gate would be shut before it closes.
+    """
+    closes, shut = settings["closes"], settings["shut"]
+    if closes >= shut:
+        raise SettingsFault("shut", f"`shut` {shut:g} is not above `closes` {closes:g}")
+    return Repetition(closes, shut)
+
+
+KIND = Kind(
+    make,
+    "0 for an empty answer or a loop, by the share of repeated 4-grams",
+    {
+        "closes": Setting("number", CLOSES, "share of repeats where it begins to fall", 0, 1),
+        "shut": Setting("number", SHUT, "share of repeats where it is 0", 0, 1),
+    },
+    gate=True,
+)

@@ -1,0 +1,228 @@
+"""A JSON schema checked against a value: the words of the standard that need nothing remote."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy.rewards.part import SettingsFault
+from proxy.rewards.parts.patterns import Pattern, pattern
+
+DEEPEST = 40
+"""Levels of a schema or a value that are followed."""
+
+_SAID = frozenset({
+    "$schema", "$id", "$comment", "title", "description", "default", "examples", "format",
+    "deprecated", "readOnly", "writeOnly", "propertyOrder",
+})  # fmt: skip
+"""Words that say something to people and check nothing."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": lambda value: _is_number(value) and float(value).is_integer(),
+}
+
+Check = Callable[[Any], str]
+"""Gives what is wrong with a value; empty when nothing is."""
+
+
+def compiled(schema: Any, field: str, deep: int = 0) -> Check:
+    """What checks a value against `schema`.
+
+    Raises:
+        SettingsFault: the schema is none, or has a word that is not known here.
+    """
+    if isinstance(schema, bool):
+        return lambda value: "" if schema else "nothing is allowed here"
+    if not isinstance(schema, Mapping) or deep > DEEPEST:
+        raise SettingsFault(field, "a JSON schema is a mapping of at most 40 levels")
+    checks: list[Check] = []
+    for word, given in schema.items():
+        if word in _SAID:
+            continue
+        maker = _MAKERS.get(word)
+        if maker is None:
+            known = ", ".join(_MAKERS)
+            raise SettingsFault(field, f"`{word}` of JSON schema is not known", f"Known: {known}")
+        try:
+            checks.append(maker(given, schema, field, deep + 1))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise SettingsFault(field, f"`{word}` cannot be {given!r:.60}") from error
+
+    def check(value: Any) -> str:
+        for one in checks:
+            if fault := one(value):
+                return fault
+        return ""
+
+    return check
+
+
+def _type(given: Any, schema: Any, field: str, deep: int) -> Check:
+    names = [given] if isinstance(given, str) else list(given)
+    if unknown := [name for name in names if name not in _TYPES]:
+        raise SettingsFault(field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
+    tests = [_TYPES[name] for name in names]
+    wanted = " or ".join(names)
+    return lambda value: "" if any(test(value) for test in tests) else f"not of type {wanted}"
+
+
+def _enum(given: Any, schema: Any, field: str, deep: int) -> Check:
+    allowed = list(given)
+    return lambda value: (
+        "" if any(_equal(value, one) for one in allowed) else "not one of the allowed values"
+    )
+
+
+def _const(given: Any, schema: Any, field: str, deep: int) -> Check:
+    return lambda value: "" if _equal(value, given) else "not the value that is wanted"
+
+
+def _equal(one: Any, two: Any) -> bool:
+    """JSON has no true that is 1."""
+    return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
+
+
+def _properties(given: Any, schema: Any, field: str, deep: int) -> Check:
+    checks = {name: compiled(one, field, deep) for name, one in given.items()}
+
+    def check(value: Any) -> str:
+        if isinstance(value, dict):
+            for name, one in checks.items():
+                if name in value and (fault := one(value[name])):
+                    return f"{name}: {fault}"
+        return ""
+
+    return check
+
+
+def _additional(given: Any, schema: Any, field: str, deep: int) -> Check:
+    known = frozenset(schema.get("properties", ()))
+    rest = compiled(given, field, deep)
+
+    def check(value: Any) -> str:
+        if isinstance(value, dict):
+            for name in value:
+                if name not in known and (fault := rest(value[name])):
+                    return f"{name:.40}: {fault}"
+        return ""
+
+    return check
+
+
+def _required(given: Any, schema: Any, field: str, deep: int) -> Check:
+    names = tuple(str(name) for name in given)
+
+    def check(value: Any) -> str:
+        missing = [name for name in names if isinstance(value, dict) and name not in value]
+        return f"{missing[0]} is missing" if missing else ""
+
+    return check
+
+
+def _items(given: Any, schema: Any, field: str, deep: int) -> Check:
+    check_one = compiled(given, field, deep)
+
+    def check(value: Any) -> str:
+        for place, one in enumerate(value if isinstance(value, list) else ()):
+            if fault := check_one(one):
+                return f"item {place + 1}: {fault}"
+        return ""
+
+    return check
+
+
+def _unique(given: Any, schema: Any, field: str, deep: int) -> Check:
+    def check(value: Any) -> str:
+        many = value if isinstance(value, list) and given else []
+        return "an item comes twice" if len({repr(one) for one in many}) < len(many) else ""
+
+    return check
+
+
+def _pattern(given: Any, schema: Any, field: str, deep: int) -> Check:
+    wanted: Pattern = pattern(given, field)
+
+    def check(value: Any) -> str:
+        return "" if not isinstance(value, str) or wanted.found(value) else "not of the pattern"
+
+    return check
+
+
+def _bound(
+    kind: Callable[[Any], bool], size: Callable[[Any], float], good: Callable[[float, float], bool],
+    what: str,
+) -> Any:  # fmt: skip
+    def make(given: Any, schema: Any, field: str, deep: int) -> Check:
+        limit = float(given)
+        told = f"{what} {limit:g}"
+        return lambda value: "" if not kind(value) or good(size(value), limit) else told
+
+    return make
+
+
+def _many(join: Callable[[int, int], bool], what: str) -> Any:
+    """A word that counts how many of its schemas a value fits."""
+
+    def make(given: Any, schema: Any, field: str, deep: int) -> Check:
+        checks = [compiled(one, field, deep) for one in given]
+
+        def check(value: Any) -> str:
+            faults = [one(value) for one in checks]
+            fits = faults.count("")
+            return "" if join(fits, len(faults)) else next(filter(None, faults), what)
+
+        return check
+
+    return make
+
+
+def _not(given: Any, schema: Any, field: str, deep: int) -> Check:
+    check_one = compiled(given, field, deep)
+    return lambda value: "" if check_one(value) else "what must not be"
+
+
+def _at_least(have: float, limit: float) -> bool:
+    return have >= limit
+
+
+def _at_most(have: float, limit: float) -> bool:
+    return have <= limit
+
+
+_TEXT, _LIST, _OBJECT = _TYPES["string"], _TYPES["array"], _TYPES["object"]
+
+_MAKERS: Mapping[str, Callable[[Any, Any, str, int], Check]] = {
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "properties": _properties,
+    "additionalProperties": _additional,
+    "required": _required,
+    "items": _items,
+    "uniqueItems": _unique,
+    "pattern": _pattern,
+    "minimum": _bound(_is_number, float, _at_least, "below"),
+    "maximum": _bound(_is_number, float, _at_most, "above"),
+    "exclusiveMinimum": _bound(_is_number, float, lambda a, b: a > b, "not above"),
+    "exclusiveMaximum": _bound(_is_number, float, lambda a, b: a < b, "not below"),
+    "minLength": _bound(_TEXT, len, _at_least, "characters: fewer than"),
+    "maxLength": _bound(_TEXT, len, _at_most, "characters: more than"),
+    "minItems": _bound(_LIST, len, _at_least, "items: fewer than"),
+    "maxItems": _bound(_LIST, len, _at_most, "items: more than"),
+    "minProperties": _bound(_OBJECT, len, _at_least, "entries: fewer than"),
+    "maxProperties": _bound(_OBJECT, len, _at_most, "entries: more than"),
+    "allOf": _many(lambda fits, all_: fits == all_, "fits too few"),
+    "anyOf": _many(lambda fits, all_: fits > 0, "fits none"),
+    "oneOf": _many(lambda fits, all_: fits == 1, "fits more than one"),
+    "not": _not,
+}

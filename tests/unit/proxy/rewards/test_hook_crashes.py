@@ -1,0 +1,204 @@
+"""Hooks that loop, block, crash or eat memory: the process goes, the proxy stays."""
+
+import asyncio
+from typing import Any
+
+import psutil
+import pytest
+
+from proxy.rewards.base import ScoreSheet
+from proxy.rewards.hookchild import HookLimits
+
+GOOD = """
+    async def on_compute_relative_reward(valid_results, all_answers):
+        return [float(len(a["content"])) for a in all_answers]
+"""
+SHORT = HookLimits(
+    call_seconds=0.5, load_seconds=15, grace_seconds=0.2, poll_seconds=0.05, retry_seconds=5
+)
+
+
+def rewards(sheet: ScoreSheet) -> list[float]:
+    assert sheet.abstention is None, sheet.abstention
+    return [score.reward for score in sheet.scores]
+
+
+def cause(sheet: ScoreSheet) -> str:
+    assert sheet.scores == ()
+    assert sheet.abstention is not None
+    return sheet.abstention.cause
+
+
+CRASHING = """
+    import asyncio, ctypes, os, signal
+    count = [0]
+
+    async def on_compute_relative_reward(valid_results, all_answers, question=""):
+        count[0] += 1
+        if question == "loop":
+            while True:
+                pass
+        if question == "sleep":
+            await asyncio.sleep(600)
+        if question == "deaf":
+            while True:
+                try:
+                    await asyncio.sleep(600)
+                except asyncio.CancelledError:
+                    pass
+        if question == "exit":
+            os._exit(7)
+        if question == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if question == "pointer":
+            ctypes.string_at(0)
+        if question == "memory":
+            hog = bytearray(1 << 33)
+        if question == "task":
+            async def leave():
+                raise SystemExit(9)
+            await asyncio.gather(leave())
+        return [float(count[0])] * len(all_answers)
+"""
+
+
+async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(SHORT)
+    pid = source.pid
+    sheet = await source.score(group("a", query="loop"))
+    assert "did not answer within 0.5 s" in cause(sheet)
+    assert sheet.abstention is not None
+    assert sheet.abstention.line in (8, 9)
+    assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
+    assert sheet.seconds < 3
+    await until(lambda: source.health().ok)
+    assert source.pid != pid
+    assert not psutil.pid_exists(pid)
+    assert rewards(await source.score(group("a"))) == [1.0]
+
+
+async def test_every_group_that_falls_with_a_loop_is_told_its_place(
+    hooks: Any, group: Any, until: Any
+) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(SHORT)
+    asked = ["sleep", "loop", "a", "b"]
+    sheets = await asyncio.gather(*(source.score(group("a", query=one)) for one in asked))
+    fallen = [sheet.abstention for sheet in sheets if sheet.abstention is not None]
+    assert len(fallen) >= 3
+    for one in fallen:
+        assert one.line in (8, 9), one
+        assert one.file.endswith("on_compute_relative_reward.py")
+    await until(lambda: source.health().ok)
+
+
+async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(SHORT)
+    pid = source.pid
+    sheet = await source.score(group("a", query="sleep"))
+    assert "did not answer within 0.5 s" in cause(sheet)
+    assert sheet.abstention is not None
+    assert sheet.abstention.line == 11
+    assert source.pid == pid
+    assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
+
+
+async def test_blocking_calls_cost_the_late_ones_alone(hooks: Any, group: Any) -> None:
+    """A hook that waits for its judge without await: what comes too late abstains, no more."""
+    hooks.reward("""
+        import time
+        count = [0]
+
+        async def on_compute_relative_reward(valid_results, all_answers):
+            count[0] += 1
+            time.sleep(0.35)
+            return [float(count[0])]
+    """)
+    source = await hooks.open(SHORT)
+    pid = source.pid
+    sheets = await asyncio.gather(*(source.score(group("a")) for _ in range(6)))
+    good = [sheet for sheet in sheets if sheet.abstention is None]
+    late = [sheet for sheet in sheets if sheet.abstention is not None]
+    assert good
+    assert late
+    for sheet in late:
+        assert "did not answer within 0.5 s" in cause(sheet)
+        assert sheet.abstention is not None
+        assert sheet.abstention.line == 7
+    assert any("calls block its thread" in cause(sheet) for sheet in late)
+    while (sheet := await source.score(group("a"))).abstention is not None:
+        assert "calls block its thread" in cause(sheet)
+    assert rewards(sheet)[0] > len(good)
+    assert source.pid == pid
+
+
+async def test_a_loop_that_nobody_waits_for_is_killed_for_the_next(
+    hooks: Any, group: Any, until: Any
+) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(SHORT)
+    pid = source.pid
+    async with asyncio.TaskGroup() as tasks:
+        left = tasks.create_task(source.score(group("a", query="loop")))
+        await until(lambda: psutil.Process(pid).cpu_percent(0.05) > 30)
+        left.cancel()
+    sheet = await source.score(group("b"))
+    assert "did not answer within 0.5 s" in cause(sheet)
+    await until(lambda: not psutil.pid_exists(pid))
+    await until(lambda: source.health().ok)
+    assert rewards(await source.score(group("b"))) == [1.0]
+
+
+async def test_a_call_deaf_to_cancelling_is_killed(hooks: Any, group: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(SHORT)
+    first, second = await asyncio.gather(
+        source.score(group("a", query="deaf")), source.score(group("b", query="deaf"))
+    )
+    assert "did not answer" in cause(first)
+    assert "did not answer" in cause(second)
+    assert rewards(await source.score(group("a"))) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("exit", "exit code 7"),
+        ("segfault", "SIGSEGV"),
+        ("pointer", "SIGSEGV"),
+        ("task", "exit code 9"),
+    ],
+)
+async def test_the_end_of_the_process_is_an_abstention(
+    hooks: Any, group: Any, query: str, said: str
+) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open()
+    changes: list[bool] = []
+    source.add_listener(lambda health: changes.append(health.ok))
+    assert said in cause(await source.score(group("a", query=query)))
+    assert rewards(await source.score(group("a"))) == [1.0]
+    assert changes == [False, True]
+
+
+async def test_too_much_memory(hooks: Any, group: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open(HookLimits(memory_bytes=512 << 20, poll_seconds=0.05))
+    sheet = await source.score(group("a", query="memory"))
+    assert "MemoryError" in cause(sheet)
+    assert sheet.abstention is not None
+    assert sheet.abstention.line == 25
+    assert rewards(await source.score(group("a"))) == [1.0]
+
+
+async def test_dying_over_and_over_is_slowed_down(hooks: Any, group: Any, until: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open()
+    for _ in range(4):
+        cause(await source.score(group("a", query="exit")))
+    await until(lambda: source.pid == 0)
+    assert "4th time" in cause(await source.score(group("a")))
+    hooks.reward(GOOD)  # a save is always tried at once
+    await until(lambda: source.health().ok, 4)

@@ -1,0 +1,23 @@
+"""Where a hook failed is told with the group."""
+
+from pathlib import Path
+
+from core.events import ScoringAbstained
+from proxy.rewards.base import Abstention, GroupContext, ScoreSheet
+from tests.support.seat import world
+
+
+async def test_file_and_line_reach_the_event_and_the_state(tmp_path: Path) -> None:
+    why = Abstention("hook", "returned 1 rewards for 2", "", "/hooks/reward.py", 12)
+    async with world(tmp_path) as w:
+
+        async def failing(ctx: GroupContext) -> ScoreSheet:
+            return ScoreSheet((), why, "v1", 0.0)
+
+        w.source.score = failing  # type: ignore[method-assign]
+        ticket = await w.ask("hello")
+        await w.reply(ticket)
+        (told,) = w.kinds(ScoringAbstained)
+        assert (told.file, told.line) == ("/hooks/reward.py", 12)
+        group = w.state.groups[told.group_id]
+        assert (group.fault_file, group.fault_line) == ("/hooks/reward.py", 12)

@@ -1,0 +1,296 @@
+"""A judge that fails in every way: the group abstains with the cause, and nothing is made up."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from core.tasks import Tasks
+from proxy.rewards import judge_ask
+from proxy.rewards.base import SourceHealth
+from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge, bench
+from tests.unit.proxy.rewards.conftest import Group
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[ScriptedJudge]:
+    async with ScriptedJudge() as found:
+        yield found
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    async with Tasks("test") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_ask, "BACKOFF", 0.001)
+
+
+@pytest.mark.parametrize("mishap", sorted(MISHAPS))
+async def test_a_bad_reply_is_repaired_once(
+    mishap: str, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.script = [mishap]
+    async with bench(judge.url) as one:
+        assert await one.values(group("a q=2", "b q=8", "c q=4")) == [0.2, 0.8, 0.4]
+        assert (one.spent.calls, one.spent.repairs, one.spent.failures) == (2, 1, 0)
+    assert [asked.repair for asked in judge.asked] == [False, True]
+    said = judge.calls[1]["messages"][-1]["content"]
+    assert said.startswith("Your reply cannot be used: ")
+
+
+@pytest.mark.parametrize(
+    ("mode", "mishap"),
+    [
+        *(("listwise", mishap) for mishap in sorted(MISHAPS)),
+        *itertools.product(("pointwise", "pairwise"), ("prose", "nan", "huge", "half")),
+    ],
+)
+async def test_a_bad_reply_twice_abstains(
+    mode: str, mishap: str, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.forever = mishap
+    async with bench(judge.url, mode=mode) as one:
+        cause = await one.cause(group("a q=2", "b q=8"))
+        assert "could not be used" in cause
+        assert "asked again" in cause
+        assert (one.spent.groups, one.spent.failures) == (1, 1)
+    if mode == "listwise":
+        assert len(judge.calls) == 2  # one repair, never more
+
+
+@pytest.mark.parametrize(
+    ("mishap", "words"),
+    [
+        ("prose", "not one JSON object"),
+        ("few", "1 scores for 2 answers, none for index 2"),
+        ("many", "no answer with index 3"),
+        ("zero-based", "no answer with index 0"),
+        ("twice", "index 1 came twice"),
+        ("nan", "malformed"),
+        ("huge", "1e+308 is not between 0 and 10"),
+        ("over", "out of range"),
+        ("eleven", "11 is not between 0 and 10"),
+        ("words", "Expected `float`, got `str`"),
+        ("half", "cut off at the limit of tokens"),
+        ("html text", "not one JSON object"),
+        ("empty", "it is empty"),
+    ],
+)
+async def test_the_cause_says_what_was_wrong(
+    mishap: str, words: str, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.forever = mishap
+    async with bench(judge.url) as one:
+        assert words in await one.cause(group("a", "b"))
+
+
+@pytest.mark.parametrize("step", [429, 500, 502, 503, 529, 408, "drop", *sorted(ODD_BODIES)])
+async def test_what_may_work_later_is_tried_again(
+    step: Any, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.script = [step, step]
+    async with bench(judge.url, retries=2) as one:
+        if step == "flood":
+            assert "larger than 2 MiB" in await one.cause(group("a", "b"))
+            return
+        assert await one.values(group("a q=1", "b q=2")) == [0.1, 0.2]
+        assert (one.spent.calls, one.spent.retries) == (3, 2)
+
+
+@pytest.mark.parametrize("step", [429, 500, "drop", "html"])
+async def test_the_retries_of_a_group_are_bounded(
+    step: Any, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.forever = step
+    async with bench(judge.url, retries=2, mode="pointwise", breaker_after=99) as one:
+        cause = await one.cause(group("a", "b", "c", "d"))
+    assert cause.startswith("the judge failed: ")
+    assert "2 retries of the group are used up" in cause
+    assert len(judge.calls) <= 4 + 2  # four questions and two retries for all of them
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_what_cannot_work_is_not_tried_again(
+    status: int, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.forever = status
+    async with bench(judge.url) as one:
+        assert f"{status}" in await one.cause(group("a", "b"))
+    assert len(judge.calls) == 1
+
+
+async def test_what_one_group_brings_upon_itself_stops_no_other(
+    judge: ScriptedJudge, group: Group
+) -> None:
+    judge.script = [400, 413, 422, 400]
+    async with bench(judge.url, breaker_after=2) as one:
+        for number in range(4):
+            assert "scripted failure" in await one.cause(group("too long", str(number)))
+        assert await one.values(group("a q=1")) == [0.1]
+
+
+async def test_a_hang_ends_at_the_timeout(judge: ScriptedJudge, group: Group) -> None:
+    judge.script = ["hang"]
+    async with bench(judge.url, timeout=0.15) as one:
+        assert await one.values(group("a q=1", "b q=2")) == [0.1, 0.2]
+    judge.forever = "hang"
+    async with bench(judge.url, timeout=0.05, retries=1) as one:
+        assert "no answer within 0.05 s" in await one.cause(group("a", "b"))
+    await judge.until(0)
+
+
+async def test_a_group_has_its_time(judge: ScriptedJudge, group: Group) -> None:
+    judge.forever = "hang"
+    async with bench(judge.url, group_seconds=0.2) as one:
+        began = time.monotonic()
+        assert "not done within 0.2 s" in await one.cause(group("a", "b"))
+        assert time.monotonic() - began < 2
+    async with bench(judge.url, seconds=0.2) as one:  # the time limit of the rewards goes before
+        assert "not done within 0.2 s" in await one.cause(group("a", "b"))
+
+
+async def test_a_wait_that_the_judge_asks_for_is_kept_or_abstained(
+    judge: ScriptedJudge, group: Group
+) -> None:
+    judge.script, judge.retry_after = [429], "0.3"
+    async with bench(judge.url) as one:
+        began = time.monotonic()
+        await one.score(group("a", "b"))
+        assert time.monotonic() - began >= 0.3
+        judge.script, judge.retry_after = [429], "3600"
+        assert "no time to ask again in 3600" in await one.cause(group("a", "c"))
+
+
+async def test_one_failed_answer_costs_the_whole_group(judge: ScriptedJudge, group: Group) -> None:
+    judge.forever = lambda asked: (
+        "prose" if asked.answers[0]["text"] == "c" else MISHAPS["few"](asked)
+    )
+    async with bench(judge.url, mode="pointwise") as one:
+        assert "could not be used" in await one.cause(group("a", "b", "c"))
+
+
+async def test_nobody_there(group: Group) -> None:
+    async with ScriptedJudge() as gone:
+        url = gone.url
+    async with bench(url, model="m", retries=1) as one:
+        assert f"no answer from {url}" in await one.cause(group("a", "b"))
+    async with bench(url) as one:  # not even the model's name can be learnt
+        assert "cannot be asked" in await one.cause(group("a", "b"))
+
+
+async def test_calls_in_flight_are_limited(
+    judge: ScriptedJudge, group: Group, tasks: Tasks
+) -> None:
+    judge.gate = asyncio.Event()
+    async with bench(judge.url, mode="pointwise", concurrency=3) as one:
+        asked = tasks.spawn(one.score(group(*(f"answer {n}" for n in range(9)))), "score")
+        await judge.until(3)
+        judge.gate.set()
+        await asked
+    assert judge.most == 3
+    assert len(judge.calls) == 9
+
+
+async def test_the_breaker_stops_asking_and_tries_again(judge: ScriptedJudge, group: Group) -> None:
+    judge.forever = 500
+    healths: list[SourceHealth] = []
+    async with bench(
+        judge.url, model="judge-1", retries=0, breaker_after=3, breaker_seconds=0.2
+    ) as one:
+        one.part.add_listener(healths.append)
+        for number in range(3):
+            assert "500" in await one.cause(group("a", f"b{number}"))
+        opened = len(judge.calls)
+        cause = await one.cause(group("a", "b"))
+        assert "failed 3 times in a row" in cause
+        assert len(judge.calls) == opened == 3  # not asked
+        assert one.spent.trouble
+        assert not one.part.health().ok
+        assert one.part.health().version  # it passes, and the cache serves meanwhile
+        await asyncio.sleep(0.25)
+        assert "500" in await one.cause(group("a", "b"))  # one call goes through, and fails
+        assert len(judge.calls) == 4
+        assert "in a row" in await one.cause(group("a", "b"))
+        await asyncio.sleep(0.25)
+        judge.forever = None
+        assert await one.values(group("a q=1", "b q=2")) == [0.1, 0.2]
+        assert one.part.health().ok
+        assert one.part.health().version
+        assert one.spent.trouble == ""
+    assert [ok for ok, _ in itertools.groupby(one.ok for one in healths)] == [False, True]
+
+
+async def test_the_breaker_tells_the_newest_cause(judge: ScriptedJudge, group: Group) -> None:
+    judge.forever = 500
+    async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
+        await one.cause(group("a"))
+        assert "500" in one.spent.trouble
+        judge.forever = 401
+        await asyncio.sleep(0.1)
+        await one.cause(group("b"))
+        assert "2 times in a row" in one.spent.trouble
+        assert "401" in one.spent.trouble
+        assert "401" in str(one.part.health().error)
+
+
+async def test_a_half_open_breaker_lets_one_question_try_for_all(
+    judge: ScriptedJudge, group: Group, tasks: Tasks
+) -> None:
+    judge.forever = 500
+    async with bench(
+        judge.url, mode="pointwise", retries=0, breaker_after=1, breaker_seconds=0.05
+    ) as one:
+        await one.cause(group("a"))
+        await asyncio.sleep(0.1)
+        judge.forever, judge.gate = None, asyncio.Event()
+        before = len(judge.calls)
+        asked = tasks.spawn(one.score(group("a", "b", "c", "d")), "score")
+        await judge.until(1)
+        await asyncio.sleep(0.05)
+        assert judge.running == 1
+        judge.gate.set()
+        assert len(await asked) == 4
+    assert len(judge.calls) == before + 4
+
+
+async def test_a_question_given_up_lets_the_next_one_try(
+    judge: ScriptedJudge, group: Group, tasks: Tasks
+) -> None:
+    judge.script = [500, "hang"]
+    async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
+        await one.cause(group("a"))
+        await asyncio.sleep(0.1)
+        given_up = tasks.spawn(one.score(group("b")), "score")
+        await judge.until(1)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert await one.values(group("c q=4")) == [0.4]
+
+
+async def test_replies_of_no_use_open_it_too(judge: ScriptedJudge, group: Group) -> None:
+    judge.forever = "prose"
+    async with bench(judge.url, breaker_after=2) as one:
+        await one.cause(group("a"))
+        await one.cause(group("b"))
+        assert "in a row" in await one.cause(group("c"))
+    assert len(judge.calls) == 4
+
+
+async def test_closing_gives_back_everything(
+    judge: ScriptedJudge, group: Group, tasks: Tasks
+) -> None:
+    judge.forever = "hang"
+    async with bench(judge.url, start=True) as one:
+        asked = tasks.spawn(one.score(group("a", "b")), "score")
+        await judge.until(1)
+        asked.cancel()
+        await asyncio.wait([asked])
+        await judge.until(0)
+    assert asked.cancelled()

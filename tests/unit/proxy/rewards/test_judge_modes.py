@@ -1,0 +1,195 @@
+"""Pointwise, listwise, pairwise: what is asked, how often, and what becomes of the replies."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proxy.rewards.base import GroupContext
+from tests.support.scripted_judge import ScriptedJudge, bench, understood
+from tests.unit.proxy.rewards.conftest import Group
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[ScriptedJudge]:
+    async with ScriptedJudge() as found:
+        yield found
+
+
+def four(group: Group) -> GroupContext:
+    return group("bad q=0", "fine q=5", "good q=8", "best q=10")
+
+
+@pytest.mark.parametrize("mode", ["pointwise", "listwise"])
+async def test_scores_become_values(mode: str, judge: ScriptedJudge, group: Group) -> None:
+    async with bench(judge.url, mode=mode) as one:
+        found = await one.score(four(group))
+    assert [value.value for value in found] == [0.0, 0.5, 0.8, 1.0]
+    assert found[2].reason.startswith("8 of 10: because ")
+    assert len(judge.calls) == {"pointwise": 4, "listwise": 1}[mode]
+
+
+async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Group) -> None:
+    async with bench(judge.url, mode="pairwise") as one:
+        found = await one.score(group("a q=1", "b q=9", "c q=5", "d q=5"))
+    assert [value.value for value in found] == [0.0, 1.0, 0.5, 0.5]
+    assert found[1].reason.startswith("won 3, tied 0, lost 0: ")
+    assert len(judge.calls) == 12  # N(N-1)
+    orders = [tuple(str(one["text"]) for one in asked.answers) for asked in judge.asked]
+    wanted = itertools.permutations(["a q=1", "b q=9", "c q=5", "d q=5"], 2)
+    assert sorted(orders) == sorted(wanted)  # every pair in both orders
+
+
+async def test_a_judge_that_looks_at_the_order_alone_gives_ties(
+    judge: ScriptedJudge, group: Group
+) -> None:
+    judge.bias = "1"
+    async with bench(judge.url, mode="pairwise") as one:
+        found = await one.score(group("a q=1", "b q=9", "c q=5"))
+        assert (one.spent.pairs, one.spent.split) == (3, 3)
+    assert [value.value for value in found] == [0.5, 0.5, 0.5]
+    assert [(part.name, part.value, part.weight) for part in found[0].notes] == [("split", 1.0, 0)]
+
+
+async def test_one_answer_cannot_be_compared(judge: ScriptedJudge, group: Group) -> None:
+    async with bench(judge.url, mode="pairwise") as one:
+        assert "only one" in await one.cause(group("alone"))
+    async with bench(judge.url) as one:
+        assert await one.values(group("alone q=7")) == [0.7]
+        assert "no answers" in await one.cause(group())
+
+
+@pytest.mark.parametrize(("mode", "calls"), [("pointwise", 2), ("listwise", 1), ("pairwise", 2)])
+async def test_equal_answers_are_judged_once_and_get_equal_values(
+    mode: str, calls: int, judge: ScriptedJudge, group: Group
+) -> None:
+    async with bench(judge.url, mode=mode) as one:
+        values = await one.values(group("same q=3", "other q=6", "same q=3", "same q=3"))
+    assert values[0] == values[2] == values[3] < values[1]
+    assert len(judge.calls) == calls
+    if mode == "pairwise":
+        assert values == [1 / 3, 1.0, 1 / 3, 1 / 3]
+
+
+async def test_all_equal_answers_tie_without_a_call(judge: ScriptedJudge, group: Group) -> None:
+    async with bench(judge.url, mode="pairwise") as one:
+        assert await one.values(group("x", "x", "x")) == [0.5, 0.5, 0.5]
+    assert judge.calls == []
+
+
+async def test_the_order_is_shuffled_by_the_group(judge: ScriptedJudge, group: Group) -> None:
+    base = four(group)
+    seen = set()
+    async with bench(judge.url) as one:
+        for number in range(12):
+            context = msgspec.structs.replace(base, group_id=f"g{number}")
+            assert await one.values(context) == [0.0, 0.5, 0.8, 1.0]
+            seen.add(tuple(str(answer["text"]) for answer in judge.asked[-1].answers))
+        again = msgspec.structs.replace(base, group_id="g3")
+        await one.score(again)
+    assert len(seen) > 5
+    assert judge.asked[-1].answers == judge.asked[3].answers
+
+
+async def test_the_conversation_is_said_once(judge: ScriptedJudge, group: Group) -> None:
+    turns = [
+        {"role": "system", "content": "You are a pirate."},
+        {"role": "user", "content": [{"type": "text", "text": "MARK-QUERY"}]},
+    ]
+    context = msgspec.structs.replace(four(group), messages=turns)
+    async with bench(judge.url) as one:
+        await one.score(context)
+    text = "".join(message["content"] for message in judge.calls[0]["messages"])
+    assert text.count("MARK-QUERY") == 1
+    assert [turn["role"] for turn in judge.asked[0].conversation] == ["system", "user"]
+
+
+async def test_the_reference_is_shown_only_when_wanted(judge: ScriptedJudge, group: Group) -> None:
+    context = group("a", "b", reference="SECRET-REFERENCE")
+    async with bench(judge.url) as one:
+        await one.score(context)
+    assert "SECRET-REFERENCE" not in str(judge.calls)
+    async with bench(judge.url, reference=True) as one:
+        await one.score(context)
+    assert judge.asked[-1].reference == "SECRET-REFERENCE"
+
+
+async def test_a_rubric_file_and_another_scale(
+    judge: ScriptedJudge, group: Group, tmp_path: Path
+) -> None:
+    (tmp_path / "rubric.md").write_text("# Pirates\n\nMore {arr} is better.\n")
+    async with bench(judge.url, rubric=str(tmp_path / "rubric.md"), low=-10, high=10) as one:
+        assert await one.values(group("a q=0", "b q=10")) == [0.5, 1.0]
+        assert one.part.files == (tmp_path / "rubric.md",)
+    assert "More {arr} is better." in judge.calls[0]["messages"][0]["content"]
+    assert "from -10 to 10" in judge.calls[0]["messages"][1]["content"]
+
+
+async def test_tool_calls_are_judged_too(judge: ScriptedJudge, group: Group) -> None:
+    call = {"id": "x1", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    other = {"id": "x2", "function": {"name": "look", "arguments": '{"at": 2}'}}
+    async with bench(judge.url) as one:
+        context = group(
+            {"content": None, "tool_calls": [call]}, {"content": None, "tool_calls": [other]}
+        )
+        await one.score(context)
+    shown = sorted(str(one["tool_calls"]) for one in judge.asked[0].answers)
+    assert ["look" in one for one in shown] == [True, True]
+    assert ["x1" in one or "x2" in one for one in shown] == [False, False]  # ids are no content
+
+
+async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) -> None:
+    turns = [{"role": "user", "content": f"turn {number} " + "x" * 300} for number in range(50)]
+    context = msgspec.structs.replace(group("begin " + "y" * 9000 + " end", "b"), messages=turns)
+    async with bench(judge.url, answer_chars=200, conversation_chars=1500) as one:
+        await one.score(context)
+    asked = judge.asked[0]
+    long = max((str(one["text"]) for one in asked.answers), key=len)
+    assert (long[:6], long[-4:]) == ("begin ", " end")
+    assert len(long) < 300
+    said = [turn["text"] for turn in asked.conversation]
+    assert said[0].startswith("turn 0 ")
+    assert said[1] == "46 turns left out"
+    assert said[-1].startswith("turn 49 ")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "calls"),
+    [
+        (set(), 1),
+        ({"json_schema"}, 2),
+        ({"json_schema", "json_object"}, 3),
+        ({"json_schema", "json_object", "max_tokens", "temperature", "system"}, 6),
+    ],
+)
+async def test_it_finds_out_what_the_endpoint_takes(
+    refuses: set[str], calls: int, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.refuses = refuses
+    async with bench(judge.url, retries=0, breaker_after=1) as one:
+        assert await one.values(four(group)) == [0.0, 0.5, 0.8, 1.0]
+        assert len(judge.calls) == calls == one.spent.calls
+        await one.score(group("x", "y"))
+    assert len(judge.calls) == calls + 1  # found out once
+    last = judge.calls[-1]
+    assert ("response_format" in last) == ("json_object" not in refuses)
+    assert ("max_completion_tokens" in last) == ("max_tokens" in refuses)
+    assert understood(last).answers
+
+
+async def test_the_request_itself(judge: ScriptedJudge, group: Group) -> None:
+    async with bench(
+        judge.url, max_tokens=77, temperature=0.3, extra={"reasoning_effort": "low"}
+    ) as one:
+        await one.score(group("x", "y"))
+    body = judge.calls[0]
+    assert (body["max_tokens"], body["temperature"], body["reasoning_effort"]) == (77, 0.3, "low")
+    assert body["model"] == "judge-1"  # the first that is listed
+    form = body["response_format"]["json_schema"]
+    assert form["strict"] is True
+    item = form["schema"]["properties"]["scores"]["items"]
+    assert item["properties"]["index"]["enum"] == [1, 2]
+    assert item["additionalProperties"] is False
+    assert "authorization" not in judge.headers[0]
