@@ -23,11 +23,11 @@ from core.settings import ProxySettings
 from core.text import one_line
 from proxy.conversation import ChatRequest
 from proxy.errors import Refusal
-from proxy.fair import FairGate, Turn
+from proxy.fair import FairGate, Turn, lane_of
 from proxy.helpers import helper_of
 from proxy.matching import Conversations
-from proxy.replay import Replay
-from proxy.rows import Row
+from proxy.replay import Replay, is_retry, joins
+from proxy.rows import HEADER, Row, own_words
 from proxy.run import Run, Ticket
 from proxy.sessions import (
     MINUTE,
@@ -71,7 +71,7 @@ class Admission:
         """Runs by their request's key."""
         self._kept: set[str] = set()
         """Runs whose answer was given to `replay`."""
-        self.replay = Replay(settings.replay_window, clock)
+        self.replay = Replay(settings.replay_window, clock, mode=settings.replay)
         self.conversations = Conversations()
         self.sessions = Sessions(settings.session_cap, settings.session_calls, clock)
         self._gates: dict[str, FairGate] = {}
@@ -84,19 +84,24 @@ class Admission:
     def again(self, request: ChatRequest) -> Ticket | None:
         """A ticket of the group that this request asked for before; None when it is a new one."""
         run = self._joinable.get(request.key)
-        if run is not None and run.reply is None and run.stop is None:
+        waits = run is not None and run.reply is None and run.stop is None
+        if run is not None and waits and self._joins(request):
             ticket = run.join(request.stream)
             self._bus.publish(RequestJoined(server=run.sense.server.name, group_id=run.group_id))
             return ticket
         if run is not None:
             self._keep(run)
-        found = self.replay.find(request.key, request.headers)
+        found = self.replay.find(request.key, request.headers, request.body)
         if found is None:
             return None
         group = self._bus.state.groups.get(found.group_id)
         server = group.server if group is not None else ""
         self._bus.publish(RequestReplayed(server=server, group_id=found.group_id))
         return self.replay.ticket(found, request.stream)
+
+    def _joins(self, request: ChatRequest) -> bool:
+        headers = request.headers
+        return is_retry(headers) or (self._settings.join and joins(headers))
 
     def refused(self, request: ChatRequest) -> None:
         """The request was answered with an error: its retry is no retry of what came before."""
@@ -125,7 +130,8 @@ class Admission:
 
         Args:
             request: A new one.
-            row: The row of a dataset it belongs to: never a helper call.
+            row: The row of a dataset it belongs to. Named by the request it is no helper call; what
+                an agent asks beside it in the same session, or with the same last words, may be.
             server: Where it would go.
 
         Raises:
@@ -134,9 +140,11 @@ class Admission:
         headers, body = request.headers, request.body
         session = session_of(headers, body) or request.session
         helper = ""
-        if request.train and row is None and self._settings.helpers and not _wants(headers):
+        sure = _wants(headers) or (row is not None and HEADER in headers)
+        if request.train and self._settings.helpers and not sure:
             agent = bool(session) and self.sessions.has_tools(session)
-            helper = helper_of(body, request.query, stream=request.stream, agent=agent)
+            words = "" if row is not None and own_words(row, request.query) else request.query
+            helper = helper_of(body, words, stream=request.stream, agent=agent)
         if not session:
             session = self._by_content(request, helper)
         turn = 0
@@ -171,7 +179,7 @@ class Admission:
         if gate is None:
             gate = self._gates[name] = FairGate(settings.max_groups)
         request = run.request
-        run.gate = gate.turn(f"{request.session} {request.helper}" if request.helper else "")
+        run.gate = gate.turn(lane_of(request.session, request.helper) if request.helper else "")
 
     def over(self, run: Run) -> None:
         """The run is over."""

@@ -35,6 +35,7 @@ from proxy.groups import Groups
 from proxy.metrics import COUNTED, Meter
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat
+from proxy.several import Several, admit
 from proxy.tokens import TokenGauge
 from proxy.upstream import Windows
 
@@ -66,7 +67,7 @@ class Desk:
         self.settings = seat.settings.proxy
         self.largest = self.settings.max_body_mb << 20
         self._tasks = seat.tasks
-        self._waiting: set[Ticket] = set()
+        self._waiting: set[Ticket | Several] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
         """The bare application that answers this dialect's requests."""
@@ -81,19 +82,17 @@ class Desk:
         return answer
 
     def hurry(self) -> None:
-        """Give everybody who waits an end now: the provisional best, else an error."""
+        """The proxy stops. Who waits gets an end now: the provisional best, else an error."""
         for ticket in self._waiting:
-            ticket.deadline = 0.0
-            ticket.wake()
+            ticket.hurry()
 
     async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
-        ticket: Ticket | None = None
+        ticket: Ticket | Several | None = None
         unwatch: Callable[[], object] | None = None
         try:
             data = await read_body(exchange.headers, receive, self.largest)
             request = exchange.read(data)
-            await self.windows.check(request)
-            ticket = await self.groups.submit(request)
+            ticket = await self._admit(request)
             self._waiting.add(ticket)
             unwatch = self._watch(exchange, receive, ticket)
             if request.stream:
@@ -116,8 +115,16 @@ class Desk:
                 self.meter.keepalives += ticket.keepalives
                 ticket.leave()
 
+    async def _admit(self, request: ChatRequest) -> Ticket | Several:
+        for one in request.parts or (request,):
+            await self.windows.check(one)
+        if not request.parts:
+            return await self.groups.submit(request)
+        settings = self.settings
+        return await admit(self.groups, request, settings.stream_budget, settings.queue_limit)
+
     def _watch(
-        self, exchange: "_Exchange", receive: Receive, ticket: Ticket
+        self, exchange: "_Exchange", receive: Receive, ticket: Ticket | Several
     ) -> Callable[[], object]:
         """Notice when the client leaves; returns what ends that."""
 
@@ -133,7 +140,9 @@ class Desk:
             return exchange.on_leave(left)
         return self._tasks.spawn(watch(), "listener").cancel
 
-    async def _whole(self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket) -> None:
+    async def _whole(
+        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+    ) -> None:
         reply = await ticket.next(FOREVER)
         if not isinstance(reply, Reply):
             return
@@ -144,7 +153,9 @@ class Desk:
         await send_json(exchange.send, 200, body, exchange.more)
         self._told(exchange, request, winners, ticket)
 
-    async def _stream(self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket) -> None:
+    async def _stream(
+        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+    ) -> None:
         if request.dialect == "messages":  # which tells the prompt's length first
             told = self.gauge.estimate(request)
             request = msgspec.structs.replace(request, extra=told)
@@ -192,7 +203,7 @@ class Desk:
         exchange: "_Exchange",
         request: ChatRequest,
         winners: Sequence[Winner],
-        ticket: Ticket,
+        ticket: Ticket | Several,
     ) -> None:
         if not exchange.gone:
             ticket.delivered()

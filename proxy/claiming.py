@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from core.events import ClaimIntended, ClaimsReturned
 from core.tasks import Begun
+from proxy.fair import lane_of
 from proxy.run import Candidate, Run
 
 REFILL_WAIT = 10.0
@@ -18,7 +19,7 @@ async def take_turn(run: Run) -> None:
     """
     if run.gate is None or run.entered:
         return
-    entering = Begun(run.gate.enter(run.request.session, run.deadline))
+    entering = Begun(run.gate.enter(run.request.session, run.deadline, run.n))
     if entering.done:
         await entering
     else:
@@ -59,6 +60,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
         deadline=run.deadline,
+        lane=lane_of(run.request.session, run.request.helper),
         on_intent=intend,
         on_claimed=lambda uuid: _took(run, uuid),
         on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),

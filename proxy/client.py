@@ -12,6 +12,8 @@ import msgspec
 from core.errors import AjetError
 from core.events import AnyEvent, Event, decode, encode
 from core.history import HistoryPage
+from core.job_sheet import JobSheet
+from core.looking import ServerLook
 from core.state import State
 from core.tls import believing
 from core.tokens import EpisodeTokens
@@ -62,6 +64,7 @@ class ControlClient:
         token: Its control token.
         transport: How requests travel; the network when left out.
         cert: File with the certificate the proxy shows, when it is not one that all believe.
+        read_only: Send nothing that changes something, whoever asks for it.
     """
 
     def __init__(
@@ -70,8 +73,11 @@ class ControlClient:
         token: str,
         transport: httpx.AsyncBaseTransport | None = None,
         cert: str = "",
+        *,
+        read_only: bool = False,
     ) -> None:
         self.url = url.rstrip("/")
+        self.read_only = read_only
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"authorization": f"Bearer {token}"},
@@ -122,11 +128,11 @@ class ControlClient:
                 "GET", "/control/events", params=parameters, timeout=limits
             ) as answer:
                 if answer.status_code != 200:
-                    raise _refused(answer.status_code, await answer.aread())
+                    raise _refused(answer.status_code, await answer.aread(), self.url)
                 async for kind, data in _sse(answer):
-                    if kind == "reset":
+                    if kind == b"reset":
                         yield Reset()
-                    elif kind != "ping":
+                    elif kind != b"ping":
                         with contextlib.suppress(msgspec.MsgspecError):  # of a newer version
                             yield decode(data)
         except httpx.HTTPError as error:
@@ -164,10 +170,32 @@ class ControlClient:
         path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
         return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
 
+    async def look(self, server: str) -> ServerLook:
+        """Everything a swarm server tells, read now.
+
+        Raises:
+            ControlError: there is no such server.
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerLook)
+
+    async def job(self, server: str) -> JobSheet:
+        """The jobs of a server: saved, running, presets.
+
+        Raises:
+            ControlError: there is no such server, or the saved job cannot be read.
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobSheet)
+
     async def register_row(self, row: Mapping[str, Any]) -> str:
         """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""
         answer = msgspec.json.decode(await self._call("POST", "/control/rows", row))
         return str(answer["directive"])
+
+    async def release_row(self, row_id: str) -> None:
+        """Say that an announced row is over: no further request is taken for it."""
+        await self._call("POST", "/control/rows/over", {"row_id": row_id})
 
     async def directive(self, mock_id: str) -> str:
         """What the mock user should do now: `run`, `pause` or `stop`."""
@@ -186,6 +214,8 @@ class ControlClient:
         body: Mapping[str, Any] | bytes | None = None,
         read: float = 30.0,
     ) -> bytes:
+        if self.read_only and method != "GET":
+            raise ControlError("this connection is read-only: nothing is ordered over it", path)
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
             answer = await self._http.request(
@@ -198,10 +228,15 @@ class ControlClient:
         except httpx.HTTPError as error:
             raise self._lost(error) from error
         if answer.status_code != 200:
-            raise _refused(answer.status_code, answer.content)
+            raise _refused(answer.status_code, answer.content, self.url)
         return answer.content
 
-    def _lost(self, error: Exception) -> ControlLost:
+    def _lost(self, error: Exception) -> AjetError:
+        if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():
+            return _no_proxy("it does not speak HTTP", self.url)
+        if "SSL" in str(error) or "CERTIFICATE" in str(error):
+            todo = "See that http or https is right; its certificate: proxy.tls_cert of your home"
+            return ControlError(f"no safe connection to the proxy: {error}", self.url, todo)
         return ControlLost(
             f"the proxy does not answer ({type(error).__name__})",
             where=self.url,
@@ -209,31 +244,51 @@ class ControlClient:
         )
 
 
-async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[str, str]]:
-    kind, data = "", ""
-    async for line in answer.aiter_lines():
-        if line.startswith("event:"):
-            kind = line[6:].strip()
-        elif line.startswith("data:"):
-            data += line[5:].strip()
-        elif not line and kind:
-            yield kind, data
-            kind, data = "", ""
+async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Kind and data of each frame.
+
+    By bytes: httpx's lines also end at U+2028 and its kin, which JSON leaves in a text as they are.
+    """
+    rest = b""
+    async for chunk in answer.aiter_bytes():
+        *frames, rest = (rest + chunk).split(b"\n\n")
+        for frame in frames:
+            kind = data = b""
+            for line in frame.split(b"\n"):
+                if line.startswith(b"event:"):
+                    kind = line[6:].strip()
+                elif line.startswith(b"data:"):
+                    data += line[5:].strip()
+            if kind:
+                yield kind, data
 
 
 def _read(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except msgspec.DecodeError as error:
+        if not isinstance(error, msgspec.ValidationError):
+            raise _no_proxy("its answer is not JSON") from error
         raise ControlError(
             f"the proxy's answer cannot be read: {error}",
             todo="Use the same version of the program on both ends",
         ) from error
 
 
-def _refused(status: int, body: bytes) -> ControlError:
+def _no_proxy(why: str, where: str = "", status: int = 0) -> ControlError:
+    return ControlError(
+        f"what answers there is not the proxy of an ajet-console ({why})",
+        where,
+        "Give the address that `ajet-console proxy` prints when it starts",
+        status,
+    )
+
+
+def _refused(status: int, body: bytes, where: str) -> ControlError:
     try:
         found = msgspec.json.decode(body)["error"]
         return ControlError(found["message"], found["where"], found["todo"], status)
     except (msgspec.MsgspecError, KeyError, TypeError):
-        return ControlError(f"the proxy answered {status}", status=status)
+        if status < 500:
+            return _no_proxy(f"it answered {status}", where, status)
+        return ControlError(f"the proxy answered {status}", where, status=status)

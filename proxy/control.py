@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -12,19 +12,31 @@ from starlette.responses import StreamingResponse
 from core.bus import Subscription
 from core.commands import validate
 from core.errors import AjetError, UsageError
-from core.events import AnyEvent, ConsoleAttached, ConsoleDetached, Event, MockRowDone, MockStarted
+from core.events import (
+    AnyEvent,
+    ConsoleAttached,
+    ConsoleDetached,
+    Event,
+    MockFinished,
+    MockRowDone,
+    MockStarted,
+)
 from core.history import read_page
 from core.journal import JournalError
+from proxy.job_sheet import sheet
+from proxy.job_store import JobStore
 from proxy.kept import tokens
-from proxy.orders import Orders
+from proxy.orders import Reply
 from proxy.rows import Row
 from proxy.seat import Seat
+from proxy.watch_only_slots import look
 
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
 """A follower that is further behind than this reads the snapshot instead."""
 BODY_CAP = 4 << 20
 
+_TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
 _LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
@@ -34,6 +46,18 @@ class _Refused(AjetError):
     def __init__(self, status: int, what: str, todo: str = "") -> None:
         self.status = status
         super().__init__(what, todo=todo)
+
+
+class Hands(Protocol):
+    """Who carries commands out."""
+
+    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+        """Do what `name` says; an `AjetError` says why not."""
+        ...
+
+    def directive(self, mock_id: str) -> str:
+        """What the mock user of that id should do now."""
+        ...
 
 
 class _Fact(msgspec.Struct):
@@ -53,7 +77,7 @@ def _error(error: AjetError, status: int) -> Response:
 class Control:
     """Answers for one proxy."""
 
-    def __init__(self, seat: Seat, orders: Orders, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, seat: Seat, orders: Hands, token: str, hosts: frozenset[str]) -> None:
         self.seat = seat
         self.orders = orders
         self._token = token.encode()
@@ -79,7 +103,10 @@ class Control:
             ("GET", "/groups", self._groups),
             ("GET", "/groups/{group_id}", self._group),
             ("GET", "/tokens/{episode_uuid}", self._tokens),
+            ("GET", "/look/{server}", self._look),
+            ("GET", "/job/{server}", self._job),
             ("POST", "/rows", self._row),
+            ("POST", "/rows/over", self._row_over),
             ("GET", "/mock", self._mock),
             ("POST", "/facts", self._fact),
         )
@@ -114,7 +141,7 @@ class Control:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self._token)
         if scheme.lower() != "bearer" or not right:
-            raise _Refused(401, "the control token is missing or wrong", "See --token-file")
+            raise _Refused(401, "the control token is missing or wrong", _TOKEN)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -140,6 +167,15 @@ class Control:
     async def _tokens(self, request: Request) -> Response:
         server = request.query_params.get("server") or next(iter(self.seat.servers), "")
         return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
+
+    async def _look(self, request: Request) -> Response:
+        return _json(await look(self.seat, request.path_params["server"]))
+
+    async def _job(self, request: Request) -> Response:
+        server = self.seat.servers.get(request.path_params["server"])
+        if server is None:
+            raise _Refused(404, "there is no such server", f"Known: {', '.join(self.seat.servers)}")
+        return _json(await sheet(self.seat, server, JobStore.beside(self.seat.journal.path)))
 
     async def _settled(self) -> None:
         """What was published before now can be read from the journal."""
@@ -220,8 +256,17 @@ class Control:
             self.seat.rows.register(row)
         return _json({"directive": directive})
 
+    async def _row_over(self, request: Request) -> Response:
+        told = await _body(request)
+        row_id = told.get("row_id") if isinstance(told, Mapping) else None
+        if not isinstance(row_id, str):
+            raise _Refused(400, "`row_id` is missing")
+        self.seat.rows.release(row_id)
+        return _json({"ok": True})
+
     async def _mock(self, request: Request) -> Response:
         mock_id = request.query_params.get("mock_id", "")
+        self.seat.rows.alive(mock_id)
         return _json({"directive": self.orders.directive(mock_id)})
 
     async def _fact(self, request: Request) -> Response:
@@ -233,14 +278,22 @@ class Control:
         if not event.kind.startswith("mock_"):
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
         if not self._known(fact.id, event):
-            if isinstance(event, MockRowDone):
-                self.seat.rows.release(event.row_id)
+            self._end_rows(event)
             stamped = msgspec.structs.replace(event, at=self.seat.clock())
             await self.seat.bus.publish_durable(stamped)
             self._facts[fact.id] = None
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
         return _json({"ok": True})
+
+    def _end_rows(self, event: Event) -> None:
+        """Rows that a fact says the end of are not waited for any more."""
+        if isinstance(event, MockRowDone):
+            self.seat.rows.release(event.row_id)
+        elif isinstance(event, MockStarted):
+            self.seat.rows.end_earlier(event.mock_id)
+        elif isinstance(event, MockFinished):
+            self.seat.rows.end_run(event.mock_id)
 
     def _known(self, fact_id: str, event: Event) -> bool:
         """Whether the fact is in the journal already; a restart of the proxy does not forget."""

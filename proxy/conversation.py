@@ -57,6 +57,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Lower-case names."""
     extra: Any = None
     """What the dialect's own writer needs of the request, as the fields it has to repeat."""
+    parts: tuple["ChatRequest", ...] = ()
+    """Of a request with several prompts: one for each, a group of its own. Else empty."""
 
     def encoded(self) -> bytes:
         """`body` as the bytes every candidate is asked with."""
@@ -156,8 +158,18 @@ def _count(told: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def usage_of(winners: Sequence[Winner]) -> dict[str, Any]:
-    """Usage of an answer with several choices: the prompt once, the completions summed."""
+def usage_of(winners: Sequence[Winner], each: int = 0) -> dict[str, Any]:
+    """Usage of an answer with several choices: each prompt once, the completions summed.
+
+    Args:
+        winners: One for each choice, those of one prompt side by side.
+        each: How many are of one prompt; 0 when all are.
+    """
+    if each and len(winners) > each:
+        groups = [usage_of(winners[at : at + each]) for at in range(0, len(winners), each)]
+        names = ("prompt_tokens", "total_tokens", "completion_tokens")
+        summed = {name: sum(one[name] for one in groups) for name in names}
+        return {**summed, "prompt_tokens_details": None, "completion_tokens_details": None}
     if len(winners) == 1:
         return winners[0].usage
     if not winners:

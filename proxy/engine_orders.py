@@ -1,21 +1,21 @@
 """Carries out the commands about engines: start, stop, resume, and what is saved of the policy."""
 
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from core.commands import CommandError
 from core.errors import AjetError
-from core.events import AlertCleared, AlertRaised
+from core.events import AlertCleared, AlertRaised, JobSent
+from proxy.job_orders import JobOrders, must_be_off
 from proxy.kept import CHECKPOINTS, PRUNE, RESET, RESTORE, Done, ask, has_job, look, offers
 from proxy.seat import Seat, ServerSeat
-from swarm.job import Job, default_job, dump_job, hand_job
 from swarm.schemas import EngineState
+
+log = logging.getLogger(__name__)
 
 STOP_LIMIT = 30.0
 """Seconds a stopped engine may take to be seen OFFLINE; a real server stands still for 19."""
-LOOK_LIMIT = 5.0
-"""Seconds a poll may take that looks again before an order is refused."""
 BASE = "base"
 """Names the weights the policy came with; it is always there."""
 
@@ -25,18 +25,25 @@ class EngineOrders:
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
+        self.jobs = JobOrders(seat, self.server)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "engine.start": self._start_job,
+            **self.jobs.table,
             "engine.stop": self._stop,
             "engine.resume": self._resume,
             "engine.save": self._save,
             "engine.restore": self._restore,
             "engine.prune": self._prune,
             "engine.reset": self._reset,
+            "engine.abort_episode": self._abort_episode,
         }
 
-    def _server(self, args: Mapping[str, Any]) -> ServerSeat:
+    def server(self, args: Mapping[str, Any]) -> ServerSeat:
         servers = self.seat.servers
+        """The server that is named, else the first.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
         name = args.get("server") or next(iter(servers), "")
         if name not in servers:
             raise CommandError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
@@ -44,22 +51,13 @@ class EngineOrders:
 
     # --- start and stop -------------------------------------------------------------------------
 
-    async def _start_job(self, args: dict[str, Any]) -> str:
-        server = self._server(args)
-        await _must_be_off(server)
-        await self._start(server, self._job(args.get("preset") == "hand"))
-        return f"{server.name} is starting"
-
-    def _job(self, hand: bool = False) -> Job:
-        model = self.seat.settings.engine.model
-        return hand_job(model) if hand else default_job(model)
-
-    async def _start(self, server: ServerSeat, job: Job | None) -> None:
+    async def _start(self, server: ServerSeat, job: str = "", how: str = "") -> None:
         """Start with `job`, or with the one the server has."""
         self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
         try:
-            if job is not None:
-                await server.client.sync_train_config(dump_job(job))
+            if job:
+                await server.client.sync_train_config(job)
+                self.seat.bus.publish(JobSent(server=server.name, yaml=job, how=how))
             await server.client.start_engine()
         except AjetError as error:
             self.seat.bus.publish(
@@ -74,17 +72,47 @@ class EngineOrders:
         server.watcher.nudge()
 
     async def _stop(self, args: dict[str, Any]) -> str:
-        server = self._server(args)
+        server = self.server(args)
+        if (work := self.jobs.busy(server)) is not None:
+            work.cancel()  # the stop is the way out of a start that hangs
         await server.client.stop_engine()
         server.watcher.nudge()
         return f"{server.name} is stopped"
 
     async def _resume(self, args: dict[str, Any]) -> str:
         server = await self._keeping(args)
-        await _must_be_off(server)
-        has = await has_job(server)
-        await self._start(server, None if has else self._job())
-        return f"{server.name} goes on" + ("" if has else " with the default job: it had none")
+        self.jobs.must_be_idle(server)
+        await must_be_off(server)
+        if await has_job(server):
+            await self._start(server)
+            return f"{server.name} goes on"
+        job, how = await self.jobs.choose(server.name, {})
+        await self._start(server, job, how)
+        return f"{server.name} goes on with the {how} job: it had none"
+
+    async def _abort_episode(self, args: dict[str, Any]) -> str:
+        server = self.server(args)
+        given = args["episode"].strip()
+        found = [
+            one
+            for one in await server.client.buffer()
+            if one.claimed and given and one.episode_uuid.startswith(given)
+        ]
+        if len(found) != 1:
+            what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
+            raise AjetError(
+                f"{what} with `{given:.60}`", server.name, "It may be over: look at the list again"
+            )
+        episode = found[0]
+        rolling = server.watcher.current.state is EngineState.ROLLING
+        if not await server.client.abort(episode.episode_uuid, episode.optional_task_id or ""):
+            raise AjetError("the server did not take the abort", server.name, "Try again")
+        log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
+        server.watcher.nudge()
+        own = episode.client_uuid == self.seat.client_uuid
+        whose = "of ours" if own else f"of client {episode.client_uuid or '?':.40}"
+        fate = "it is back in the pool" if rolling else "it is deleted"
+        return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
 
     # --- what is saved --------------------------------------------------------------------------
 
@@ -94,7 +122,7 @@ class EngineOrders:
         Raises:
             AjetError: it does not.
         """
-        server = self._server(args)
+        server = self.server(args)
         if not await offers(server, CHECKPOINTS):
             raise AjetError(
                 "this server has no checkpoints",
@@ -144,17 +172,18 @@ class EngineOrders:
         self, server: ServerSeat, path: str, body: Mapping[str, Any]
     ) -> tuple[Done, str]:
         """Ask what wants the policy closed; an engine that ran is stopped first and resumed."""
+        self.jobs.must_be_idle(server)
         ran = await self._halted(server)
         try:
             done = await ask(server, Done, path, body)
         except AjetError:
             if ran:  # nothing has changed, so it goes on as it was
-                await self._start(server, None)
+                await self._start(server)
             raise
         await look(self.seat, server)
         if not ran:
             return done, "resume it to go on from there"
-        await self._start(server, None)
+        await self._start(server)
         return done, "it goes on from there"
 
     async def _halted(self, server: ServerSeat) -> bool:
@@ -173,15 +202,3 @@ class EngineOrders:
                 "Look at its state, then try again",
             ) from None
         return True
-
-
-async def _must_be_off(server: ServerSeat) -> None:
-    seen = server.watcher.current
-    if seen.reachable and seen.state is not EngineState.OFFLINE:  # it may have gone down just now
-        with contextlib.suppress(TimeoutError):
-            seen = await server.watcher.refresh(LOOK_LIMIT)
-    if seen.reachable and seen.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
-        raise AjetError(
-            f"the engine of {server.name} is {seen.state}, not OFFLINE",
-            todo="Stop it first" if seen.state == "BOOTING" else "",
-        )

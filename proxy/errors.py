@@ -72,6 +72,13 @@ class Refusal(AjetError):
         return _encode({"error": said})
 
 
+class Stopping(Refusal):
+    """The proxy is told to stop: no overload, a new one may be there in a moment."""
+
+    def __init__(self) -> None:
+        super().__init__(503, 5, "The server is shutting down. Please try again later.")
+
+
 def busy(retry_after: int, message: str = BUSY) -> Refusal:
     """Overload, a pause or a stop: come back later."""
     return Refusal(503, retry_after, message)

@@ -23,6 +23,7 @@ from proxy.asgi import (
     send_refusal,
 )
 from proxy.dialects.messages import count_body, read_count, refusal_body
+from proxy.dialects.tokenizing import check_tokenizing, refused
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
 from proxy.metrics import Meter
@@ -30,7 +31,7 @@ from proxy.models import check_model, model_card, model_list, no_model
 from proxy.prometheus import CONTENT_TYPE
 from proxy.seat import Seat, ServerSeat
 from proxy.tokens import TokenGauge
-from proxy.upstream import ask, count
+from proxy.upstream import ask, count, see
 from swarm.errors import SwarmError
 
 log = logging.getLogger(__name__)
@@ -125,14 +126,23 @@ class Facts:
         await send_json(send, 200, body)
 
     def passing(self, path: str) -> App:
-        """`/tokenize` and its kin: the upstream's own answer, 404 where it has no such route."""
+        """`/tokenize` and its kin: the upstream's own answer, 404 where it has no such route.
+
+        Errors have vLLM's shape, whatever the upstream's is.
+        """
 
         async def passed(scope: Scope, receive: Receive, send: Send) -> None:
             headers = headers_of(scope)
             try:
                 data = await read_body(headers, receive, self._largest)
                 server = next(iter(self._seat.servers.values()))
+                see(server)
+                there = path in await server.client.features()
+                if there:
+                    check_tokenizing(path, data, headers.get("content-type", ""))
                 status, body = await ask(server, path, data)
+                if there and status >= 400 and (no := refused(status, body)) is not None:
+                    raise no
             except ClientLeft:
                 return
             except Refusal as refusal:

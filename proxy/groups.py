@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from core.events import (
     AlertRaised,
     AnswerReturned,
@@ -28,13 +30,13 @@ from core.reducer import Dirty
 from core.tasks import Tasks
 from proxy.admission import Admission, Placed
 from proxy.conversation import ChatRequest
-from proxy.errors import Refusal, busy
+from proxy.errors import Refusal, Stopping, busy
 from proxy.group_commands import GroupCommands
 from proxy.lifecycle import Lifecycle
 from proxy.models import check_model, model_names
 from proxy.observe_seat import window
 from proxy.recovery import Recovery
-from proxy.room import room_of, too_many_choices
+from proxy.room import most_choices, too_many_choices
 from proxy.rows import Row
 from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat, ServerSeat
@@ -54,8 +56,8 @@ class Limits:
     """A server may be down this long before requests that wait for it are refused."""
     console_grace: float = 10.0
     """A console that was detached is expected back for so long."""
-    recover: float = 10.0
-    """What recovery may hold up the start; it goes on in the background."""
+    recover: float = 1.0
+    """What recovery may hold up the start; it goes on in the background, and claims wait for it."""
     last_ends: float = 5.0
     """What sealed groups get to send their rewards after a drain was over."""
 
@@ -133,7 +135,7 @@ class Groups(GroupCommands):
         return window(server, self.senses[server.name].context)
 
     async def recover(self) -> None:
-        """End or abort what a killed proxy left; before any request is served.
+        """End or abort what a killed proxy left; before anything is claimed.
 
         Bounded: what cannot be done in time, as with a server that does not answer, goes on in the
         background until it is done.
@@ -184,17 +186,20 @@ class Groups(GroupCommands):
         names = self.models()
         check_model(self.seat.settings, request.model, names)
         if self.draining:
-            raise busy(5, "The server is shutting down. Please try again later.")
+            raise Stopping
         server = self._server(request.model)
         if is_down(server.watcher.current):
             raise busy(10)
         most = self.seat.settings.proxy.queue_limit
         if len(self._runs) >= most and self.waiting >= most:
             raise busy(2)
-        if refusal := too_many_choices(request.n, room_of(server, self.seat.settings)):
+        if refusal := too_many_choices(request.n, most_choices(server, self.seat.settings)):
             raise refusal
         row = self.seat.rows.match(request.headers, request.query)
-        run = self._open(self._admission.place(request, row, server.name), row, server)
+        if row is not None and not row.train and request.train:
+            request = replace(request, train=False)
+        placed = self._admission.place(request, row, server.name)
+        run = self._open(placed, None if placed.request.helper else row, server)
         ticket = run.join(request.stream)
         self._runs[run.group_id] = run
         self._admission.opened(run)
@@ -209,7 +214,7 @@ class Groups(GroupCommands):
         request = placed.request
         group_id = hex_id(6)
         if row is not None:
-            self.seat.rows.release(row.row_id)  # outstanding no more: the next same text is another
+            self.seat.rows.take(row.row_id)
         sense = self.senses[server.name]
         repeats = max(sense.known_repeats, self.seat.settings.proxy.repeats)
         run = Run(
@@ -354,7 +359,7 @@ class Groups(GroupCommands):
         self.draining = self._closing = True
         self._admission.close()
         self._wake_all()
-        gone = Stop("the proxy stopped", "ABORTED", Refusal(503, 5, "The server is stopping."))
+        gone = Stop("the proxy stopped", "ABORTED", Stopping())
         for run in tuple(self._runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
                 self._stop(run, gone)

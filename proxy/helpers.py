@@ -6,8 +6,9 @@ small, and nobody rates it. `RULES` is all there is to it: each rule names its c
 for and why that is safe. All conditions of a rule must hold; the first rule that does counts.
 
 A rule looks only at the beginning of the system prompt (`system`) and of the last user text
-(`user`), and is worded so that no task of a dataset reads like it. Never a helper: a row of a
-dataset, a request with `X-Ajet-Train: yes`, anything with the setting `proxy.helpers` off.
+(`user`), and is worded so that no task of a dataset reads like it. Never a helper: what the
+words of a dataset's row alone would make one, a request that names its row (`X-Ajet-Row`), one with
+`X-Ajet-Train: yes`, anything with the setting `proxy.helpers` off.
 `X-Ajet-Train: no` says the same as a rule, for what no rule knows.
 """
 

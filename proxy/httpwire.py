@@ -92,6 +92,17 @@ class _Joined:
         return getattr(self._transport, name)
 
 
+class _Unchunked(RequestResponseCycle):
+    """An exchange with a client of HTTP/1.0, which knows no chunks: a stream ends as it closes."""
+
+    async def send(self, message: Any) -> None:
+        """See the base."""
+        self.chunked_encoding = False
+        if message["type"] == "http.response.body":
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; `bounded` makes the class for given settings."""
 
@@ -243,6 +254,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave
+            if scope["http_version"] == "1.0":
+                self.cycle.__class__ = _Unchunked
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # else it is not the end, see `_decline`

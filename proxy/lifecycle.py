@@ -14,7 +14,7 @@ from core.journal import JournalError
 from core.tasks import Tasks, finish, within
 from proxy.claiming import claim, take_turn
 from proxy.decide import Drop, Seal, Situation, Wait, decide
-from proxy.errors import Refusal, busy
+from proxy.errors import Refusal, Stopping, busy
 from proxy.generate import generate, may_go_again
 from proxy.outcome import errors_of, sealed, why_none
 from proxy.room import fit
@@ -77,7 +77,7 @@ class Lifecycle:
                 run.leave_gate()
                 raise
             end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
-            refusal = stop.refusal if stop else busy(5)
+            refusal = stop.refusal if stop else Stopping()
             await self._rescued(run, end, refusal)
             if stop is None:
                 raise
@@ -109,7 +109,7 @@ class Lifecycle:
         run.leave_gate()
         run.lap("submit" if run.sealed else run.lapping)
         if run.row is not None and (run.reply is None or run.reply.index is None):
-            run.seat.rows.register(run.row)  # it was not answered: its next try finds it again
+            run.seat.rows.again(run.row)  # it was not answered: its next try finds it again
         run.phase = end.phase
         run.seat.bus.publish(
             GroupClosed(
@@ -194,6 +194,8 @@ class Lifecycle:
         left = run.deadline - run.loop.time()
         try:
             await watcher.wait_for(ROLLING, max(left, 0.0))
+            if run.sense.recovering:
+                await run.sense.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
         except TimeoutError:
             seen = watcher.current
@@ -287,7 +289,8 @@ class Lifecycle:
         run.lap("rate")
         for one in run.candidates:
             one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
-        raise Ended("ABORTED", decision.cause)
+        unscored = decision.cause.startswith("unscored: ") and run.abstained
+        raise Ended("ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause)
 
     def _await(self, run: Run, decision: Wait) -> None:
         run.seat.bus.publish(

@@ -132,7 +132,7 @@ class ObserveClient(NoEngine):
             self.trouble = ""
         try:
             listed = msgspec.json.decode(answer.body, type=Models).data
-        except msgspec.MsgspecError:  # not every server lists its models
+        except (msgspec.MsgspecError, RecursionError):  # not every server lists its models
             return
         if not self.settings.model:
             self.models = tuple(one.id for one in listed if one.id)
@@ -189,7 +189,7 @@ class ObserveClient(NoEngine):
             counts = answer.status == 200 and isinstance(
                 msgspec.json.decode(answer.body, type=dict[str, Any]).get("count"), int
             )
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             counts = False
         return frozenset({"/tokenize", "/detokenize"} if counts else ())
 
@@ -201,6 +201,7 @@ class ObserveClient(NoEngine):
         discard_episode_timeout: float = 240.0,
         *,
         timeout: float = GENERAL,
+        throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | Refused:
         """An episode of our own making, unless it could not be asked now."""
         if self._doubted:

@@ -73,6 +73,7 @@ _ANTHROPIC: dict[str, Schema] = {
     "tool_choice": _OBJECT,
     "thinking": _OBJECT,
 }
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _ERRORS = {
     "400": "The request cannot be answered as it is",
     "401": "The key is missing or wrong",
@@ -102,7 +103,7 @@ def document() -> bytes:
         "/version": _get("Of this program"),
         "/metrics": _get("For a Prometheus server"),
         "/tokenize": _post("The upstream's tokenizer", {"prompt": _TEXT}, ()),
-        "/detokenize": _post("The upstream's tokenizer", {"tokens": _OBJECTS}, ()),
+        "/detokenize": _post("The upstream's tokenizer", {"tokens": _TOKENS}, ()),
     }
     scheme = {"key": {"type": "http", "scheme": "bearer"}}
     return msgspec.json.encode(

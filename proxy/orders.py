@@ -8,12 +8,35 @@ from core.commands import CommandError
 from core.errors import AjetError
 from core.events import AlertCleared, MockPaused, MockResumed, MockStopping
 from core.state import Mock
+from core.text import one_line
 from proxy.engine_orders import EngineOrders
 from proxy.groups import Groups
 from proxy.rating_orders import RatingOrders
+from proxy.reward_trials import RewardTrials
+from proxy.rewards.live import RewardOrders
 from proxy.seat import Seat
+from proxy.try_prompt import Tries
 
 log = logging.getLogger(__name__)
+
+NAMES = frozenset({"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part"})
+"""Arguments that name something and are no text of anybody's."""
+
+
+def without_texts(args: Mapping[str, Any]) -> str:
+    """Arguments for the log: names and numbers as they are, of all else only the size."""
+    return " ".join(f"{name}={_size(name, value)}" for name, value in args.items())
+
+
+def _size(name: str, value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    if name in NAMES:
+        return one_line(str(value), 60)
+    if isinstance(value, str):
+        return f"({len(value)} characters)"
+    return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
+
 
 Reply = tuple[str, dict[str, Any]]
 
@@ -26,6 +49,7 @@ class Orders:
     def __init__(self, seat: Seat, groups: Groups) -> None:
         self.seat = seat
         self.groups = groups
+        rewards = RewardOrders(seat.rewards)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": self._rate,
             "group.unrate": lambda args: groups.unrate(**args),
@@ -38,6 +62,9 @@ class Orders:
             "rating.mode": lambda args: groups.set_mode(**args),
             **EngineOrders(seat).table,
             **RatingOrders(seat, groups).table,
+            **Tries(seat, groups).table,
+            **rewards.table,
+            **RewardTrials(seat, rewards).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -56,7 +83,7 @@ class Orders:
             raise CommandError(
                 f"`{name}` is not the proxy's to do", todo="Use the console or the command line"
             )
-        log.info("command %s %s", name, args)
+        log.info("command %s %s", name, without_texts(args))
         return await handler(args), {}
 
     async def _rate(self, args: dict[str, Any]) -> str:

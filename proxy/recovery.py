@@ -6,6 +6,7 @@ aborted. What was lost by it is said in one alert for each server.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,10 @@ class Recovery:
         self._tasks = tasks
 
     async def run(self, seconds: float) -> None:
-        """Clean up at every server; what takes longer than `seconds` goes on in the background."""
+        """Clean up at every server; what takes longer than `seconds` goes on in the background.
+
+        Meanwhile requests are taken; only the claims of a server that has groups left wait.
+        """
         left: dict[str, list[Group]] = {name: [] for name in self.seat.servers}
         strange: dict[str, int] = {}
         for group in self.seat.bus.state.open_groups():
@@ -70,6 +74,14 @@ class Recovery:
                 log.warning("%s goes on in the background", work.get_name())
 
     async def _server(self, sense: Sense, groups: list[Group]) -> None:
+        with contextlib.ExitStack() as claims_wait:
+            if groups:
+                claims_wait.enter_context(sense.recovery())
+            await self._begin(sense, groups, claims_wait)
+
+    async def _begin(
+        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+    ) -> None:
         name = sense.server.name
         if groups:
             text = "%s: %d groups were open when the proxy was killed"
@@ -82,10 +94,17 @@ class Recovery:
             why = "the server does not answer, they stay open until it does"
             self._alert(name, f"{_open(len(groups))} on {name}: {why}")
         # The start does not wait for a server that is not there.
-        self._tasks.spawn(self._later(sense, groups), f"recover later:{name}")
+        later = self._later(sense, groups, claims_wait.pop_all())
+        self._tasks.spawn(later, f"recover later:{name}")
 
-    async def _later(self, sense: Sense, groups: list[Group]) -> None:
+    async def _later(
+        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+    ) -> None:
         """Clean up once the server answers; its groups stay open until then."""
+        with claims_wait:
+            await self._once_there(sense, groups)
+
+    async def _once_there(self, sense: Sense, groups: list[Group]) -> None:
         pause = 0.1
         while (held := await ours(sense.server)) is None:
             await asyncio.sleep(pause)

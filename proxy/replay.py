@@ -5,10 +5,13 @@ being trained on twice, when within the window
 
 - the answer was not delivered: the client had left, or the connection broke before the last byte;
 - or the request says itself that it is a retry (`x-stainless-retry-count`, which the OpenAI and
-  Anthropic SDKs send).
+  Anthropic SDKs send);
+- or a session that the client marks sends it `AT_ONCE`: the next turn of a session has the answer
+  in it, so this is a gateway that lost what it was given.
 
-Else the same request after a delivered answer is asked on purpose (another sample, a second pass
-over a dataset, a click on "regenerate") and makes a new group.
+`proxy.replay` narrows this to what is marked as a retry, or widens it to all. Else the same request
+after a delivered answer is asked on purpose (another sample, a second pass over a dataset, a click
+on "regenerate") and makes a new group.
 """
 
 from collections import OrderedDict
@@ -16,9 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.rows import HEADER as ROW
+from proxy.sessions import session_of
 from proxy.ticket import Reply, Ticket
 
+JOIN = "x-ajet-join"
 RETRIED = "x-stainless-retry-count"
+AT_ONCE = 3.0
+"""Seconds; who wants another sample of a session's turn by hand takes longer."""
 ENTRIES = 1024
 BYTES = 16 << 20
 
@@ -67,6 +75,7 @@ class Replay:
         clock: Seconds that only go forward.
         entries: Answers that are kept at most.
         size: Bytes of them.
+        mode: `proxy.replay`.
     """
 
     def __init__(
@@ -75,11 +84,13 @@ class Replay:
         clock: Callable[[], float],
         entries: int = ENTRIES,
         size: int = BYTES,
+        mode: str = "owed",
     ) -> None:
         self._window = window
         self._clock = clock
         self._entries = entries
         self._most = size
+        self._mode = mode
         self._bytes = 0
         self._answers: OrderedDict[str, Answered] = OrderedDict()
         """By key, oldest first."""
@@ -106,16 +117,29 @@ class Replay:
         while len(self._answers) > self._entries or self._bytes > self._most:
             self.forget(next(iter(self._answers)))
 
-    def find(self, key: str, headers: Mapping[str, str]) -> Answered | None:
+    def find(
+        self, key: str, headers: Mapping[str, str], body: Mapping[str, Any] | None = None
+    ) -> Answered | None:
         """The answer a request gets once more, or None.
 
         Args:
             key: Of the request: equal for the same bytes from the same sender.
             headers: Lower-case names.
+            body: The request's.
         """
         self._expire()
         one = self._answers.get(key)
-        return one if one is not None and (one.owed > 0 or is_retry(headers)) else None
+        if one is None or is_retry(headers) or self._mode == "always":
+            return one
+        if self._mode == "marked":
+            return None
+        return one if one.owed > 0 or self._at_once(one, headers, body or {}) else None
+
+    def _at_once(self, one: Answered, headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
+        """Whether a session that is marked as one asks again before it can have meant to."""
+        if self._clock() - one.at > AT_ONCE or ROW in headers or not joins(headers):
+            return False
+        return bool(session_of(headers, body))
 
     def ticket(self, one: Answered, stream: bool) -> Ticket:
         """A ticket that has the answer."""
@@ -140,6 +164,11 @@ class Replay:
             if one.at > oldest:
                 return
             self.forget(one.key)
+
+
+def joins(headers: Mapping[str, str]) -> bool:
+    """Whether a request may have the answer of another one that is the same."""
+    return headers.get(JOIN, "").strip().lower() not in ("no", "false", "0", "off")
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:

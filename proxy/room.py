@@ -24,6 +24,13 @@ def room_of(server: ServerSeat, settings: Settings) -> int | None:
     return max(pool.completed_episode_target, pool.repeat)
 
 
+def most_choices(server: ServerSeat, settings: Settings) -> int:
+    """Choices one request may ask for: with more it would take a whole batch for itself."""
+    most = settings.proxy.most_choices
+    room = room_of(server, settings)
+    return most if room is None else min(most, room)
+
+
 def too_many_choices(asked: int, room: int | None) -> Refusal | None:
     """vLLM's 400 for an `n` that cannot be had; None when it can."""
     if room is None or asked <= room:

@@ -69,12 +69,13 @@ class Stop:
 class Gate(Protocol):
     """Bounds the groups that hold episodes, and lets sessions take turns."""
 
-    async def enter(self, session: str, deadline: float) -> None:
+    async def enter(self, session: str, deadline: float, size: int = 1) -> None:
         """Wait for a turn.
 
         Args:
             session: Whose turn it is; empty without a session.
             deadline: On the loop's clock.
+            size: Episodes it wants.
 
         Raises:
             TimeoutError: it did not come before the deadline.
@@ -121,6 +122,8 @@ class Run:
     """The lead's deltas so far."""
     sheet: ScoreSheet | None = None
     """Scores of the usable candidates; None before, and when the source abstained."""
+    abstained: str = ""
+    """Part and cause of the abstention, where the source abstained."""
     rating: Rating | None = None
     rated: dict[int, float] = field(default_factory=dict)
     """Rewards by candidate that the rating means."""
@@ -265,7 +268,7 @@ class Run:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = Reply(None, (), "error", busy(2, text))
+        late = Reply(None, (), "error", ticket.late or busy(2, text))
         ticket.give(late)
         self.tickets.discard(ticket)
         if not self.tickets:

@@ -6,6 +6,7 @@ import traceback
 from core.advantage import usable
 from core.events import GroupScored, ScoringAbstained
 from core.tasks import within
+from core.text import one_line
 from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet
 from proxy.run import Run
 
@@ -38,6 +39,7 @@ def context_of(run: Run) -> GroupContext:
             for one in run.usable
             if one.answer is not None
         ),
+        tools=tools if isinstance(tools := run.request.body.get("tools"), list) else (),
     )
 
 
@@ -71,7 +73,7 @@ async def evaluate(run: Run) -> ScoreSheet | Abstention:
 
 def take(run: Run, sheet: ScoreSheet) -> None:
     """The scores are those of the group from now on."""
-    run.sheet = sheet
+    run.sheet, run.abstained = sheet, ""
     run.scored_at = run.seat.clock()
     best = run.best()
     run.seat.bus.publish(
@@ -88,6 +90,7 @@ def take(run: Run, sheet: ScoreSheet) -> None:
 
 def _abstain(run: Run, abstention: Abstention) -> None:
     run.scored_at = run.seat.clock()
+    run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
     run.seat.bus.publish(
         ScoringAbstained(
             server=run.sense.server.name,
@@ -95,6 +98,8 @@ def _abstain(run: Run, abstention: Abstention) -> None:
             part=abstention.part,
             cause=abstention.cause,
             traceback=abstention.traceback,
+            file=abstention.file,
+            line=abstention.line,
         )
     )
 

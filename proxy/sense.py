@@ -22,6 +22,8 @@ ASK_FOR = 2.0
 """Seconds in which a server that begins to roll is asked how many candidates it needs."""
 CROWD_AFTER = 0.25
 """Seconds a request waits for its turn before others make room for it."""
+CLEAN_UP = 10.0
+"""Seconds claims wait for what a killed proxy left to be cleaned up, once the engine rolls."""
 INFO = "/ajetc/info"
 """Route of servers that tell more about themselves than AgentJet's."""
 
@@ -81,6 +83,8 @@ class Sense:
         self._holders: dict[str, Holder] = {}
         self._queueing = 0
         self._windows: set[asyncio.Event] = set()
+        self._recovered: asyncio.Event | None = None
+        """While groups of a proxy that was killed are cleaned up."""
         server.desk.on_starved = self._close_windows
 
     # --- who waits for episodes ----------------------------------------------------------------
@@ -120,6 +124,37 @@ class Sense:
     def _close_windows(self) -> None:
         for wake in self._windows:
             wake.set()
+
+    # --- what was left by a proxy that was killed ----------------------------------------------
+
+    @property
+    def recovering(self) -> bool:
+        """Whether claims are to wait for a clean-up."""
+        return self._recovered is not None
+
+    @contextlib.contextmanager
+    def recovery(self) -> Iterator[None]:
+        """Groups of a killed proxy are cleaned up while the context is open."""
+        self._recovered = done = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._recovered = None
+            done.set()
+
+    async def recovered(self, seconds: float) -> None:
+        """Wait for the clean-up, `CLEAN_UP` seconds at most: the server may not tell what it holds.
+
+        Raises:
+            TimeoutError: it takes longer than `seconds`.
+        """
+        if self._recovered is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._recovered.wait(), min(seconds, CLEAN_UP))
+            return
+        if seconds <= CLEAN_UP:
+            raise TimeoutError
 
     # --- who holds which episode ---------------------------------------------------------------
 
@@ -207,7 +242,7 @@ class Sense:
                     self.damping, self.context = info.damping, info.context
                     self.strict = info.strict_context
             self._told = True
-        except (SwarmError, msgspec.MsgspecError) as error:
+        except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
             log.info("%s does not tell about itself: %s", self.server.name, error)
         finally:
             self._reading = False

@@ -9,18 +9,16 @@ import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import msgspec
 import uvicorn
 
 from core.bus import Bus
-from core.errors import AjetError
 from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
 from core.home import Home, Role, running
 from core.journal import Journal
+from core.keys import told_of, with_proxy_key
 from core.logs import setup
 from core.memory import calm_collector
 from core.settings import ProxySettings, Settings
@@ -35,16 +33,17 @@ from proxy.frontdoor import FrontDoor
 from proxy.groups import Groups
 from proxy.observe_seat import seat_of as observing
 from proxy.orders import Orders
-from proxy.rewards.base import RewardSource, SourceHealth
-from proxy.rewards.builtin import BuiltinSource
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.base import SourceHealth
+from proxy.rewards.chosen import chosen, source_of
+from proxy.rewards.live import parts_of
+from proxy.rewards.watch_guard import RewardGuard
 from proxy.rows import Rows
 from proxy.seat import Seat, ServerSeat
 from proxy.watch import ServerWatch
+from proxy.watch_only import Looking, WatchOrders, watch_app, watching
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 
 log = logging.getLogger(__name__)
@@ -72,12 +71,13 @@ def run(options: ProxyOptions) -> int:
         AjetError: it cannot start; says why.
     """
     setup()
+    options = replace(options, settings=with_proxy_key(options.settings))
     settings = options.settings.proxy
     if not is_loopback(settings.host) and not settings.api_key:
         raise BindError(
             "the fake vLLM is not opened to the network without a key",
             where=f"proxy.host {settings.host}",
-            todo="Give --api-key, or bind 127.0.0.1",
+            todo="Give --api-key-file, or bind 127.0.0.1",
         )
     check_files(absolute(settings.tls_cert), absolute(settings.tls_key))
     raise_file_limit()
@@ -95,11 +95,15 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     settings = options.settings.proxy
     url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
     async with _parts(options, url) as (seat, groups):
-        orders = Orders(seat, groups)
         hosts = frozenset({settings.host, socket.gethostname()})
+        orders = WatchOrders(seat) if groups is None else Orders(seat, groups)
         control = Control(seat, orders, options.home.token(), hosts)
-        desk = Desk(seat, groups)
-        server = _Server(http_config(settings, create_app(seat, groups, control.router(), desk)))
+        desk = None if groups is None else Desk(seat, groups)
+        if groups is None:
+            app = watch_app(settings, control.router())
+        else:
+            app = create_app(seat, groups, control.router(), desk)
+        server = _Server(http_config(settings, app))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -107,19 +111,22 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
         extra = {
-            "argv": msgspec.json.encode(sys.argv[1:]).decode(),
+            "argv": told_of(sys.argv[1:]),
             "cert": absolute(settings.tls_cert),
+            **({"watch_only": "yes"} if groups is None else {}),
         }
         calm_collector()
         role.publish(host=host, port=port, url=url, swarm=servers, extra=extra)
-        log.info("the fake vLLM listens on %s/v1, swarm servers: %s", url, servers)
+        what = "looking on, control API" if groups is None else "the fake vLLM listens"
+        log.info("%s on %s, swarm servers: %s", what, url, servers)
         await _first(stop, serving)
         log.info("stopping")
         server.answer_no_more()
-        hurry = loop.call_later(GRACE, desk.hurry)
-        await groups.drain(GRACE)
-        hurry.cancel()
-        desk.hurry()
+        if groups is not None and desk is not None:
+            hurry = loop.call_later(GRACE, desk.hurry)
+            await groups.drain(GRACE)
+            hurry.cancel()
+            desk.hurry()
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
@@ -170,7 +177,7 @@ async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups]]:
+async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups | None]]:
     home, settings = options.home, options.settings
     journal = Journal(home.journal)
     try:
@@ -178,7 +185,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
         journal.put_meta("client_uuid", client_uuid)
         run_id = uuid.uuid4().hex[:12]
         bus = Bus(journal, run_id)
-        async with AiohttpTransport() as transport, Tasks("proxy") as tasks:
+        async with HttpTransport() as transport, Tasks("proxy") as tasks:
             servers = {
                 name: _server(home, settings, bus, name, target, transport, client_uuid)
                 for name, target in settings.servers().items()
@@ -188,7 +195,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 journal=journal,
                 bus=bus,
                 servers=servers,
-                rewards=_rewards(home, settings),
+                rewards=chosen(home, settings, bus.publish),
                 rows=Rows(),
                 tasks=tasks,
                 client_uuid=client_uuid,
@@ -200,21 +207,20 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
 
 
 @contextlib.asynccontextmanager
-async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
+async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | None]:
+    """Everything at work until the context is left; no groups where servers are only watched."""
     seat.journal.on_error = _journal_alert(seat)
+    if seat.settings.proxy.watch_only:
+        await _announce(seat, url)
+        async with watching(seat, home):
+            try:
+                yield None
+            finally:
+                await _farewell(seat)
+        return
     groups = Groups(seat)
     left_open = [group.group_id for group in seat.bus.state.open_groups()]
-    await seat.bus.publish_durable(
-        ProxyStarted(
-            client_uuid=seat.client_uuid,
-            pid=os.getpid(),
-            url=url,
-            version=version(),
-            servers={name: server.url for name, server in seat.servers.items()},
-            rewards=seat.settings.rewards.hooks or seat.rewards.name,
-            rating_mode=seat.settings.rating.mode,
-        )
-    )
+    await _announce(seat, url)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
     told: list[SourceHealth] = []
@@ -227,6 +233,7 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
     await seat.rewards.start()
     if not told:
         changed(seat.rewards.health())
+    seat.tasks.spawn(RewardGuard(seat.bus).run(), "reward watch")
     targets = seat.settings.servers()
     for name, server in seat.servers.items():
         watch = ServerWatch(seat, server, home if targets[name] == "embedded" else None)
@@ -236,11 +243,30 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups]:
         yield groups
     finally:
         await groups.close()
-        for server in seat.servers.values():
-            await server.desk.close()
-        await seat.rewards.close()
-        seat.bus.publish(ProxyStopped(reason="asked to"))
-        seat.journal.append_snapshot(seat.bus.state)
+        await _farewell(seat)
+
+
+async def _announce(seat: Seat, url: str) -> None:
+    await seat.bus.publish_durable(
+        ProxyStarted(
+            client_uuid=seat.client_uuid,
+            pid=os.getpid(),
+            url=url,
+            version=version(),
+            servers={name: server.url for name, server in seat.servers.items()},
+            rewards=source_of(seat.settings, seat.rewards),
+            rating_mode=seat.settings.rating.mode,
+            watch_only=seat.settings.proxy.watch_only,
+        )
+    )
+
+
+async def _farewell(seat: Seat) -> None:
+    for server in seat.servers.values():
+        await server.desk.close()
+    await seat.rewards.close()
+    seat.bus.publish(ProxyStopped(reason="asked to"))
+    seat.journal.append_snapshot(seat.bus.state)
 
 
 def _server(
@@ -249,7 +275,7 @@ def _server(
     bus: Bus,
     name: str,
     target: str,
-    transport: AiohttpTransport,
+    transport: HttpTransport,
     client_uuid: str,
 ) -> ServerSeat:
     if settings.upstream.url:
@@ -259,7 +285,10 @@ def _server(
         info = running(home, "engine")
         engine = settings.engine
         url = info.url if info and info.url else f"http://{engine.host}:{engine.port}"
-    client = AsyncSwarmClient(url, transport, client_uuid, name=name)
+    only = settings.proxy.watch_only
+    client = AsyncSwarmClient(
+        url, Looking(transport) if only else transport, client_uuid, name=name
+    )
     watcher = Watcher(client)
     desk = ClaimDesk(client, watcher, known=lambda: _held(bus, name))
     return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
@@ -279,46 +308,41 @@ def _held(bus: Bus, server: str) -> set[str]:
     }
 
 
-def _rewards(home: Home, settings: Settings) -> RewardSource:
-    chosen = settings.rewards
-    if not chosen.hooks:
-        return BuiltinSource()
-    folder = Path(chosen.hooks).expanduser()
-    if not folder.is_dir():
-        raise AjetError(
-            "the hook folder does not exist", str(folder), "Give the folder that holds the hooks"
-        )
-    return HookSource(
-        folder, HookLimits(chosen.time_limit, chosen.memory_mb), home.logs / "hooks.log"
-    )
-
-
 def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     """Tell state, operator and log when the rewards loaded, or would not."""
-    error = health.error
+    error, key = health.error, ""
     if error is not None:
         at = f"{error.file}:{error.line}: " if error.file else ""
         serving = "the last good version goes on" if health.version else "groups go to the operator"
-        log.error("the rewards did not load: %s%s\n%s", at, error.cause, error.traceback)
-        seat.bus.publish(
-            AlertRaised(
-                key="rewards",
-                cause=f"the rewards did not load: {at}{error.cause}; {serving}",
-                todo="Mend the file and save it: it is loaded again at once. 7 shows the traceback",
-                level="error",
-            )
+        judging = any(
+            one.kind == "judge" and one.name == error.part for one in parts_of(seat.rewards)
         )
-    elif "rewards" in seat.bus.state.alerts:
-        seat.bus.publish(AlertCleared(key="rewards"))
+        if judging:
+            key, what = "judge", f"the judge {error.part} is in trouble"
+            todo = (
+                "6 shows its counts, e there opens the file; "
+                f"`rewards-enable {error.part} off` scores without it"
+            )
+        else:
+            key, what = "rewards", "the rewards did not load"
+            todo = "Mend the file and save it: it is loaded again at once. 6 shows the traceback"
+        log.error("%s: %s%s\n%s", what, at, error.cause, error.traceback)
+        cause = f"{what}: {at}{error.cause}; {serving}"
+        seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
+    for old in {"judge", "rewards"} - {key}:
+        if old in seat.bus.state.alerts:
+            seat.bus.publish(AlertCleared(key=old))
     seat.bus.publish(
         RewardsChanged(
-            source=seat.settings.rewards.hooks or seat.rewards.name,
+            source=source_of(seat.settings, seat.rewards),
             ok=health.ok,
             version=health.version,
             cause=error.cause if error else "",
             traceback=error.traceback if error else "",
             file=error.file if error else "",
             line=error.line if error else 0,
+            part=error.part if error else "",
+            parts=parts_of(seat.rewards),
         )
     )
 

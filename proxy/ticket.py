@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from proxy.errors import Refusal
+from proxy.errors import Refusal, Stopping
 from swarm.answers import ChatAnswer
 
 
@@ -19,7 +19,7 @@ class Reply(msgspec.Struct, frozen=True):
     """One for each choice that was asked for, best first; fewer when fewer were there by then,
     none on a refusal."""
     why: str
-    """winner, provisional, only, live, replayed or error."""
+    """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
     refusal: Refusal | None = None
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
@@ -64,7 +64,7 @@ class Ticket:
     """One listener of a run: a user that waits for its answer. Read by one task only."""
 
     __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
-                 "keepalives", "on_delivered", "stream")  # fmt: skip
+                 "keepalives", "late", "on_delivered", "stream")  # fmt: skip
 
     def __init__(self, host: Host, stream: bool, budget: float) -> None:
         self.host = host
@@ -76,6 +76,8 @@ class Ticket:
         """How often the wait was long enough for a sign of life."""
         self.on_delivered: Callable[[], None] | None = None
         """Called once, when the user has all of the answer."""
+        self.late: Refusal | None = None
+        """What it is told when nothing is there by its deadline, if not that it took too long."""
         self._at = 0
         self._left = False
         self._reply: Reply | None = None
@@ -129,6 +131,12 @@ class Ticket:
             self._left = True
             self.wake()
             self.host.left(self)
+
+    def hurry(self) -> None:
+        """The proxy stops: an end is wanted now."""
+        self.late = Stopping()
+        self.deadline = 0.0
+        self.wake()
 
     def delivered(self) -> None:
         """The last byte of the answer was written and the user was still there."""

@@ -67,7 +67,7 @@ class UpdateReader:
             try:
                 await self._read()
                 self._trouble = ""
-            except (SwarmError, msgspec.MsgspecError) as error:
+            except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
                 if str(error) != self._trouble:  # it comes back with every look
                     log.info("%s does not tell what it learns: %s", self.server.name, error)
                 self._trouble = str(error)

@@ -74,6 +74,8 @@ class Windows:
             return
         told = await tokens(server, request)
         if told is None:
+            if server.observes and wanted >= limit:  # whatever the prompt is
+                raise too_long(limit, None, wanted, "at least 1 input tokens")
             return
         if not server.observes:  # the engine takes no more for the answer than there is room for
             if told.truncated:
@@ -82,15 +84,21 @@ class Windows:
             raise too_long(limit, told.count, wanted)
 
 
-def too_long(limit: int, count: int | None, wanted: int) -> Refusal:
+def too_long(
+    limit: int,
+    count: int | None,
+    wanted: int,
+    unknown: str = "more input tokens than fit in it",
+) -> Refusal:
     """vLLM's words.
 
     Args:
         limit: The window in tokens.
         count: Those of the prompt; None when they are only known to be too many.
         wanted: Those of the answer, as asked for; 0 when the request does not say.
+        unknown: What is said of a prompt whose tokens nobody counted.
     """
-    known = f"{count} input tokens" if count is not None else "more input tokens than fit in it"
+    known = f"{count} input tokens" if count is not None else unknown
     asked = f"you requested {wanted} output tokens and " if wanted else ""
     mend = "input prompt or the number of requested output tokens" if wanted else "input prompt"
     value = f" (parameter=input_tokens, value={count})" if count is not None else ""
@@ -120,6 +128,16 @@ async def tokens(server: ServerSeat, request: ChatRequest) -> Count | None:
         return None
 
 
+def see(server: ServerSeat) -> None:
+    """Nothing is asked of a server that cannot be reached: it would be waited for in vain.
+
+    Raises:
+        Refusal: it cannot.
+    """
+    if not server.watcher.current.reachable:
+        raise busy(10)
+
+
 async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
     """Send a body to a route of the upstream that changes nothing.
 
@@ -130,6 +148,7 @@ async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
         SwarmError: it gave none.
         Refusal: it gave an error that is no fault of the user's.
     """
+    see(server)
     client = server.client
     if path not in await client.features():
         return 404, NOT_FOUND
@@ -149,7 +168,7 @@ def _named(data: bytes, models: tuple[str, ...]) -> bytes:
     """A body that asks for one of the upstream's own models: ours may have other names."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return data  # the upstream says what is wrong with it
     if not models or body.get("model") in (None, *models):
         return data

@@ -127,7 +127,7 @@ def _said(body: bytes) -> Mapping[str, Any]:
     or `{"detail": ...}`."""
     try:
         parsed = msgspec.json.decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return {}
     if not isinstance(parsed, dict):
         return {}

@@ -11,6 +11,7 @@ from core.events import (
     PoolChanged,
 )
 from core.home import Home, running
+from proxy.job_taken import TakenWatch
 from proxy.observe import STATE
 from proxy.observe_seat import say_how
 from proxy.seat import Seat, ServerSeat
@@ -41,6 +42,7 @@ class ServerWatch:
         self._lost = True
         self._last_pool: PoolChanged | None = None
         self._updates = UpdateReader(seat, server)
+        self._taken = TakenWatch(seat, server)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -64,6 +66,7 @@ class ServerWatch:
             self._lost = True
             return
         known = bus.state.servers.get(name)
+        others = known.pool.other_clients if known is not None and known.pool is not None else ()
         state = STATE if self.server.observes else seen.state.value
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
             state,
@@ -93,10 +96,19 @@ class ServerWatch:
         if seen.trouble in STOPPED:
             self._alert(
                 "off",
-                f"{name} is off: {TROUBLES[seen.trouble]}",
+                f"{name} is off: {TROUBLES[seen.trouble]}{self._suspects(others)}",
                 "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
             )
         self._updates.seen(seen)
+
+    def _suspects(self, others: tuple[str, ...]) -> str:
+        """Who else was on the server when it went off; kept while the alert stands."""
+        sign = "; on it then: "
+        alert = self.seat.bus.state.alerts.get(f"off:{self.server.name}")
+        if alert is not None and not others and sign in alert.cause:
+            return sign + alert.cause.partition(sign)[2]
+        named = ", ".join(one[:40] for one in others[:4])
+        return f"{sign}{named}" if named else ""
 
     def _alerts_gone(self, seen: Seen) -> None:
         gone = [f"lost:{self.server.name}"]
@@ -182,6 +194,7 @@ class ServerWatch:
 
     def _pool(self, pool: PoolInfo) -> None:
         self._updates.pool(pool)
+        self._taken.pool(pool)
         ours = self.seat.client_uuid
         details = pool.running_episode_details or {}
         others = [one.client_uuid or "?" for one in details.values() if one.client_uuid != ours]

@@ -9,6 +9,8 @@ from proxy.errors import Refusal, bad_request, invalid
 MOST_CHOICES = 128
 """Choices one request may ask for."""
 MOST_LOGPROBS = 20
+FORMATS = ("text", "json_object", "json_schema", "structural_tag")
+"""Kinds of `response_format`."""
 
 NUMBERS = (
     "temperature",
@@ -72,17 +74,16 @@ def check_common(body: Mapping[str, Any]) -> None:
     for name in ("stream_options", "response_format", "logit_bias"):
         if (value := body.get(name)) is not None and not isinstance(value, dict):
             raise invalid("dict_type", f"body.{name}", _DICTIONARY, value)
+    check_effort(body.get("reasoning_effort"), "body.reasoning_effort")
     _check_stop(body.get("stop"))
     if body.get("stream_options") and not body.get("stream"):
         text = "Stream options can only be defined when `stream=True`."
         raise bad_value(text, "stream_options")
-    wanted = body.get("response_format") or {}
-    if wanted.get("type") == "json_schema" and wanted.get("json_schema") is None:
-        text = (
-            "When response_format type is 'json_schema', the 'json_schema' field must be provided."
-        )
-        raise bad_value(text, "response_format")
+    if (wanted := body.get("response_format")) is not None:
+        _check_format(wanted)
     _check_ranges(body)
+    _check_sampling(body)
+    _check_bias(body.get("logit_bias"))
     _check_prompt_logprobs(body)
 
 
@@ -104,14 +105,44 @@ def _check_prompt_logprobs(body: Mapping[str, Any]) -> None:
         raise bad_value(text, "prompt_logprobs", count)
 
 
+def _check_format(wanted: Mapping[str, Any]) -> None:
+    kind, where = wanted.get("type"), "body.response_format.type"
+    if "type" not in wanted:
+        raise invalid("missing", where, "Field required", wanted)
+    if kind not in FORMATS:
+        text = "Input should be {}, {}, {} or {}".format(*(f'"{one}"' for one in FORMATS))
+        raise invalid("literal_error", where, text, kind)
+    if kind == "json_schema" and wanted.get("json_schema") is None:
+        text = (
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided."
+        )
+        raise bad_value(text, "response_format")
+    if kind == "json_schema" and not isinstance(schema := wanted["json_schema"], dict):
+        where = "body.response_format.json_schema"
+        raise invalid("dict_type", where, _DICTIONARY, schema)
+
+
 def _check_stop(stop: Any) -> None:
-    if stop is None or isinstance(stop, str):
+    if stop is None:
         return
+    if isinstance(stop, str):
+        stop = [stop]
     if not isinstance(stop, list):
         raise invalid("list_type", "body.stop", _LIST, stop)
     for index, one in enumerate(stop):
         if not isinstance(one, str):
             raise invalid("string_type", f"body.stop.{index}", _STRING, one)
+    check_stop_texts(stop)
+
+
+def check_stop_texts(texts: list[str]) -> None:
+    """Refuse an empty text that would stop every answer before its first word.
+
+    Raises:
+        Refusal: there is one.
+    """
+    if "" in texts:
+        raise bad_request("stop cannot contain an empty string.", None)
 
 
 def _check_ranges(body: Mapping[str, Any]) -> None:
@@ -130,6 +161,50 @@ def _check_ranges(body: Mapping[str, Any]) -> None:
         if (value := body.get(name)) is not None and not -2 <= value <= 2:
             text = f"{name} must be in [-2, 2], got {float(value)}."
             raise bad_value(text, name, float(value))
+
+
+def _check_sampling(body: Mapping[str, Any]) -> None:
+    """Ranges of which vLLM's refusal names no field."""
+    if (value := body.get("repetition_penalty")) is not None and value <= 0:
+        text = f"repetition_penalty must be greater than zero, got {float(value)}."
+        raise bad_request(text, None)
+    if (value := body.get("top_k")) is not None and value < -1:
+        raise bad_request(f"top_k must be 0 (disable), or at least 1, got {value}.", None)
+    if (value := body.get("min_p")) is not None and not 0 <= value <= 1:
+        raise bad_request(f"min_p must be in [0, 1], got {float(value)}.", None)
+    if (least := body.get("min_tokens")) is None:
+        return
+    if least < 0:
+        text = f"min_tokens must be greater than or equal to 0, got {least}."
+        raise bad_request(text, None)
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    if most is not None and least > most:
+        text = f"min_tokens must be less than or equal to max_tokens={most}, got {least}."
+        raise bad_request(text, None)
+
+
+def _check_bias(bias: Mapping[str, Any] | None) -> None:
+    for token, value in (bias or {}).items():
+        number(f"logit_bias.{token[:20]}", value)
+        try:
+            int(token)
+        except ValueError:
+            text = (
+                f"Found token_id `{token[:20]}` in logit_bias but token_id must be an integer or "
+                "string representing an integer"
+            )
+            raise bad_request(text, None) from None
+
+
+def check_effort(effort: Any, where: str) -> None:
+    """Refuse what is no word for how hard to think; which words there are the upstream knows.
+
+    Raises:
+        Refusal: it is none.
+    """
+    if effort is not None and not isinstance(effort, str):
+        words = 'Input should be "none", "low", "medium" or "high"'
+        raise invalid("literal_error", where, words, effort)
 
 
 def check_logprobs(count: int | None, param: str) -> None:
@@ -236,4 +311,15 @@ def _tool_name(index: int, tool: Any) -> str:
         raise invalid("missing", f"{where}.function.name", _MISSING, function)
     if not isinstance(name, str):
         raise invalid("string_type", f"{where}.function.name", _STRING, name)
+    check_parameters(function, f"{where}.function")
     return name
+
+
+def check_parameters(function: Mapping[str, Any], where: str) -> None:
+    """Refuse parameters that are no schema.
+
+    Raises:
+        Refusal: they are none.
+    """
+    if (given := function.get("parameters")) is not None and not isinstance(given, dict):
+        raise invalid("dict_type", f"{where}.parameters", _DICTIONARY, given)

@@ -33,6 +33,7 @@ class Chunks:
     def __init__(self, head: Mapping[str, Any], request: ChatRequest) -> None:
         self._start = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._total = request.include_usage
+        self._each = request.n if request.parts else 0
         self._running = request.include_usage and request.continuous_usage
         self.mark = b"" if self._total else _MARK
         """Of an event that ends a choice: without usage it is the last one."""
@@ -60,7 +61,9 @@ class Chunks:
         """What follows all choices: the usage, where it is asked for, and the end mark."""
         if not self._total:
             return DONE
-        usage = {key: value for key, value in usage_of(winners).items() if value is not None}
+        usage = {
+            key: value for key, value in usage_of(winners, self._each).items() if value is not None
+        }
         return self.event(b"", b',"usage":' + _encode(usage) + _MARK) + DONE
 
     @staticmethod

@@ -2,11 +2,14 @@
 
 A swarm server has no route for bare prompts, so its chat template stands around the prompt, the
 answer is the message's text without its reasoning, and log probabilities are those of the answer
-alone. One prompt as text for each request.
+alone. Prompts are text; of several each is a group of its own, and its answers are choices beside
+those of the others.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from proxy.conversation import ChatRequest
 from proxy.dialects.base import Dialect
@@ -54,10 +57,6 @@ _NO_TOKENS = (
     "Prompts of token ids are not supported: the upstream takes chat messages only. Send the "
     "prompt as text."
 )
-_ONE_PROMPT = (
-    "One prompt for each request is supported, got {}: every prompt is answered from a group of "
-    "its own. Send them as separate requests."
-)
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
@@ -72,7 +71,8 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         Refusal: vLLM would refuse it too, or the prompt cannot be asked as a message.
     """
     body = decode(data, headers.get("content-type", ""))
-    prompt = prompt_of(body)
+    prompts = prompts_of(body)
+    prompt = prompts[0]
     check(body)
     train = trains(headers)
     dropped = _LEGACY | NOT_UPSTREAM
@@ -85,7 +85,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         asked["max_tokens"] = MAX_TOKENS
     if (count := body.get("logprobs")) is not None:
         asked |= {"logprobs": True, "top_logprobs": count}
-    return ChatRequest(
+    request = ChatRequest(
         dialect="completions",
         request_id=request_id(headers),
         body=asked,
@@ -100,12 +100,29 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         session=session,
         key=join_key(data, headers, client, session, train, "completions"),
         headers=headers,
-        extra=Legacy(prompt if body.get("echo") else "", body.get("logprobs")),
+        extra=Legacy(tuple(prompts) if body.get("echo") else (), body.get("logprobs")),
+    )
+    if len(prompts) == 1:
+        return request
+    return replace(request, parts=tuple(_part(request, *one) for one in enumerate(prompts)))
+
+
+def _part(whole: ChatRequest, at: int, prompt: str) -> ChatRequest:
+    """The request of one of several prompts; its answer is told with those of the others."""
+    messages = [{"role": "user", "content": prompt}]
+    return replace(
+        whole,
+        request_id=f"{whole.request_id}-{at}",
+        body={**whole.body, "messages": messages},
+        messages=messages,
+        query=prompt,
+        stream=False,
+        key=f"{whole.key}-{at}",
     )
 
 
-def prompt_of(body: Mapping[str, Any]) -> str:
-    """The one prompt of a request, as text.
+def prompts_of(body: Mapping[str, Any]) -> list[str]:
+    """The prompts of a request, as text; at least one.
 
     Raises:
         Refusal: there is none, or another kind.
@@ -115,17 +132,15 @@ def prompt_of(body: Mapping[str, Any]) -> str:
     prompt = body.get("prompt")
     if prompt is None or prompt in ("", []):
         raise bad_value(_NO_PROMPT, "prompt")
-    if isinstance(prompt, list):
-        if any(isinstance(one, int | list) for one in prompt):
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    for one in prompts:
+        if isinstance(one, int | list) and isinstance(prompt, list):
             raise bad_value(_NO_TOKENS, "prompt")
-        if len(prompt) > 1:
-            raise bad_value(_ONE_PROMPT.format(len(prompt)), "prompt")
-        prompt = prompt[0]
-        if prompt == "":
+        if one == "":
             raise bad_value(_NO_PROMPT, "prompt")
-    if not isinstance(prompt, str):
-        raise invalid("string_type", "body.prompt", "Input should be a valid string", prompt)
-    return prompt
+        if not isinstance(one, str):
+            raise invalid("string_type", "body.prompt", "Input should be a valid string", one)
+    return prompts
 
 
 def check(body: dict[str, Any]) -> None:

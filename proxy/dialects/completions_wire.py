@@ -21,8 +21,8 @@ LOWEST = -9999.0
 class Legacy(msgspec.Struct, frozen=True):
     """What the writer needs of a legacy request."""
 
-    echo: str
-    """The prompt, where it is to stand before the answer."""
+    echo: tuple[str, ...]
+    """The prompts, where they are to stand before their answers; else empty."""
     logprobs: int | None
     """Alternatives asked for with each token."""
 
@@ -46,6 +46,7 @@ class CompletionsWriter:
             "model": model,
         }
         self._chunks = Chunks(self._head, request)
+        self._choices = request.n * max(1, len(request.parts))
         self._ids = bool(request.body.get("return_token_ids"))
         self._live = False
 
@@ -59,7 +60,10 @@ class CompletionsWriter:
                 "choices": [self._choice(index, one) for index, one in enumerate(winners)],
                 "service_tier": None,
                 "system_fingerprint": fingerprint(),
-                "usage": {**usage_of(winners), "completion_tokens_details": None},
+                "usage": {
+                    **usage_of(winners, self._request.n if self._request.parts else 0),
+                    "completion_tokens_details": None,
+                },
                 "kv_transfer_params": None,
                 "ec_transfer_params": None,
                 "metrics": None,
@@ -68,11 +72,11 @@ class CompletionsWriter:
 
     def _choice(self, index: int, one: Winner) -> dict[str, Any]:
         entries = self._entries(one)
-        offset = len(self._legacy.echo)
+        echo = self._echo(index)
         return {
             "index": index,
-            "text": self._legacy.echo + _text(one),
-            "logprobs": legacy_logprobs(entries, offset, self._legacy.logprobs),
+            "text": echo + _text(one),
+            "logprobs": legacy_logprobs(entries, len(echo), self._legacy.logprobs),
             "finish_reason": _reason(one),
             "stop_reason": one.stop_reason,
             "token_ids": one.token_ids if self._ids else None,
@@ -87,7 +91,7 @@ class CompletionsWriter:
         """A chunk for each choice: empty, or the prompt where it is echoed."""
         more = self._chunks.usage(0, 0)
         return b"".join(
-            self._chunks.event(_chunk(at, self._legacy.echo), more) for at in range(self._request.n)
+            self._chunks.event(_chunk(at, self._echo(at)), more) for at in range(self._choices)
         )
 
     def keepalive(self) -> bytes:
@@ -113,7 +117,7 @@ class CompletionsWriter:
             return self.answer([winner])
         entries = self._entries(winner)
         raw = _text(winner)[len(winner.content or "") :]
-        return self._last(0, winner, raw, entries, len(self._legacy.echo)) + self._end([winner])
+        return self._last(0, winner, raw, entries, len(self._echo(0))) + self._end([winner])
 
     def error(self, refusal: Refusal) -> bytes:
         """What ends a stream that has begun and cannot be finished."""
@@ -127,7 +131,7 @@ class CompletionsWriter:
         last, entries = timed.pop() if timed else ("", [])
         prompt, total = one.usage["prompt_tokens"], one.usage["completion_tokens"]
         size = sum(len(piece) for piece, _ in timed) + len(last)
-        done, offset = 0, len(self._legacy.echo)
+        done, offset = 0, len(self._echo(at))
         for piece, tokens in timed:
             done += len(piece)
             logprobs = legacy_logprobs(tokens, offset, self._legacy.logprobs)
@@ -151,10 +155,14 @@ class CompletionsWriter:
 
     def _end(self, winners: Sequence[Winner]) -> bytes:
         """What follows the last choice that has an answer; the others end without one."""
-        missing = range(len(winners), self._request.n)
+        missing = range(len(winners), self._choices)
         more = self._chunks.usage(0, 0)
         told = (self._chunks.event(_chunk(at, "", None, "abort"), more) for at in missing)
         return b"".join(told) + self._chunks.end([_undetailed(one) for one in winners])
+
+    def _echo(self, at: int) -> str:
+        """What stands before the text of a choice."""
+        return self._legacy.echo[at // self._request.n] if self._legacy.echo else ""
 
     def _entries(self, one: Winner) -> list[Entry]:
         return entries_of(one.logprobs) if self._legacy.logprobs is not None else []

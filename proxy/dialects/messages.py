@@ -13,7 +13,7 @@ import msgspec
 
 from proxy.conversation import ChatRequest
 from proxy.dialects.base import Dialect
-from proxy.dialects.checks import bad_value, check_common, check_numbers
+from proxy.dialects.checks import bad_value, check_common, check_numbers, check_stop_texts
 from proxy.dialects.messages_blocks import chat_messages
 from proxy.dialects.messages_wire import MessagesWriter, error_body
 from proxy.dialects.reading import (
@@ -27,12 +27,10 @@ from proxy.dialects.reading import (
 from proxy.errors import Refusal, invalid
 from proxy.sessions import session_of
 
-_ANTHROPICS = frozenset(
+_TOLD_ANEW = frozenset({"system", "stop_sequences", "tools", "tool_choice"})
+"""What is told in other words."""
+_OWN = frozenset(
     {
-        "system",
-        "stop_sequences",
-        "tools",
-        "tool_choice",
         "thinking",
         "context_management",
         "output_config",
@@ -49,7 +47,8 @@ _ANTHROPICS = frozenset(
         "anthropic_version",
     }
 )
-_NOT_UPSTREAM = _ANTHROPICS | {"stream", "stream_options", "n", "messages"}
+"""What belongs to Anthropic's own service; of `output_config` effort and format are told."""
+_NOT_UPSTREAM = _TOLD_ANEW | _OWN | {"stream", "stream_options", "n", "messages"}
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Anthropic's words for effort, as the words every chat server takes."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -236,6 +235,7 @@ def _stops(told: Any) -> dict[str, Any]:
         if not isinstance(one, str):
             text = "Input should be a valid string"
             raise invalid("string_type", f"{where}.{index}", text, one)
+    check_stop_texts(told)
     return {"stop": told} if told else {}
 
 

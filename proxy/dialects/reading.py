@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from core.ids import hex_id
+from core.lenient import lenient
 from core.text import content_text
 from proxy.dialects.asides import own_words
 from proxy.errors import Refusal, invalid
@@ -114,25 +115,13 @@ def bad_type() -> Refusal:
 def _decode_slowly(data: bytes) -> Any:
     """What the quick reader refuses: half surrogate pairs and huge numbers are no errors."""
     try:
-        return _clean(json.loads(data))
+        return lenient(data)
     except json.JSONDecodeError as error:
         where = f"body.{error.pos}"
         extra = f", 'ctx': {{'error': {error.msg!r}}}"
         raise invalid("json_invalid", where, "JSON decode error", {}, extra) from None
     except (ValueError, RecursionError):
         raise Unreadable from None
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 # --- single fields ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 | `include` of logprobs              | `logprobs`, `top_logprobs`                                 |
 | `store`                            | nothing; items stay for references (see `responses_kept`)   |
 | `background`, a past response's id | refused, as by vLLM with its store off                     |
+| `conversation`                     | refused like it: none is stored                            |
 | those in `_OWN`                    | nothing                                                    |
 | all others                         | the same                                                   |
 """
@@ -23,9 +24,11 @@ import msgspec
 from proxy.conversation import ChatRequest
 from proxy.dialects.base import Dialect
 from proxy.dialects.checks import (
+    FORMATS,
     INTEGERS,
     bad_value,
     check_common,
+    check_effort,
     check_logprobs,
     check_numbers,
 )
@@ -198,6 +201,7 @@ def _check_types(body: dict[str, Any]) -> None:
 def _check_values(body: Mapping[str, Any]) -> None:
     check_common({key: value for key, value in body.items() if key != "stream_options"})
     check_logprobs(body.get("top_logprobs"), "top_logprobs")
+    check_effort((body.get("reasoning") or {}).get("effort"), "body.reasoning.effort")
     if (value := body.get("max_output_tokens")) is not None and value < 1:
         text = f"max_output_tokens must be at least 1, got {value}."
         raise bad_value(text, "max_output_tokens", value)
@@ -210,6 +214,10 @@ def _check_values(body: Mapping[str, Any]) -> None:
     if (past := body.get("previous_response_id")) is not None:
         text = f"Response with id '{past[:100]}' not found."
         raise Refusal(404, None, text, kind="invalid_request_error", param="response_id")
+    if (past := body.get("conversation")) is not None:
+        name = past.get("id") if isinstance(past, dict) else past
+        text = f"Conversation with id '{str(name)[:100]}' not found."
+        raise Refusal(404, None, text, kind="invalid_request_error", param="conversation")
 
 
 # --- what the upstream is asked -----------------------------------------------------------------
@@ -242,15 +250,29 @@ def _format(form: Any) -> dict[str, Any] | None:
     if not isinstance(form, dict):
         raise invalid("dict_type", "body.text.format", "Input should be a valid dictionary", form)
     kind = form.get("type")
+    if "type" not in form:
+        raise invalid("missing", "body.text.format.type", "Field required", form)
     if kind == "text":
         return None
+    if kind not in FORMATS:
+        text = "Input should be {}, {}, {} or {}".format(*(f'"{one}"' for one in FORMATS))
+        raise invalid("literal_error", "body.text.format.type", text, kind)
     if kind != "json_schema":
         return form
     inner = form.get("json_schema")  # as in chat completions
     if not isinstance(inner, dict):
+        _check_schema(form)
         known = ("name", "description", "schema", "strict")
         inner = {key: form[key] for key in known if form.get(key) is not None}
     return {"type": "json_schema", "json_schema": inner}
+
+
+def _check_schema(form: Mapping[str, Any]) -> None:
+    where, schema = "body.text.format.schema", form.get("schema")
+    if schema is None:
+        raise invalid("missing", where, "Field required", form)
+    if not isinstance(schema, dict):
+        raise invalid("dict_type", where, "Input should be a valid dictionary", schema)
 
 
 # --- what the response repeats ------------------------------------------------------------------

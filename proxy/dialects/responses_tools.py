@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.checks import bad_value
+from proxy.dialects.checks import bad_value, check_parameters
 from proxy.errors import Refusal, invalid
 
 JOIN = "__"
@@ -66,7 +66,7 @@ class Tools(msgspec.Struct):
         """Take one function or custom tool.
 
         Raises:
-            Refusal: it has no name.
+            Refusal: it has no name, or parameters that are no schema.
         """
         name = tool.get("name")
         if not isinstance(name, str) or not name:
@@ -77,6 +77,7 @@ class Tools(msgspec.Struct):
             self.custom.add(flat)
             function = _custom(tool, flat)
         else:
+            check_parameters(tool, where)
             shown = ("description", "parameters", "strict")
             found = {key: tool[key] for key in shown if tool.get(key) is not None}
             function = {"name": flat, **found}

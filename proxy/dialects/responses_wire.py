@@ -13,7 +13,7 @@ import msgspec
 from proxy.conversation import Winner, call_id, deltas
 from proxy.dialects.responses_kept import Kept
 from proxy.dialects.responses_output import Call, CustomCall, Event, Item, Message, Reasoning
-from proxy.errors import Refusal
+from proxy.errors import Refusal, Stopping
 
 _encode = msgspec.json.Encoder().encode
 
@@ -267,6 +267,8 @@ def failure(refusal: Refusal) -> dict[str, str]:
     the message says on `rate_limit_exceeded`, and asks again on anything else.
     """
     message = refusal.message
+    if isinstance(refusal, Stopping):
+        return {"code": "server_error", "message": refusal.message}
     if refusal.status in (429, 503) and refusal.retry_after is not None:
         wait = f"{message} Please try again in {refusal.retry_after}s."
         return {"code": "rate_limit_exceeded", "message": wait}

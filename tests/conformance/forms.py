@@ -50,6 +50,9 @@ _CONSTANT = frozenset(
 )
 """Fields whose values are compared and not only their kinds."""
 
+CALM = {"keepalive": 20.0}
+"""Settings of the proxy where nothing but the answer may come, however busy the machine is."""
+
 Says = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 
 

@@ -9,6 +9,7 @@ from core.state import Group
 from proxy.dialects.chunks import fingerprint
 from tests.conformance.forms import (
     CALL,
+    CALM,
     CAPTURES,
     CHAT,
     GREETING,
@@ -87,7 +88,7 @@ async def test_12_non_stream_key_set(
 async def test_13_chunk_sequence(
     tmp_path: Path, name: str, more: dict[str, Any], answer: str
 ) -> None:
-    async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
+    async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
         f.world.swarm.answer = always(GREETING)
         f.world.swarm.streaming = "tokens"
         found = await stream(f, CHAT, {**HELLO, **more})

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.forms import (
     CALL,
+    CALM,
     CAPTURES,
     CHAT,
     GREETING,
@@ -55,7 +56,7 @@ def calls_in(found: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("answer", ["best", "live"])
 async def test_26_parallel_calls(tmp_path: Path, answer: str) -> None:
-    async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
+    async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
         f.world.swarm.answer = always(TWO_CALLS)
         f.world.swarm.streaming = "tokens"
         found = await stream(f, CHAT, {**TOOLED, **USAGE})

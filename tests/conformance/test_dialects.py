@@ -9,6 +9,7 @@ import pytest
 import swarm.watcher
 from tests.conformance.forms import (
     CALL,
+    CALM,
     CAPTURES,
     COMPLETIONS,
     GREETING,
@@ -31,6 +32,7 @@ from tests.conformance.forms import (
 )
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings
 from tests.support.wire import wire
 
 SHORT = completion("TheTheThe user", finish="length", tokens=(1, 4, 0))
@@ -43,7 +45,7 @@ CLAUDES = {"name": "get_weather", "input_schema": WEATHER["function"]["parameter
 
 
 async def test_35_a_legacy_completion(tmp_path: Path) -> None:
-    async with fronted(tmp_path) as f:
+    async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(SHORT)
         found = await told(f, COMPLETIONS, PROMPT)
         same(scrubbed(found), CAPTURES["compl"]["body"])
@@ -61,7 +63,8 @@ async def test_35_prompts_as_a_list(tmp_path: Path) -> None:
         f.world.swarm.answer = always(SHORT)
         assert (await ask(f, COMPLETIONS, {**PROMPT, "prompt": ["Say"]})).status == 200
         odd: tuple[tuple[Any, str], ...] = (
-            (["Say", "Tell"], "One prompt for each request"),
+            (["Say", [1, 2]], "token ids"),
+            (["Say"] * 257, "At most 256 prompts"),
             ([1, 2, 3], "token ids"),
             ([[1, 2]], "token ids"),
             ([], "non-empty"),
@@ -110,7 +113,7 @@ def told_by_vllm(name: str) -> Any:
 async def test_36_a_responses_stream(
     tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    async with fronted(tmp_path) as f:
+    async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(says)
         found = await stream(f, RESPONSES, {**ASKED, **more})
         assert [data["sequence_number"] for _, data in found] == list(range(len(found)))
@@ -228,14 +231,19 @@ async def test_38_nothing_is_stored(tmp_path: Path) -> None:
 async def test_39_a_messages_stream(
     tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    async with fronted(tmp_path) as f:
+    async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(says)
         found = await stream(f, MESSAGES, {**BODIES[MESSAGES], **more})
         same(shapes(found), CAPTURES[name]["events"])
         assert [name for name, _ in found][-1] == "message_stop"
         last = found[-2][1]
         assert last["delta"]["stop_reason"] == ("tool_use" if more else "end_turn")
-        assert last["usage"]["output_tokens"] == says["usage"]["completion_tokens"]
+        begun = found[0][1]["message"]["usage"]
+        assert begun["input_tokens"] != says["usage"]["prompt_tokens"]  # nobody knows it yet
+        assert last["usage"] == {
+            "input_tokens": says["usage"]["prompt_tokens"],
+            "output_tokens": says["usage"]["completion_tokens"],
+        }
         if more:
             told = [one["delta"].get("partial_json", "") for _, one in found if "delta" in one]
             assert json.loads("".join(told)) == {"city": "Paris"}

@@ -105,6 +105,11 @@ async def test_51_a_prompt_too_long_for_a_server_that_does_not_tell_its_window(
         pytest.param({"logprobs": True, "top_logprobs": 21}, "top_logprobs", id="many"),
         pytest.param({"tool_choice": "auto"}, "tool_choice", id="tool_choice"),
         pytest.param({"messages": []}, "messages", id="messages"),
+        pytest.param({"response_format": {}}, "body.response_format.type", id="23-none"),
+        pytest.param(
+            {"response_format": {"type": "yaml"}}, "body.response_format.type", id="23-unknown"
+        ),
+        pytest.param({"response_format": {"type": ["text"]}}, "body.response_format.type", id="23"),
     ],
 )
 async def test_52_53_values_vllm_refuses(tmp_path: Path, more: dict[str, Any], param: str) -> None:
@@ -114,6 +119,20 @@ async def test_52_53_values_vllm_refuses(tmp_path: Path, more: dict[str, Any], p
         assert (answer.status, error["param"], error["code"]) == (400, param, 400)
         assert list(error) == ["message", "type", "param", "code"]
         assert error["type"] == ("Bad Request" if "." in param else "BadRequestError")
+        assert not f.world.state.groups
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, MESSAGES])
+@pytest.mark.parametrize("stop", ["", ["a", ""]])
+async def test_24_an_empty_stop_text_is_refused(
+    tmp_path: Path, path: str, stop: str | list[str]
+) -> None:
+    async with fronted(tmp_path) as f:
+        name = "stop_sequences" if path == MESSAGES else "stop"
+        answer = await ask(f, path, {**BODIES[path], name: stop})
+        assert answer.status == 400
+        if isinstance(stop, list):
+            assert answer.json()["error"]["message"] == "stop cannot contain an empty string."
         assert not f.world.state.groups
 
 

@@ -30,7 +30,7 @@ from proxy.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control import Control
 from proxy.orders import Orders
 from proxy.rewards.builtin import BuiltinSource
-from proxy.rows import Rows
+from proxy.rows import Row, Rows
 from proxy.seat import Seat
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
@@ -214,6 +214,8 @@ async def test_rows_and_directives(tmp_path: Path) -> None:
         assert one.seat.rows.match({}, "What is it?") is not None
         assert one.seat.rows.match({"x-ajet-row": "1"}, "else") is not None
         assert one.seat.rows.match({}, "Who?") is None
+        await client.release_row("1")
+        assert one.seat.rows.match({}, "What is it?") is None
         await client.post_fact(
             "m:start", MockStarted(mock_id="m", dataset="d", target="t", total=2)
         )
@@ -225,7 +227,9 @@ async def test_rows_and_directives(tmp_path: Path) -> None:
         assert await client.directive("m") == "run"
         await client.command("mock.stop", {})
         assert await client.directive("m") == "stop"
+        one.seat.rows.register(Row(row_id="3", query="y", mock_id="m"))
         await client.post_fact("m:end", MockFinished(mock_id="m", how="stopped"))
+        assert one.seat.rows.match({}, "y") is None
         with pytest.raises(ControlError, match="no mock user runs"):
             await client.command("mock.stop", {})
 

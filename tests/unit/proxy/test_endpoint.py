@@ -14,7 +14,7 @@ from core.settings import Settings
 from proxy.endpoint import create_app
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
-from tests.support.served import served
+from tests.support.served import client, served
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello."}]}
 CHAT = "/v1/chat/completions"
@@ -27,9 +27,9 @@ async def front(
     async with (
         world(tmp_path, swarm, configured) as w,
         served(create_app(w.seat, w.groups)) as url,
-        httpx.AsyncClient(base_url=url, timeout=10.0) as client,
+        client(url) as http,
     ):
-        yield w, client
+        yield w, http
 
 
 def data_events(text: str) -> list[Any]:

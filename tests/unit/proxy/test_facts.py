@@ -8,6 +8,7 @@ import pytest
 
 from core.settings import UpstreamSettings
 from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.dialects.tokenizing import refused
 from proxy.frontdoor import NOT_FOUND
 from proxy.observe import ObserveClient
 from swarm.client import AsyncSwarmClient
@@ -18,6 +19,7 @@ from tests.support.served import served
 
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
+JSON = {"content-type": "application/json"}
 
 
 class Upstream:
@@ -141,12 +143,71 @@ async def test_where_it_has_one(tmp_path: Path) -> None:
         assert told["input_tokens"] == 3
         assert upstream.asked[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
         upstream.status = 400
+        asked = len(upstream.asked)
         assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
+        assert len(upstream.asked) == asked
+        assert (await f.client.post("/detokenize", json={"tokens": [1]})).status_code == 400
+        assert len(upstream.asked) == asked + 1
         upstream.status = 500
         failed = await f.client.post("/detokenize", json={"tokens": [1]})
         assert failed.status_code == 503
         assert failed.headers["retry-after"]
         assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("/tokenize", b"{", "body.1"),
+    ("/tokenize", [], "body"),
+    ("/tokenize", {}, "body.prompt"),
+    ("/tokenize", {"prompt": 5}, "body.prompt"),
+    ("/tokenize", {"messages": "no"}, "body.messages"),
+    ("/tokenize", {"messages": [{}]}, "body.messages.0.role"),
+    ("/detokenize", {}, "body.tokens"),
+    ("/detokenize", {"tokens": "no"}, "body.tokens"),
+    ("/detokenize", {"tokens": [1, "x"]}, "body.tokens.1"),
+    ("/detokenize", {"tokens": [-1]}, "body.tokens.0"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param"), BAD)
+async def test_what_no_tokenizer_takes_is_refused_in_vllms_shape(
+    tmp_path: Path, path: str, body: Any, param: str
+) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = await f.client.post(path, content=data, headers=JSON)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"], error["param"]) == (400, "Bad Request", param)
+        assert not upstream.asked
+        plain = await f.client.post(path, content=b'{"prompt": "x", "tokens": []}')
+        assert plain.json()["error"]["message"].startswith("Unsupported Media Type")
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "said"),
+    [
+        (
+            422,
+            {"detail": [{"type": "list_type", "loc": ["body", "tokens"], "msg": "no", "input": 5}]},
+            (400, "Bad Request", "body.tokens"),
+        ),
+        (400, {"detail": "is longer"}, (400, "BadRequestError", None)),
+        (400, {"error": {"message": "own", "type": "t", "param": "p"}}, (400, "t", "p")),
+        (404, {"detail": "No policy is loaded."}, (503, "Service Unavailable", None)),
+        (418, None, (400, "BadRequestError", None)),
+    ],
+)
+def test_an_upstreams_errors_get_vllms_shape(
+    status: int, told: Any, said: tuple[int, str, str | None]
+) -> None:
+    body = json.dumps(told).encode() if told else b"tea"
+    no = refused(status, body)
+    if no is None:
+        assert told["error"]["type"] == said[1]
+    else:
+        assert (no.status, no.kind, no.param) == said
 
 
 async def test_an_upstream_that_is_observed_is_asked_with_its_own_key_and_name(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.tasks import Tasks
-from proxy.fair import FairGate, Turn
+from proxy.fair import CLAIMING, FairGate, Turn
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred()
 
 
 async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) -> None:
-    gate = FairGate(0, claiming=2)
+    gate = FairGate(0, claiming=3)  # two, and one that is kept for smaller groups
     turns = [gate.turn() for _ in range(5)]
-    waits = [tasks.spawn(turn.enter(f"s{i}", soon()), f"{i}") for i, turn in enumerate(turns)]
+    waits = [tasks.spawn(turn.enter("s", soon()), f"{i}") for i, turn in enumerate(turns)]
     await settle()
     assert [task.done() for task in waits] == [True, True, False, False, False]
     turns[0].claimed()
@@ -90,6 +90,69 @@ async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) ->
     turns[4].leave()
     turns[0].leave()
     await asyncio.gather(*waits)
+    assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
+
+
+async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: Tasks) -> None:
+    gate = FairGate()
+    busy = [gate.turn() for _ in range(40)]
+    waits = [tasks.spawn(turn.enter("a", soon(), 4), "a") for turn in busy]
+    await settle()
+    assert gate.claiming == CLAIMING - 1
+    other, second, small = gate.turn(), gate.turn(), gate.turn()
+    await other.enter("b", soon(), 4)
+    later = tasks.spawn(second.enter("b", soon(), 4), "b")  # one of a session is enough
+    await settle()
+    assert not later.done()
+    await small.enter("a", soon(), 1)  # the kept place is still there
+    for turn in (other, small, second, *busy):
+        await settle()
+        turn.leave()
+    await asyncio.gather(later, *waits)
+    assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
+
+
+async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks: Tasks) -> None:
+    gate = FairGate()
+    large = [gate.turn() for _ in range(40)]
+    waits = [tasks.spawn(turn.enter("", soon(), 16), "large") for turn in large]
+    await settle()
+    assert gate.waiting == 40 - (CLAIMING - 1)
+    small, smaller, same = gate.turn(), gate.turn(), gate.turn()
+    await small.enter("", soon(), 4)  # the last place, though it came last
+    later = [tasks.spawn(one.enter("", soon(), n), "later") for one, n in ((same, 4), (smaller, 1))]
+    await settle()
+    assert not any(task.done() for task in later)
+    small.claimed()
+    await settle()
+    assert [task.done() for task in later] == [True, False]  # the first of those that may
+    same.leave()
+    await settle()
+    assert later[1].done()
+    for turn in (small, smaller, *large):
+        await settle()
+        turn.leave()
+    await asyncio.gather(*waits)
+    assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
+
+
+async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks: Tasks) -> None:
+    gate = FairGate(3)
+    first, second, third, small = (gate.turn() for _ in range(4))
+    await first.enter("a", soon(), 8)
+    await second.enter("b", soon(), 8)
+    waits = tasks.spawn(third.enter("c", soon(), 8), "third")
+    await settle()
+    assert not waits.done()
+    await small.enter("d", soon(), 4)
+    small.leave()
+    await settle()
+    assert not waits.done()
+    first.claimed()  # and will give its place back
+    await settle()
+    assert waits.done()
+    for turn in (first, second, third):
+        turn.leave()
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 
 
@@ -168,39 +231,54 @@ async def _story(story: list[Move], limit: int, claiming: int) -> None:
 
 
 async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, claiming: int) -> None:
-    waiting: list[tuple[Turn, asyncio.Task[None]]] = []
-    inside: list[Turn] = []
-
-    def pick(number: int, of: list[Turn]) -> Turn | None:
-        return of[number % len(of)] if of else None
+    waiting: list[tuple[Turn, int, asyncio.Task[None]]] = []
+    inside: list[tuple[Turn, int]] = []
+    trying: dict[Turn, int] = {}
 
     def look() -> None:
-        for turn, task in tuple(waiting):
+        for turn, size, task in tuple(waiting):
             if task.done():
-                waiting.remove((turn, task))
+                waiting.remove((turn, size, task))
                 if not task.cancelled():
-                    inside.append(turn)
+                    inside.append((turn, size))
+                    trying[turn] = size
 
     def leave(number: int) -> None:
-        if (turn := pick(number, inside)) is not None:
-            inside.remove(turn)
+        if inside:
+            turn, _ = inside.pop(number % len(inside))
+            trying.pop(turn, None)
             turn.leave()
 
     def cancel(number: int) -> None:
         if waiting:
-            waiting[number % len(waiting)][1].cancel()
+            waiting[number % len(waiting)][2].cancel()
 
     def claimed(number: int) -> None:
-        if (turn := pick(number, inside)) is not None:
+        if inside:
+            turn, _ = inside[number % len(inside)]
+            trying.pop(turn, None)
             turn.claimed()
 
     def come(number: int) -> None:
-        turn = gate.turn()
-        waiting.append((turn, tasks.spawn(turn.enter(f"s{number % 3}", soon()), "one")))
+        turn, size = gate.turn(), 1 + number % 3
+        task = tasks.spawn(turn.enter(f"s{number % 2}", soon(), size), "one")
+        waiting.append((turn, size, task))
 
     def both(number: int) -> None:
         leave(number)
         cancel(number)
+
+    def may(turn: Turn, size: int) -> bool:
+        if limit and len(inside) >= limit:
+            return False
+        stuck = len(trying) == len(inside) == limit - 1
+        taken = sum(not one.beyond for one in trying)
+        if not trying or (taken < claiming - 1 and not stuck):
+            return True
+        if taken < claiming and size < min(trying.values()):
+            return True
+        alone = all(one.session != turn.session for one in trying)
+        return not stuck and alone and len(trying) < 2 * claiming
 
     acts: dict[str, Callable[[int], None]] = {
         "come": come,
@@ -215,10 +293,11 @@ async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, cla
             look()
             assert gate.inside == len(inside)
             assert gate.waiting == len(waiting)
+            assert gate.claiming == len(trying) <= 2 * claiming
             assert not limit or gate.inside <= limit
-            assert gate.claiming <= claiming
-            free = gate.claiming < claiming and (not limit or gate.inside < limit)
-            assert not (free and waiting)  # nobody waits before an open gate
+            assert not any(
+                may(turn, size) for turn, size, _ in waiting
+            )  # nobody waits before an open gate
         else:
             acts[what](number)
     await settle()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import swarm.claims
+import swarm.returns
 import swarm.watcher
 from core.events import CandidateFailed
 from proxy.errors import Refusal
@@ -23,7 +23,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(swarm.claims, "LOOK", 0.3)
+    monkeypatch.setattr(swarm.returns, "LOOK", 0.3)
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +51,10 @@ def back(w: World) -> None:
 # --- it freezes, and comes back -----------------------------------------------------------------
 
 
-async def test_requests_queue_while_the_server_is_frozen(tmp_path: Path) -> None:
+async def test_requests_queue_while_the_server_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 60.0)  # it stays frozen, and is not given up
     async with small(tmp_path) as w:
         w.swarm.freeze()
         await w.until(lambda: trouble(w) == "frozen")
@@ -61,12 +64,15 @@ async def test_requests_queue_while_the_server_is_frozen(tmp_path: Path) -> None
         ticket = await w.ask()
         w.swarm.unfreeze()
         assert (await w.reply(ticket)).why == "winner"
-        assert trouble(w) == ""
+        await w.until(lambda: trouble(w) == "")
         await w.closed()
         assert len(w.swarm.ends) == 4
 
 
-async def test_a_freeze_in_the_midst_of_a_group_delays_it(tmp_path: Path) -> None:
+async def test_a_freeze_in_the_midst_of_a_group_delays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 60.0)
     async with small(tmp_path) as w:
         w.swarm.delay = 0.05
         ticket = await w.ask()
@@ -260,7 +266,7 @@ class Gate:
         self.entered: list[str] = []
         self.left = 0
 
-    async def enter(self, session: str, deadline: float) -> None:
+    async def enter(self, session: str, deadline: float, size: int = 1) -> None:
         async with asyncio.timeout_at(deadline):
             await self.open.wait()
         self.entered.append(session)

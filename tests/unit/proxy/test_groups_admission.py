@@ -19,6 +19,7 @@ from core.events import (
 )
 from proxy.dialects.chat import read_request
 from proxy.errors import Refusal
+from proxy.fair import CLAIMING
 from proxy.rows import Row
 from proxy.ticket import Ticket
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -149,11 +150,46 @@ async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         told = await say(w, title, {"x-ajet-train": "yes"})
         w.seat.rows.register(Row(row_id="r1", query="hi"))
-        row = await say(w, title)
-        for ticket in (told, row):
+        row = await say(w, title, {"x-ajet-row": "r1"})
+        recap = "Summarize what was done in this conversation"
+        w.seat.rows.register(Row(row_id="r2", query=recap))
+        words = await say(w, [user(recap)])
+        for ticket in (told, row, words):
             await w.reply(ticket)
             assert (w.group(ticket).helper, w.group(ticket).n) == ("", 4)
         await w.closed()
+
+
+async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> None:
+    title = [{"role": "system", "content": TITLE}, user("hi")]
+    async with world(tmp_path) as w:
+        for mark, session in ({}, ""), ({"x-ajet-session": "s1"}, "s1"):
+            w.seat.rows.register(Row(row_id="r1", query="hi", reference="5", session=session))
+            helper = await say(w, title, mark)
+            main = await say(w, [user("hi")], mark, tools=TOOLS)
+            for ticket, row_id, reference in (helper, "", None), (main, "r1", "5"):
+                await w.reply(ticket)
+                group = w.group(ticket)
+                assert (group.row_id, group.reference) == (row_id, reference)
+            assert w.group(helper).helper == "opencode-title"
+        await w.closed()
+
+
+async def test_all_of_a_session_is_its_row_and_a_trial_is_not_trained_on(tmp_path: Path) -> None:
+    mark = {"x-ajet-session": "s1"}
+    async with world(tmp_path) as w:
+        w.seat.rows.register(Row(row_id="r1", query="hi", reference="5", session="s1"))
+        for text in ("<note/> hi, please", "and now?"):
+            ticket = await say(w, [user(text)], mark)
+            await w.reply(ticket)
+            group = w.group(ticket)
+            assert (group.row_id, group.reference, group.episode_type) == ("r1", "5", "train")
+        w.seat.rows.register(Row(row_id="dry", query="hello", session="s2", train=False))
+        ticket = await say(w, [user("other words")], {"x-ajet-session": "s2"})
+        await w.reply(ticket)
+        assert (w.group(ticket).row_id, w.group(ticket).episode_type) == ("dry", "eval")
+        await w.closed()
+    assert len(w.swarm.claims) == 9
 
 
 async def test_helper_calls_are_not_looked_for_when_that_is_off(tmp_path: Path) -> None:
@@ -171,7 +207,7 @@ async def test_a_call_without_tools_beside_an_agents(tmp_path: Path) -> None:
         before = await say(w, asks, mark)
         await w.reply(before)
         await w.reply(await say(w, [user("hi")], mark, tools=TOOLS))
-        after = await say(w, asks, mark)
+        after = await say(w, [user("Write a short title of our chat.")], mark)
         await w.reply(after)
         await w.closed()
         assert (w.group(before).helper, w.group(after).helper) == ("", "beside-an-agent")
@@ -339,3 +375,17 @@ async def test_who_leaves_the_queue_passes_its_turn_on(tmp_path: Path) -> None:
         assert (await w.reply(third)).index == 3
         await w.closed()
         assert not w.swarm.claimed()
+
+
+async def test_a_small_group_passes_many_large_ones_that_claim_in_vain(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(slots=4, repeat=2, automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        for number in range(CLAIMING + 4):
+            await w.ask(f"large {number}", n=6)
+        await w.until(lambda: swarm.refusals)
+        small = await w.ask("small")
+        assert (await w.reply(small)).why == "winner"
+        still = sum(one.query.startswith("large") for one in w.state.open_groups())
+        assert still == CLAIMING + 4

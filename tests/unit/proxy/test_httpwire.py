@@ -19,6 +19,7 @@ from proxy.asgi import (
     read_body,
     send_json,
     send_part,
+    start_stream,
     until_left,
 )
 from proxy.httpwire import bounded
@@ -130,7 +131,7 @@ async def test_blank_lines_do_not_keep_a_connection() -> None:
                 await asyncio.sleep(0.02)
                 if one.reader.at_eof():
                     break
-        assert one.reader.at_eof()
+        assert one.reader.at_eof() or one.reader.exception()  # closed, or reset while we wrote
 
 
 async def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
@@ -224,3 +225,29 @@ async def test_an_offer_to_speak_http2_is_passed_over() -> None:
             await one.ask("POST", "/", b"12345", **offer)
             answer = await one.answer()
             assert (answer.status, answer.body) == (200, b"5")
+
+
+async def told(scope: Scope, receive: Receive, send: Send) -> None:
+    await read_body(headers_of(scope), receive, 1 << 24)
+    await start_stream(send, (), b"data: 1\n\n")
+    await send_part(send, b"data: 2\n\n")
+    await send_part(send, b"", more=False)
+
+
+@pytest.mark.parametrize("more", ["", "connection: keep-alive\r\n"])
+async def test_an_old_client_gets_a_stream_without_chunks(more: str) -> None:
+    async with serving(told) as url, wire(url) as one:
+        await one.send(f"POST / HTTP/1.0\r\ncontent-length: 2\r\n{more}\r\n{{}}")
+        answer = await one.answer()
+        assert (answer.status, answer.body) == (200, b"data: 1\n\ndata: 2\n\n")
+        assert "transfer-encoding" not in answer.headers
+        assert answer.headers["connection"] == "close"
+        assert await one.closed() == b""
+
+
+async def test_an_old_client_gets_the_length_of_a_whole_answer() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send("POST / HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}")
+        answer = await one.answer()
+        assert (answer.headers["content-length"], answer.body) == ("1", b"2")
+        assert await one.closed() == b""

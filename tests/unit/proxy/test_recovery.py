@@ -1,10 +1,12 @@
 """A proxy that was killed, and the next one on the same journal."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import proxy.sense
 from core.events import (
     ClaimIntended,
     EpisodeClaimed,
@@ -15,7 +17,7 @@ from core.events import (
 )
 from core.state import Group
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.seat import FAST, World, settings, world
 
 HOLD = settings(rating={"mode": "hold"})
 
@@ -141,6 +143,44 @@ async def test_an_engine_that_was_restarted_meanwhile(tmp_path: Path) -> None:
             assert not group.open
             assert not swarm.reward_log
             assert {one.phase for one in group.candidates} == {"unknown"}
+
+
+async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -> None:
+    """The server does not tell what it holds for us."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "GENERATING")
+        claims = len(swarm.claims)
+        swarm.fail_always("/get_episode_buffer", "stall")
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            await w.groups.recover()
+            assert clock() - began < 1.0
+            ticket = await w.ask()
+            await w.server.watcher.refresh(5)
+            await w.server.watcher.refresh(5)
+            assert w.groups.senses["s"].recovering
+            assert w.groups.waiting == 1
+            assert len(swarm.claims) == claims
+            swarm.fail_always("/get_episode_buffer", None)
+            swarm.release()
+            assert (await w.reply(ticket)).answers
+            await w.until(lambda: not w.groups.senses["s"].recovering)
+
+
+async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.sense, "CLEAN_UP", 0.1)
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "GENERATING")
+        swarm.fail_always("/get_episode_buffer", 500)
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            await w.groups.recover()
+            ticket = await w.ask()
+            assert (await w.reply(ticket)).answers
+            assert w.groups.senses["s"].recovering
+            await w.closed()
+            swarm.fail_always("/get_episode_buffer", None)
+            await w.until(lambda: not w.groups.senses["s"].recovering)
 
 
 async def test_two_kills_in_a_row(tmp_path: Path) -> None:

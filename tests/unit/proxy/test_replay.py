@@ -130,3 +130,31 @@ def test_a_newer_answer_takes_the_place() -> None:
 def test_marks_of_retries(told: str, wanted: bool) -> None:
     assert is_retry({"x-stainless-retry-count": told}) is wanted
     assert not is_retry({})
+
+
+@pytest.mark.parametrize(
+    ("mode", "delivered", "owed"),
+    [("marked", False, False), ("owed", False, True), ("always", True, True)],
+)
+async def test_who_gets_an_answer_again_is_a_setting(
+    ticket: Ticket, mode: str, delivered: bool, owed: bool
+) -> None:
+    replay = Replay(30.0, Clock(), mode=mode)
+    replay.remember("k", "g1", reply(), (ticket,))
+    assert (replay.find("k", {}) is not None) == owed
+    ticket.delivered()
+    assert (replay.find("k", {}) is not None) == delivered
+    assert replay.find("k", RETRY) is not None
+
+
+async def test_a_session_gets_it_again_only_at_once(ticket: Ticket) -> None:
+    clock = Clock()
+    replay = Replay(30.0, clock)
+    replay.remember("k", "g1", reply(), (ticket,))
+    ticket.delivered()
+    mark = {"x-session-id": "ses_1"}
+    assert replay.find("k", mark) is not None
+    assert replay.find("k", {}, {"metadata": {"session_id": "ses_1"}}) is not None
+    assert replay.find("k", {**mark, "x-ajet-join": "no"}) is None
+    clock.now += 3.1
+    assert replay.find("k", mark) is None

@@ -31,6 +31,18 @@ async def test_choices_that_cannot_be_had_are_a_400_before_anything_is_claimed(
         assert (await w.reply(await ask(w, 8))).answers
 
 
+async def test_no_request_takes_a_whole_batch(tmp_path: Path) -> None:
+    few = settings(proxy={"most_choices": 5})
+    async with ScriptedSwarm(batch=64) as swarm, world(tmp_path, swarm) as w:
+        with pytest.raises(Refusal, match=r"n must be at most 16, got 65. \(parameter=n, value=65"):
+            await ask(w, 65)
+        assert (await w.reply(await ask(w, 16))).answers
+    (tmp_path / "few").mkdir()
+    async with ScriptedSwarm(batch=64) as swarm, world(tmp_path / "few", swarm, few) as w:
+        with pytest.raises(Refusal, match="n must be at most 5, got 6"):
+            await ask(w, 6)
+
+
 async def test_also_when_the_pool_is_read_later_and_nobody_waits_for_it(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
         await w.until(lambda: w.server.watcher.pool)

@@ -15,12 +15,13 @@ from engine.server import create_app as engine_app
 from proxy.answering import Desk
 from proxy.endpoint import create_app
 from proxy.serve import http_config
+from swarm.watcher import Seen
 from tests.support.engine_client import Driver
 from tests.support.fake_policy import Bench
 from tests.support.observed import Observed, observed
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.seat import world
-from tests.support.served import served
+from tests.support.served import client, served
 
 LONG = "word " * 5000
 MESSAGES = [{"role": "user", "content": LONG}]
@@ -157,6 +158,35 @@ async def test_a_tokenizer_that_talks_nonsense_counts_nothing(
         assert (await o.post(LONG)).status_code == 200
 
 
+async def test_more_words_than_the_window_has_need_no_tokenizer(tmp_path: Path) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer = False
+        async with observed(tmp_path, upstream) as o:
+            told = await o.post("hi", max_tokens=4096)
+            assert told.status_code == 400
+            assert told.json()["error"]["message"].startswith(
+                "This model's maximum context length is 4096 tokens. However, you requested 4096 "
+                "output tokens and your prompt contains at least 1 input tokens."
+            )
+            assert not o.upstream.calls
+            assert (await o.post("hi", max_tokens=4095)).status_code == 200
+
+
+async def test_a_server_that_is_not_there_is_not_asked_to_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with observed(tmp_path) as o:
+        gone = SimpleNamespace(current=Seen(), pool=None)
+        monkeypatch.setattr(o.world.server, "watcher", gone)
+        told = await o.client.post("/tokenize", json={"prompt": "x"})
+        assert told.status_code == 503
+        assert told.headers["retry-after"]
+        body = {"messages": [{"role": "user", "content": "hello"}]}
+        counted = await o.client.post("/v1/messages/count_tokens", json=body)
+        assert counted.json()["input_tokens"] >= 1
+        assert not o.upstream.requests["/tokenize"]
+
+
 # --- the embedded engine ------------------------------------------------------------------------
 
 
@@ -169,7 +199,7 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         app = engine_app(engine)
         await stack.enter_async_context(app.router.lifespan_context(app))
         url = await stack.enter_async_context(served(app))
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url))
+        http = await stack.enter_async_context(client(url))
         driver = Driver(http, engine, bench, None)  # type: ignore[arg-type]  # it needs no clock
         await driver.start(batch=8, repeat=2)
         await driver.until("ROLLING")
@@ -181,7 +211,7 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         )
         sense = w.groups.senses["s"]
         await w.until(lambda: sense.context)
-        yield await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=10)), engine
+        yield await stack.enter_async_context(client(base)), engine
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -95,6 +95,12 @@ def test_errors_in_the_words_of_vllm() -> None:
             "body.tools.0.function.name",
         ),
         ({"messages": HELLO, "stream": True, "stream_options": 1}, "body.stream_options"),
+        ({"messages": HELLO, "logit_bias": {"1": "x"}}, "body.logit_bias.1"),
+        ({"messages": HELLO, "reasoning_effort": 5}, "body.reasoning_effort"),
+        (
+            {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": "x"}},
+            "body.response_format.json_schema",
+        ),
     ],
 )
 def test_what_the_framework_refuses(body: Any, param: str) -> None:

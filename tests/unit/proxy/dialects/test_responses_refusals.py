@@ -44,13 +44,43 @@ def refused(body: Any) -> Refusal:
         ({"input": "x", "background": True}, 400, "invalid_request_error", "background"),
         ({"input": "x", "background": True, "store": False}, 400, "Bad Request", "body"),
         ({"input": "x", "previous_response_id": "r"}, 404, "invalid_request_error", "response_id"),
+        ({"input": "x", "conversation": "c"}, 404, "invalid_request_error", "conversation"),
+        ({"input": "x", "reasoning": {"effort": 5}}, 400, "Bad Request", "body.reasoning.effort"),
+        ({"input": "x", "top_k": -7}, 400, "BadRequestError", None),
+        (
+            {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": "x"}]},
+            400,
+            "Bad Request",
+            "body.tools.0.parameters",
+        ),
     ],
 )
-def test_refusals(body: Any, status: int, kind: str, param: str) -> None:
+def test_refusals(body: Any, status: int, kind: str, param: str | None) -> None:
     no = refused(body)
     assert (no.status, no.kind, no.param) == (status, kind, param)
     said = json.loads(RESPONSES.refusal(no))["error"]
     assert list(said) == ["message", "type", "param", "code"]
+
+
+@pytest.mark.parametrize(
+    ("form", "where"),
+    [
+        ({}, "type"),
+        ({"type": "nope"}, "type"),
+        ({"type": ["text"]}, "type"),
+        ({"type": "json_schema", "name": "n"}, "schema"),
+        ({"type": "json_schema", "name": "n", "schema": "x"}, "schema"),
+    ],
+)
+def test_a_format_that_is_none(form: dict[str, Any], where: str) -> None:
+    no = refused({"input": "x", "text": {"format": form}})
+    assert (no.status, no.param) == (400, f"body.text.format.{where}")
+
+
+@pytest.mark.parametrize("past", ["conv_1", {"id": "conv_1"}])
+def test_a_conversation_is_refused_as_a_past_response_is(past: Any) -> None:
+    no = refused({"input": "x", "conversation": past})
+    assert no.message == "Conversation with id 'conv_1' not found."
 
 
 def test_a_past_response_is_refused_in_vllms_words() -> None:

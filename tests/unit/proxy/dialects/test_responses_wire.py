@@ -12,7 +12,7 @@ from proxy.conversation import Winner, deltas, winner
 from proxy.dialects.base import Writer
 from proxy.dialects.responses import responses
 from proxy.dialects.responses_kept import Kept
-from proxy.errors import Refusal, busy
+from proxy.errors import Refusal, Stopping, busy
 
 RESPONSES = responses(Kept())
 USAGE = {
@@ -318,6 +318,7 @@ def test_logprobs_are_told_if_they_were_asked_for() -> None:
     ("refusal", "code", "message"),
     [
         (busy(7, "Busy."), "rate_limit_exceeded", "Busy. Please try again in 7s."),
+        (Stopping(), "server_error", "The server is shutting down. Please try again later."),
         (Refusal(502, None, "All failed."), "server_error", "All failed."),
         (Refusal(400, None, "No."), "invalid_prompt", "No."),
         (

@@ -1,0 +1,93 @@
+"""Checklist 35: several prompts in one legacy completion, each answered from a group of its own."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.forms import COMPLETIONS, ask, chunks, completion, settle, told
+from tests.support.front import fronted
+from tests.support.scripted_swarm import Denied
+from tests.support.seat import settings
+from tests.support.wire import wire
+
+PROMPT = {"model": "tiny", "max_tokens": 4}
+
+
+async def as_asked(name: str, body: dict[str, Any], index: int) -> Any:
+    """Says what it was asked."""
+    said = body["messages"][-1]["content"]
+    return completion(f"{said}!", tokens=(len(said), 5, 0))
+
+
+MANY: dict[str, Any] = {**PROMPT, "prompt": ["Say", "Tell me", "Ask"], "n": 2, "echo": True}
+
+
+async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = as_asked
+        whole = await told(f, COMPLETIONS, MANY)
+        texts = [f"{prompt}{prompt}!" for prompt in MANY["prompt"] for _ in range(2)]
+        assert [one["text"] for one in whole["choices"]] == texts
+        assert [one["index"] for one in whole["choices"]] == list(range(6))
+        asked = sum(map(len, MANY["prompt"]))
+        assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (asked, 30)
+        assert whole["usage"]["total_tokens"] == asked + 30
+        assert sorted(one.query for one in f.world.state.groups.values()) == sorted(MANY["prompt"])
+        more = {"stream_options": {"include_usage": True}}
+        found = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
+        said, ends = [""] * 6, [0] * 6
+        for one in found[:-1]:
+            (choice,) = one["choices"]
+            said[choice["index"]] += choice["text"]
+            ends[choice["index"]] += choice["finish_reason"] is not None
+        assert (said, ends) == (texts, [1] * 6)
+        usage = {name: count for name, count in whole["usage"].items() if count is not None}
+        assert (found[-1]["choices"], found[-1]["usage"]) == ([], usage)
+        assert len({one["id"] for one in found}) == 1
+        await settle(f)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_35_one_prompt_without_an_answer_is_an_error(tmp_path: Path, streams: bool) -> None:
+    async def fails(name: str, body: dict[str, Any], index: int) -> Any:
+        if body["messages"][-1]["content"] == "Ask":
+            raise Denied(400, "no")
+        return await as_asked(name, body, index)
+
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = fails
+        answer = await ask(f, COMPLETIONS, {**MANY, "stream": streams})
+        if streams:
+            assert answer.body.endswith(b"data: [DONE]\n\n")
+            assert b'"error":{' in answer.body
+            assert b"Say!" not in answer.body
+        else:
+            assert answer.status >= 400
+        await settle(f)
+
+
+async def test_35_who_leaves_frees_the_groups_of_all_prompts(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        held = asyncio.Event()
+
+        async def waits(name: str, body: dict[str, Any], index: int) -> Any:
+            await held.wait()
+            return "late"
+
+        f.world.swarm.answer = waits
+        async with wire(f.url) as one:
+            await one.ask("POST", COMPLETIONS, {**MANY, "stream": True})
+            await one.head()
+            await f.world.swarm.until(lambda: len(f.world.swarm.chats) >= 6)
+        await asyncio.wait_for(settle(f), 2.0)
+        held.set()
+
+
+async def test_35_all_prompts_are_admitted_or_none(tmp_path: Path) -> None:
+    async with fronted(tmp_path, configured=settings(proxy={"session_calls": 2})) as f:
+        f.world.swarm.answer = as_asked
+        refused = await ask(f, COMPLETIONS, MANY, headers={"x-session-id": "one"})
+        assert refused.status == 429
+        await settle(f)

@@ -1,0 +1,26 @@
+"""What the log says of a command."""
+
+from proxy.orders import without_texts
+
+
+def test_texts_are_told_by_their_size_alone() -> None:
+    told = without_texts(
+        {
+            "group_id": "ab12",
+            "index": 2,
+            "note": "a private matter",
+            "order": [1, 0],
+            "text": "secret " * 1000,
+            "done": True,
+            "server": None,
+        }
+    )
+    assert told == (
+        "group_id=ab12 index=2 note=(16 characters) order=(2 items) text=(7000 characters) "
+        "done=True server=None"
+    )
+
+
+def test_a_name_cannot_break_the_log() -> None:
+    assert "\n" not in without_texts({"key": "a\nERROR forged", "server": "\x1b[31m"})
+    assert "\x1b" not in without_texts({"server": "\x1b[31m"})

@@ -1,0 +1,125 @@
+"""Announced rows meet their requests: by header, by session, by text."""
+
+from proxy import rows
+from proxy.rows import HEADER, SESSION, Row, Rows
+
+
+def found(kept: Rows, query: str = "", **headers: str) -> str:
+    names = {"row": HEADER, "session": SESSION}
+    row = kept.match({names[name]: value for name, value in headers.items()}, query)
+    return row.row_id if row is not None else ""
+
+
+def test_header_then_session_then_text() -> None:
+    kept = Rows()
+    for row_id, session in ("a", ""), ("b", "s1"), ("c", ""):
+        kept.register(Row(row_id=row_id, query="same  words", session=session))
+    assert found(kept, "same words") == "a"
+    assert found(kept, "same words", session="s1") == "b"
+    assert found(kept, "same words", session="s1", row="c") == "c"
+    assert found(kept, "same words", row="nobody") == ""
+    assert found(kept, "other words", session="s1") == "b"
+    assert found(kept, "other words", session="s2") == ""
+
+
+def test_a_taken_row_is_only_known_in_its_session() -> None:
+    kept = Rows()
+    kept.register(Row(row_id="a", query="x"))
+    kept.register(Row(row_id="b", query="x", session="s1"))
+    kept.take("a")
+    assert found(kept, "x", row="a") == ""
+    assert found(kept, "x") == "b"
+    kept.take("b")
+    assert found(kept, "x") == ""
+    assert found(kept, "x", session="s1") == found(kept, row="b") == "b"
+    kept.release("b")
+    assert not len(kept)
+    assert found(kept, "x", session="s1") == ""
+
+
+def test_the_next_turn_takes_over_and_the_first_one_ends_all() -> None:
+    kept = Rows()
+    for row_id in ("a", "a:t2", "a:t2", "a:t3"):
+        kept.register(Row(row_id=row_id, query=row_id, session="s1"))
+        kept.take(row_id)
+        assert found(kept, "whatever", session="s1") == row_id
+        assert len(kept) == 1
+    kept.release("a")
+    assert not len(kept)
+    assert not kept._sessions
+    assert not kept._heads
+    assert not kept._by_text
+
+
+def test_nothing_piles_up() -> None:
+    kept = Rows()
+    for number in range(rows.CAP + 50):
+        kept.register(Row(row_id=f"r{number}", query=f"{number % 7}", session=f"s{number}"))
+    assert len(kept) == len(kept._sessions) == len(kept._heads) == rows.CAP
+    assert found(kept, session="s49") == ""
+    assert found(kept, session="s50") == "r50"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_rows_of_a_silent_mock_user_are_forgotten() -> None:
+    clock = Clock()
+    kept = Rows(clock)
+    kept.register(Row(row_id="a", query="x", mock_id="m-1", session="s1"))
+    clock.now = rows.QUIET
+    kept.alive("m-1")
+    clock.now += rows.QUIET
+    assert found(kept, "x") == "a"
+    clock.now += 1.0
+    assert found(kept, "x") == found(kept, session="s1") == ""
+    assert not kept._alive
+    assert not kept._seen
+
+
+def test_a_row_of_no_run_is_forgotten_after_a_while_without_requests() -> None:
+    clock = Clock()
+    kept = Rows(clock)
+    kept.register(Row(row_id="dry", query="x", session="s1", train=False))
+    clock.now = rows.LONGEST
+    assert found(kept, session="s1") == "dry"
+    clock.now += rows.LONGEST
+    assert found(kept, "x") == "dry"
+    clock.now += rows.LONGEST + 1.0
+    assert found(kept, "x") == ""
+
+
+def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
+    kept = Rows()
+    for row_id, mock_id in ("a", "mock-1f-1"), ("b", "mock-2e-1"), ("c", "mock-1f-2"):
+        kept.register(Row(row_id=row_id, query=row_id, mock_id=mock_id))
+    kept.end_earlier("mock-1f-2")
+    assert [found(kept, one) for one in "abc"] == ["", "b", "c"]
+    kept.end_run("mock-1f-2")
+    assert [found(kept, one) for one in "abc"] == ["", "b", ""]
+
+
+def test_the_newest_run_has_the_words_and_its_oldest_row_is_first() -> None:
+    kept = Rows()
+    for row_id, mock_id in ("dry", ""), ("a", "m-1"), ("b", "m-1"):
+        kept.register(Row(row_id=row_id, query="x", mock_id=mock_id))
+    assert found(kept, "x") == "a"
+    kept.take("a")
+    assert found(kept, "x") == "b"
+
+
+def test_a_released_row_does_not_come_back() -> None:
+    kept = Rows()
+    row = Row(row_id="a", query="x", session="s1")
+    kept.register(row)
+    kept.take("a")
+    kept.release("a")
+    kept.again(row)
+    assert not len(kept)
+    kept.register(row)
+    kept.again(row)
+    assert found(kept, "x") == "a"
