@@ -1,24 +1,29 @@
-"""One row as a chat request: sent, tried again while the target is away or busy, read."""
+"""What the user says, brought to a target and its answer brought back.
+
+A `Target` is whatever takes a question. `Asker` is the one for OpenAI-compatible addresses: one
+chat request a question, sent again while the address is away or busy.
+"""
 
 import asyncio
 import ipaddress
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import msgspec
 
 from core.errors import AjetError
-from core.text import content_text, one_line, redact
+from core.text import one_line, redact
 from core.tls import believing
-from mock.dataset import Row
 from mock.tally import Tally
+from mock.target_dialects import CHAT, Form, read
 
 HEADER = "X-Ajet-Row"
+SESSION = "X-Ajet-Session"
+TRAIN = "X-Ajet-Train"
 RETRY_AFTER_CAP = 60.0
 """Seconds of a `Retry-After` that are obeyed at most."""
 _BUSY = (429, 502, 503)
@@ -35,6 +40,23 @@ class Unreachable(AjetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One thing the user says."""
+
+    query: str
+    messages: Sequence[Mapping[str, Any]]
+    """The conversation up to it, itself included."""
+    sent_id: str
+    """Id of the row in its pass, and of the turn."""
+    session: str = ""
+    """What the turns of one conversation have in common; empty for a single question."""
+    turn: int = 1
+    """Which question of its conversation it is."""
+    train: bool = True
+    """False: nothing is to be learnt from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What became of a row that was asked."""
 
@@ -44,8 +66,45 @@ class Answer:
     seconds: float = 0.0
 
 
+class Target(Protocol):
+    """Where questions go."""
+
+    name: str
+    """As people know it: an address, a command."""
+    in_session: bool
+    """Each of its conversations needs a session, by which the proxy knows the row."""
+
+    async def ask(
+        self,
+        question: Question,
+        rest: Callable[[float], Awaitable[bool]],
+        patience: float,
+        tally: Tally,
+    ) -> Answer | None:
+        """Ask until there is an answer, yes or no.
+
+        Args:
+            question: What to ask.
+            rest: Waits between two tries; True when the run was told to stop.
+            patience: Seconds to try again while the target is busy or away.
+            tally: Is told what is waited for.
+
+        Returns:
+            None when a stop came between two tries: the question was not taken.
+
+        Raises:
+            Unreachable: the target stayed away, or refuses every question.
+        """
+
+    async def over(self, session: str) -> None:
+        """No further question of a conversation will come."""
+
+    async def close(self) -> None:
+        """Let go of what it holds."""
+
+
 class Asker:
-    """Sends rows to one OpenAI-compatible address.
+    """Sends questions to one OpenAI-compatible address.
 
     Args:
         base_url: Where `/chat/completions` is below.
@@ -55,7 +114,15 @@ class Asker:
         timeout: Seconds one request may take.
         connections: Requests at the same time.
         transport: How requests travel; the network when left out.
+        name: What people call it; the address when empty.
+        form: How a question is put.
+        headers: Further headers.
+        params: Further fields of a request.
     """
+
+    in_session = False
+    called = "the target"
+    """What people call it in the cause of a failure."""
 
     def __init__(
         self,
@@ -67,16 +134,24 @@ class Asker:
         timeout: float = 300.0,
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
+        name: str = "",
+        form: Form = CHAT,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
-        self.url = base_url.rstrip("/") + "/chat/completions"
+        self.name = name or base_url
+        self.url = base_url.rstrip("/") + form.path
         self._model = model
+        self._key = api_key
+        self._form = form
+        self._params = dict(params or {})
         self._timeout = timeout
         self._any = False
-        headers = {"content-type": "application/json"}
+        sent = {"content-type": "application/json"}
         if api_key:
-            headers["authorization"] = f"Bearer {api_key}"
+            sent["authorization"] = f"Bearer {api_key}"
         self._http = httpx.AsyncClient(
-            headers=headers,
+            headers=sent | dict(headers or {}),
             timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
             limits=httpx.Limits(max_connections=connections, keepalive_expiry=4.0),
             transport=transport,
@@ -84,58 +159,43 @@ class Asker:
             trust_env=not _is_loopback(base_url),
         )
 
+    async def over(self, session: str) -> None:
+        """Nothing is kept of a conversation."""
+
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
     async def ask(
         self,
-        row: Row,
-        sent_id: str,
+        question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
         tally: Tally,
     ) -> Answer | None:
-        """Ask until there is an answer, yes or no.
-
-        Args:
-            row: What to ask.
-            sent_id: Id of the row in its pass, sent as `X-Ajet-Row`.
-            rest: Waits between two tries; True when the run was told to stop.
-            patience: Seconds to try again while the target is busy or away.
-            tally: Is told what is waited for.
-
-        Returns:
-            None when a stop came between two tries: the row was not asked.
-
-        Raises:
-            Unreachable: the target stayed away, or refuses every row.
-        """
-        body = msgspec.json.encode({"model": self._model, "messages": row.messages})
+        """See `Target.ask`."""
         began = time.monotonic()
         delay = _FIRST_DELAY
         while True:
             response: httpx.Response | None = None
             try:
                 async with asyncio.timeout(self._timeout):
-                    response = await self._http.post(
-                        self.url, content=body, headers={HEADER: sent_id}
-                    )
+                    response = await self._post(question)
             except _AWAY as error:
                 wait, why = delay, f"{self.url} does not answer ({_cause(error)})"
             except (httpx.TimeoutException, TimeoutError):
                 return _failed(f"no answer within {self._timeout:g} s", began)
             except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
                 raise Unreachable(
-                    f"nothing can be sent: {_cause(error)}", self.url, "Check --base-url"
+                    f"nothing can be sent: {_cause(error)}", self.url, "Check the address"
                 ) from error
             except httpx.HTTPError as error:
                 return _failed(_cause(error), began)
             else:
                 if response.status_code not in _BUSY:
-                    return self._read(response, began)
+                    return self._read(response, question, began)
                 wait = max(delay, _retry_after(response.headers))
-                why = f"the target is busy ({response.status_code}): {_refusal(response)}"
+                why = f"{self.called} is busy ({response.status_code}): {self._refusal(response)}"
             if time.monotonic() + wait - began > patience:
                 if response is not None:
                     return _failed(why, began)
@@ -149,17 +209,47 @@ class Asker:
                 return None
             delay = min(delay * 2, _LAST_DELAY)
 
-    def _read(self, response: httpx.Response, began: float) -> Answer:
-        if response.status_code != 200:
-            cause = f"{response.status_code}: {_refusal(response)}"
-            if response.status_code in _SYSTEMIC and not self._any:
-                raise Unreachable(f"the target refuses: {cause}", self.url)
-            return _failed(cause, began)
-        text = _text(response.content)
+    async def _post(self, question: Question) -> httpx.Response:
+        """Ask once."""
+        body = self._form.body(self._model, question.messages) | self._params
+        return await self._http.post(
+            self.url, content=msgspec.json.encode(body), headers=marks(question)
+        )
+
+    def _text(self, response: httpx.Response, question: Question) -> str:
+        """The answer in what came back; raises ValueError with the cause when there is none."""
+        text = read(self._form, response.content)
         if text is None:
-            return _failed("the answer is no chat completion", began)
+            raise ValueError(f"the answer is no {self._form.called}")
+        return text
+
+    def _read(self, response: httpx.Response, question: Question, began: float) -> Answer:
+        if not response.is_success:
+            cause = f"{response.status_code}: {self._refusal(response)}"
+            if response.status_code in _SYSTEMIC and not self._any:
+                raise Unreachable(f"{self.called} refuses: {cause}", self.url)
+            return _failed(cause, began)
+        try:
+            text = self._text(response, question)
+        except ValueError as error:
+            return _failed(str(error), began)
         self._any = True
         return Answer(text=text, seconds=time.monotonic() - began)
+
+    def _refusal(self, response: httpx.Response) -> str:
+        """The server's own words, without the key."""
+        told = _refusal(response)
+        return told.replace(self._key, "[hidden]") if self._key else told
+
+
+def marks(question: Question) -> dict[str, str]:
+    """Headers by which the proxy knows a question, where the way there lets them through."""
+    found = {HEADER: question.sent_id}
+    if question.session:
+        found[SESSION] = question.session
+    if not question.train:
+        found[TRAIN] = "no"
+    return found
 
 
 def _is_loopback(url: str) -> bool:
@@ -173,17 +263,6 @@ def _is_loopback(url: str) -> bool:
 
 def _failed(error: str, began: float) -> Answer:
     return Answer(error=error, seconds=time.monotonic() - began)
-
-
-def _text(body: bytes) -> str | None:
-    try:
-        message = msgspec.json.decode(body)["choices"][0]["message"]
-        text = content_text(message.get("content"))
-        if not text and message.get("tool_calls"):
-            text = json.dumps(message["tool_calls"], ensure_ascii=False)
-    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError):
-        return None
-    return text
 
 
 def _refusal(response: httpx.Response) -> str:

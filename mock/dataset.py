@@ -1,67 +1,43 @@
-"""JSONL datasets: one pass finds the usable rows, then each is read when it is its turn.
+"""Datasets of any kind: opened, looked through in the background, read row by row.
 
-A row is an AgentJet task (`task_id`, `main_query`, `metadata`, `init_messages`) or
-`{"query", "answer", "system", "id"}`; only the query is needed. A broken row is reported with its
-line and passed over. Memory: about 20 bytes a row, whatever the rows hold.
+Nothing is loaded: the file is walked once to find where its rows are (16 bytes a row, on disk when
+there are many), and a row is read when it is its turn. A broken row is reported with its line and
+passed over.
 """
 
 import hashlib
-import os
-import random
-from array import array
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Self
 
 import msgspec
 
-from core.errors import UsageError
-from core.text import content_text
+from mock.columns import Columns, DatasetError
+from mock.read_json import JsonList, is_lines
+from mock.read_text import Csv, JsonLines
+from mock.reader import LINE_LIMIT, Reader
+from mock.rows import BadRow, Row, RowError, chance, decode_json, parse, parse_record
+from mock.shuffle import order
 
-LINE_LIMIT = 16 * 1024 * 1024
-"""Bytes of the longest line that is read."""
-PROBLEM_CAP = 1_000
-"""Broken rows that are kept by line and cause; further ones are only counted."""
-ID_LIMIT = 120
-_HEAD = 65_536
-_KNOWN = frozenset(("id", "task_id", "query", "main_query", "system", "metadata", "init_messages"))
-_SAFE = "!$&'()*+,-./:;=?@_~|[]{}"
-"""Characters of a row's id that may stand in a header; `#` is the proxy's separator."""
+__all__ = [
+    "LINE_LIMIT",
+    "BadRow",
+    "Columns",
+    "Dataset",
+    "DatasetError",
+    "Row",
+    "RowError",
+    "decode_json",
+    "open_reader",
+    "parse",
+    "shipped",
+]
 
-
-class DatasetError(UsageError):
-    """A dataset cannot be used at all."""
-
-
-class RowError(ValueError):
-    """One row cannot be used; the text is the cause."""
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One usable row."""
-
-    row_id: str
-    """Unique in the dataset and fit for a header."""
-    line: int
-    """From 1."""
-    query: str
-    messages: tuple[dict[str, Any], ...]
-    """The conversation to send, ending with the user's query."""
-    task_id: str = ""
-    """The dataset's own id, as it stands there; empty when it has none."""
-    reference: str | None = None
-    """The answer to compare with; never part of `messages`."""
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class BadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that cannot be used."""
-
-    line: int
-    cause: str
+HEAD = 200
+"""Records looked at before a dataset counts as usable."""
+KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+"""Names of files that are offered as datasets."""
 
 
 def shipped() -> Path:
@@ -69,46 +45,77 @@ def shipped() -> Path:
     return Path(__file__).parent / "data" / "questions.jsonl"
 
 
-class Dataset:
-    """An opened dataset: positions 0 to `len` - 1 are its usable rows."""
+def open_reader(path: Path, scratch: Path | None = None) -> Reader:
+    """The reader for a file or folder, by its name and its first bytes.
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
-        self.problems: list[BadRow] = []
-        self.broken = 0
-        """All broken rows, kept in `problems` or not."""
-        self._descriptor = descriptor
-        self._offsets = array("Q")
-        self._lengths = array("I")
-        self._lines = array("I")
-        self._repeated: frozenset[int] = frozenset()
+    Raises:
+        DatasetError: it is missing, unreadable, or of no kind that is known; names it.
+    """
+    try:
+        if path.is_dir():
+            from mock.read_table import open_folder
+
+            return open_folder(path)
+        if not path.is_file() and path.exists():
+            raise DatasetError("this is neither a file nor a folder", str(path))
+        with path.open("rb") as file:
+            head = file.read(65_536)
+        if head.startswith(b"PAR1"):
+            from mock.read_table import Parquet
+
+            return Parquet(path, [path])
+        return _text_reader(path, head, scratch)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DatasetError(
+            f"the dataset cannot be read: {reason or error}",
+            str(path),
+            "Name a JSONL, JSON, CSV or Parquet file, or a Hugging Face folder",
+        ) from error
+
+
+def _text_reader(path: Path, head: bytes, scratch: Path | None) -> Reader:
+    ending = path.suffix.lower()
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DatasetError("this is UTF-16 text", f"{path}:1", "Save it as UTF-8")
+    if ending == ".parquet":
+        raise DatasetError("this is no Parquet file", str(path))
+    if ending in (".csv", ".tsv"):
+        return Csv(path, scratch)
+    first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    whole = ending == ".json" or (first == b"[" and ending not in (".jsonl", ".ndjson"))
+    if whole and first and not is_lines(head):
+        return JsonList(path, scratch)
+    return JsonLines(path, scratch)
+
+
+class Dataset:
+    """An opened dataset: positions 0 to `found` - 1 are the rows known so far, broken or not.
+
+    Args:
+        reader: Finds and reads the records; closed with the dataset.
+        columns: What the columns are called.
+    """
+
+    def __init__(self, reader: Reader, columns: Columns | None = None) -> None:
+        self.reader = reader
+        self.columns = columns or Columns()
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Find the usable rows; reads the whole file once, so call it off the event loop.
+    def open(cls, path: Path, columns: Columns | None = None, scratch: Path | None = None) -> Self:
+        """Open and look at the first rows; reads the disk, so call it off the event loop.
+
+        Args:
+            path: A file or a folder.
+            columns: What its columns are called; the usual names when left out.
+            scratch: Folder for the index of a large file.
 
         Raises:
-            DatasetError: the file is missing, unreadable, or has no usable row; names it.
+            DatasetError: it is missing, unreadable, lacks a column, or has no usable row.
         """
-        where = str(path)
-        todo = "Name a JSONL file with one row a line"
+        dataset = cls(open_reader(path, scratch), columns)
         try:
-            dataset = cls(path, os.open(path, os.O_RDONLY))
-        except OSError as error:
-            raise DatasetError(
-                f"the dataset cannot be read: {error.strerror or error}", where, todo
-            ) from error
-        try:
-            dataset._scan()
-            if not len(dataset):
-                first = dataset.problems[0] if dataset.problems else None
-                cause = f": line {first.line}: {first.cause}" if first else ", it is empty"
-                raise DatasetError(f"the dataset has no usable row{cause}", where, todo)
-        except OSError as error:
-            dataset.close()
-            raise DatasetError(
-                f"the dataset cannot be read: {error.strerror or error}", where, todo
-            ) from error
+            dataset._look()
         except BaseException:
             dataset.close()
             raise
@@ -116,9 +123,7 @@ class Dataset:
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self.reader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -131,174 +136,113 @@ class Dataset:
     ) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    @property
+    def path(self) -> Path:
+        return self.reader.path
+
+    @property
+    def found(self) -> int:
+        """Rows known so far."""
+        return self.reader.found
+
+    @property
+    def whole(self) -> bool:
+        """No further rows will be found."""
+        return self.reader.whole
+
+    def scan(self, records: int = 50_000) -> bool:
+        """Find further rows; False when there are none. Blocks on the disk."""
+        return self.reader.scan(records)
 
     def line(self, position: int) -> int:
         """Line number of the row at `position`."""
-        return self._lines[position]
+        return self.reader.line(position)
 
     def row(self, position: int) -> Row | BadRow:
-        """Read one row; broken when the file was changed since it was opened."""
-        line = self._lines[position]
-        data = os.pread(self._descriptor, self._lengths[position], self._offsets[position])
+        """Read one row."""
+        line = self.line(position)
         try:
-            row = parse(line, data)
+            row = parse_record(line, self.reader.record(position), self.columns)
         except RowError as error:
             return BadRow(line=line, cause=str(error))
-        if _digest(row.row_id) in self._repeated:
-            return msgspec.structs.replace(row, row_id=f"{row.row_id}@{line}")
         return row
 
-    def order(self, number: int, seed: int | None) -> "array[int]":
-        """Positions in the order of pass `number`; shuffled anew for each pass when seeded."""
-        positions = array("I", range(len(self)))
-        if seed is not None:
-            random.Random(f"{seed}:{number}").shuffle(positions)
-        return positions
+    def order(self, salt: str, seed: int | None) -> Iterator[int]:
+        """Positions in the order of a pass; all rows must have been found.
+
+        Args:
+            salt: What tells one pass from another: each has its own order.
+            seed: None keeps the dataset's order.
+        """
+        if seed is None:
+            return iter(range(self.found))
+        return order(self.reader.blocks(), f"{seed}:{salt}")
 
     def fingerprint(self) -> str:
-        """Stays the same as long as the file is: its path, size, head and tail."""
-        size = os.fstat(self._descriptor).st_size
-        digest = hashlib.sha256(f"{self.path.absolute()}\0{size}\0".encode())
-        digest.update(os.pread(self._descriptor, _HEAD, 0))
-        digest.update(os.pread(self._descriptor, _HEAD, max(0, size - _HEAD)))
-        return digest.hexdigest()[:16]
+        """Stays the same as long as the file is: its path, size, head and tail, its columns."""
+        told = f"{self.path.absolute()}\0{sorted(self.columns.named.items())}\0".encode()
+        return hashlib.sha256(told + self.reader.sample()).hexdigest()[:16]
 
-    def _scan(self) -> None:
-        digests = array("Q")
-        for line, offset, data in _lines(self._descriptor):
-            try:
-                if data is None:
-                    raise RowError(f"longer than {LINE_LIMIT // 1024 // 1024} MB")
-                row = parse(line, data)
-            except RowError as error:
-                self.broken += 1
-                if len(self.problems) < PROBLEM_CAP:
-                    self.problems.append(BadRow(line=line, cause=str(error)))
-                continue
-            self._offsets.append(offset)
-            self._lengths.append(len(data))
-            self._lines.append(line)
-            digests.append(_digest(row.row_id))
-        ordered = sorted(digests)
-        self._repeated = frozenset(one for one, after in pairwise(ordered) if one == after)
+    def _look(self) -> None:
+        self.reader.scan(HEAD)
+        known = self.reader.columns()
+        if known:
+            self.columns.check(known, str(self.path))
+        first: BadRow | None = None
+        names: dict[str, None] = {}
+        for position in range(min(self.found, HEAD)):
+            row = self.row(position)
+            if isinstance(row, Row):
+                return
+            first = first or row
+            names |= dict.fromkeys(self._names(position))
+        if names and not known:
+            self.columns.check(names, str(self.path))
+        if self.whole and self.found <= HEAD:
+            raise no_usable_row(self, first)
+
+    def _names(self, position: int) -> tuple[str, ...]:
+        try:
+            return tuple(self.reader.record(position))
+        except RowError:
+            return ()
 
 
-def parse(line: int, data: bytes) -> Row:
-    """One line as a row.
-
-    Raises:
-        RowError: it cannot be used; says why.
-    """
-    found = _decode(data)
-    history = _messages(found.get("init_messages"))
-    query = _query(found, history)
-    messages = list(history)
-    if system := found.get("system"):
-        if not isinstance(system, str):
-            raise RowError("`system` is not text")
-        messages.insert(0, {"role": "system", "content": system})
-    if not (messages and messages[-1] == {"role": "user", "content": query}):
-        messages.append({"role": "user", "content": query})
-    own = _own_id(found)
-    return Row(
-        row_id=quote(own, safe=_SAFE)[:ID_LIMIT] if own else f"row-{line}",
-        line=line,
-        query=query,
-        messages=tuple(messages),
-        task_id=own,
-        reference=_reference(found),
-        metadata=_metadata(found),
+def no_usable_row(dataset: Dataset, first: BadRow | None) -> DatasetError:
+    """What to say of a dataset of which nothing can be asked."""
+    cause = f": {dataset.reader.place} {first.line}: {first.cause}" if first else ", it is empty"
+    return DatasetError(
+        f"the dataset has no usable row{cause}",
+        str(dataset.path),
+        "Name a file with one question a row",
     )
 
 
-def _decode(data: bytes) -> dict[str, Any]:
-    try:
-        text = data.removeprefix(b"\xef\xbb\xbf").decode()
-        found = msgspec.json.decode(text)
-    except UnicodeDecodeError as error:
-        raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-    except msgspec.MsgspecError as error:
-        raise RowError(f"not JSON: {error}") from error
-    except RecursionError as error:
-        raise RowError("nested too deeply") from error
-    if not isinstance(found, dict):
-        raise RowError("not an object")
-    return found
+def unique(row: Row, seen: "Seen") -> Row:
+    """The row under an id that no row before it had."""
+    return (
+        row
+        if seen.first(row.row_id, row.line)
+        else msgspec.structs.replace(row, row_id=f"{row.row_id}@{row.line}")
+    )
 
 
-def _messages(told: Any) -> list[dict[str, Any]]:
-    if told is None:
-        return []
-    if not isinstance(told, list):
-        raise RowError("`init_messages` is not a list")
-    for message in told:
-        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            raise RowError("`init_messages` holds something that is not a message")
-    return told
+class Seen:
+    """Which ids were there before, in a fixed amount of memory: now and then a new one counts as
+    known, never the other way round.
+    """
 
+    BITS = 1 << 23
 
-def _query(found: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
-    for key in ("main_query", "query"):
-        value = found.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise RowError(f"`{key}` is not text")
-        if value.strip():
-            return value
-    if history and history[-1]["role"] == "user":
-        text = content_text(history[-1].get("content"))
-        if text.strip():
-            history[-1] = {"role": "user", "content": text}
-            return text
-    raise RowError("no query: `query` or `main_query` is missing or empty")
+    def __init__(self) -> None:
+        self._bits = bytearray(self.BITS // 8)
 
-
-def _own_id(found: Mapping[str, Any]) -> str:
-    for key in ("id", "task_id"):
-        value = found.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
-            return str(value).strip()
-    return ""
-
-
-def _reference(found: Mapping[str, Any]) -> str | None:
-    nested = found.get("metadata")
-    for place in (found, nested if isinstance(nested, dict) else {}):
-        for key in ("answer", "reference"):
-            value = place.get(key)
-            if isinstance(value, str | int | float) and not isinstance(value, bool):
-                return str(value)
-    return None
-
-
-def _metadata(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The row's own metadata, else whatever else the row holds."""
-    told = found.get("metadata")
-    if isinstance(told, dict):
-        return told
-    return {key: value for key, value in found.items() if key not in _KNOWN}
-
-
-def _digest(row_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(row_id.encode(), digest_size=8).digest(), "big")
-
-
-def _lines(descriptor: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Number, offset and bytes of each line that is not blank; None for one beyond the limit."""
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        offset = number = 0
-        while data := file.readline(LINE_LIMIT + 1):
-            number += 1
-            start = offset
-            offset += len(data)
-            if len(data) > LINE_LIMIT and not data.endswith(b"\n"):
-                while rest := file.readline(1 << 20):
-                    offset += len(rest)
-                    if rest.endswith(b"\n"):
-                        break
-                yield number, start, None
-            elif data.strip():
-                yield number, start, data
+    def first(self, name: str, line: int) -> bool:
+        """Whether `name` was not there yet."""
+        known = True
+        for number in range(3):
+            bit = int(chance(f"{number}:{name}") * self.BITS)
+            if not self._bits[bit >> 3] >> (bit & 7) & 1:
+                known = False
+                self._bits[bit >> 3] |= 1 << (bit & 7)
+        return not known

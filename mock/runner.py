@@ -1,101 +1,38 @@
 """The mock user at work: rows out, answers in, at its pace, as long as it may."""
 
 import asyncio
+import contextlib
 import logging
-import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+import math
+from pathlib import Path
 
 from core.errors import AjetError
-from core.events import Event, MockFinished, MockRowDone, MockRowSkipped, MockStarted
+from core.events import MockCounted, MockFinished, MockRowSkipped, MockStarted
 from core.tasks import Tasks
-from mock.asking import Answer, Asker, Unreachable
-from mock.dataset import BadRow, Dataset, Row
-from mock.progress import Progress, key, number_of
+from mock.asking import Target
+from mock.control import Control, ControlDown, ControlRefused
+from mock.dataset import BadRow, Dataset, no_usable_row
+from mock.following import Following
+from mock.pace import MOST_IN_FLIGHT, Gate, How, Outcome, Pace
+from mock.persona import UserModel
+from mock.progress import Progress
+from mock.results import Results
+from mock.rowwork import RowWork
 from mock.tally import Tally
+from mock.telling import Telling
+from mock.walk import Choice, Place, Walk
+
+__all__ = ["Choice", "Control", "ControlDown", "ControlRefused", "Outcome", "Pace", "Runner"]
 
 log = logging.getLogger("mock")
 
-TEXT_CAP = 2_000
-"""Characters of a query or an answer in a fact; the results file has them whole."""
 SKIPS_TOLD = 50
 """Broken rows posted one by one; the others only as a number."""
-_FACTS_WAITING = 500
-_POLL = 1.0
-_BACK_OFF = 5.0
-
-
-class ControlDown(AjetError):
-    """The control API does not answer; it may again."""
-
-
-class ControlRefused(AjetError):
-    """The control API answered no; asking again is of no use."""
-
-    def __init__(self, what: str, where: str = "", todo: str = "", status: int = 0) -> None:
-        self.status = status
-        super().__init__(what, where, todo)
-
-
-class Control(Protocol):
-    """What the mock user needs of the control API."""
-
-    async def register_row(self, row: Mapping[str, Any]) -> str:
-        """Announce a row; returns `run`, `pause` or `stop`. Raises ControlDown, ControlRefused."""
-
-    async def directive(self, mock_id: str) -> str:
-        """What to do now: `run`, `pause` or `stop`. Raises ControlDown, ControlRefused."""
-
-    async def post_fact(self, fact_id: str, event: Event) -> None:
-        """Journal a fact, once for each id. Raises ControlDown, ControlRefused."""
-
-
-How = Literal["finished", "stopped", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast, how often, in what order, how patiently."""
-
-    concurrency: int = 3
-    seconds: float = 0.0
-    """Between two requests of one worker."""
-    passes: int = 1
-    seed: int | None = None
-    """Shuffles each pass; None keeps the dataset's order."""
-    patience: float = 900.0
-    """Seconds a row is tried again while the target is busy or away; groups that wait for a rating
-    may keep a server busy for ten minutes."""
-    stop_wait: float = 120.0
-    """Seconds that rows in flight get after a stop was ordered."""
-    poll: float = _POLL
-    """Seconds between two looks at the directive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    how: How
-    cause: str = ""
-
-
-@dataclass(slots=True)
-class _Gate:
-    """Whether rows may go out now."""
-
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    open: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def rest(self, seconds: float) -> bool:
-        """Wait `seconds`, less when a stop comes; True when it came."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
-        except TimeoutError:
-            return False
-        return True
+_FIRST_LOOK = 5.0
+"""Seconds the first look at the proxy's state may take before rows are asked without it."""
+_SETTLE = 0.2
+_STOP_SETTLE = 3.0
+"""Seconds that rewards of the last rows get after a stop."""
 
 
 class Runner:
@@ -104,39 +41,54 @@ class Runner:
     Args:
         dataset: Its rows.
         progress: What is done; holds the name of this start.
-        asker: Sends a row to the target.
-        pace: How fast and how often.
+        target: Answers questions.
+        pace: How fast.
+        choice: Which rows, how often, in what order.
         control: The proxy's control API, or None without one.
-        target: Where the rows go, for people.
+        results: A file for one line a row, or None.
+        user: Plays the user of rows with a persona, or None.
     """
 
     def __init__(
         self,
         dataset: Dataset,
         progress: Progress,
-        asker: Asker,
+        target: Target,
         pace: Pace,
+        choice: Choice,
         control: Control | None = None,
-        target: str = "",
+        results: Results | None = None,
+        user: UserModel | None = None,
     ) -> None:
         self.dataset = dataset
         self.progress = progress
         self.pace = pace
-        self.tally = Tally(
-            total=len(dataset) * pace.passes,
-            already=sum(number_of(one) <= pace.passes for one in progress.done),
-            skipped=dataset.broken,
-        )
-        self._asker = asker
+        self.choice = choice
+        self.tally = Tally(expected=choice.expected)
         self._control = control
         self._target = target
-        self._gate = _Gate()
+        self._results = results
+        self._gate = Gate()
         self._limit = asyncio.timeout(None)
         self._ended: Outcome | None = None
-        self._facts: asyncio.Queue[tuple[str, Event]] = asyncio.Queue(_FACTS_WAITING)
-        self._places = self._all_places()
+        self._telling = Telling(control) if control is not None else None
+        self._following = Following(control) if control is not None else None
+        self._work = RowWork(
+            progress, target, pace, self._gate, self.tally, control, self._following, user
+        )
+        self._walk = Walk(dataset, progress, choice, self.tally, played=user is not None)
         self._next = asyncio.Lock()
         self._entered = False
+        self._counted = (-1, 0)
+        self._count()
+        self._give_up = math.inf
+        self.problems: list[BadRow] = []
+        """The first broken rows."""
+
+    @property
+    def results_path(self) -> Path:
+        """Where the results are: the operator's file, else that of this start."""
+        return self._results.path if self._results is not None else self.progress.results
 
     @property
     def mock_id(self) -> str:
@@ -150,6 +102,8 @@ class Runner:
         self._gate.stopping.set()
         self._gate.open.set()
         until = asyncio.get_running_loop().time() + (self.pace.stop_wait if wait is None else wait)
+        if wait is not None:
+            self._give_up = min(self._give_up, until)
         known = self._limit.when()
         if self._entered and not self._limit.expired() and (known is None or until < known):
             self._limit.reschedule(until)
@@ -160,156 +114,181 @@ class Runner:
         Raises:
             AjetError: the control API refuses this mock user, or does not answer at all.
         """
-        await self._start()
         async with Tasks("mock") as tasks:
-            if self._control is not None:
-                tasks.spawn(self._post(self._control), "facts")
+            await asyncio.to_thread(self.dataset.scan)
+            self._count()
+            await self._start()
+            tasks.spawn(self._find_all(), "count")
+            if self._control is not None and self._telling is not None:
+                tasks.spawn(self._telling.run(), "facts")
                 tasks.spawn(self._watch(self._control), "directive")
-            await self._work()
-            outcome = self._ended or Outcome("finished")
+            if self._following is not None:
+                tasks.spawn(self._following.run(), "feed")
+                tasks.spawn(self._look_on(self._following), "engines")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_FIRST_LOOK):
+                        await self._following.seen.wait()
+            await self._recover()
+            if self._results is not None:
+                tasks.spawn(self._results.keep_up(self._following), "results")
+            await self._ask_all()
+            outcome = self._outcome()
             if outcome.how == "finished":
                 await asyncio.to_thread(self.progress.finish)
+            await self._settle(outcome)
             self.tally.phase = outcome.how
             await self._close_facts(outcome)
         return outcome
 
-    async def _start(self) -> None:
-        told = self.dataset.problems[:SKIPS_TOLD]
-        await self._fact_now(
-            f"{self.mock_id}:started",
-            MockStarted(
-                mock_id=self.mock_id,
-                dataset=str(self.dataset.path),
-                target=self._target,
-                total=self.tally.total,
-                concurrency=self.pace.concurrency,
-                pace=self.pace.seconds,
-                done=self.tally.already,
-                skipped=self.dataset.broken - len(told),
-            ),
-        )
-        self._gate.open.set()
-        for problem in self.dataset.problems:
-            log.warning("line %d is passed over: %s", problem.line, problem.cause)
-        for problem in told:
-            self._tell_skipped(problem)
+    # --- beginning -------------------------------------------------------------------------------
 
-    async def _work(self) -> None:
+    async def _start(self) -> None:
+        lost = self.progress.lost
+        self._counted = (self.tally.total or 0, 0)
+        event = MockStarted(
+            mock_id=self.mock_id,
+            dataset=str(self.dataset.path),
+            target=self._target.name,
+            total=self._counted[0],
+            concurrency=self.pace.concurrency,
+            pace=self.pace.seconds,
+            done=self.tally.already,
+            rate=self.pace.rate,
+            passes=self.choice.passes,
+            seed=self.choice.seed,
+            split=self.choice.split or "",
+            held_out=self.choice.held_out if self.choice.split else 0.0,
+            columns=str(self.dataset.columns),
+            lost=sum(key.number <= self.choice.passes for key in lost),
+        )
+        if self._telling is not None:
+            await self._telling.now(
+                f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
+            )
+        self._gate.open.set()
+
+    async def _recover(self) -> None:
+        """Close what a killed start had in flight, and write what it could not."""
+        await asyncio.to_thread(self._work.recover)
+        if self._telling is not None:
+            for event in self._work.ends:
+                await self._telling.put(f"{event.mock_id}:{event.row_id}:lost", event)
+        if self._results is not None:
+            self._work.results = self._results
+            await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
+            for result in self._work.lost:
+                self._results.add(result)
+
+    def _count(self) -> None:
+        self.tally.rows = self.dataset.found * self.choice.passes if self.dataset.whole else None
+        self.tally.already = self.progress.done.count(self.choice.passes) + sum(
+            key.number <= self.choice.passes for key in self.progress.lost
+        )
+
+    async def _find_all(self) -> None:
+        """Look through the rest of the dataset, so that its length is known."""
+        more = True
+        while more:
+            more = await asyncio.to_thread(self.dataset.scan)
+        self.tally.rows = self.dataset.found * self.choice.passes
+        await self._tell_total()
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    async def _ask_all(self) -> None:
         try:
             async with self._limit:
                 self._entered = True
                 async with asyncio.TaskGroup() as group:
-                    for number in range(self.pace.concurrency):
-                        group.create_task(self._worker(), name=f"mock:worker{number}")
+                    if self.pace.rate:
+                        group.create_task(self._arrivals(group), name="mock:arrivals")
+                    else:
+                        for number in range(self.pace.concurrency):
+                            group.create_task(self._worker(), name=f"mock:worker{number}")
         except TimeoutError:
             log.warning("rows in flight were given up: they are asked again by the next start")
         finally:
             self._entered = False
 
-    async def _all_places(self) -> AsyncIterator[tuple[int, int]]:
-        """Pass and position of each row that is not done."""
-        done = self.progress.done
-        for number in range(1, self.pace.passes + 1):
-            for position in await asyncio.to_thread(self.dataset.order, number, self.pace.seed):
-                if key(number, self.dataset.line(position)) not in done:
-                    yield number, position
-
     async def _worker(self) -> None:
-        try:
-            while not self._gate.stopping.is_set():
+        while (place := await self._take()) is not None:
+            await self._one(place)
+            if self.pace.seconds and await self._gate.rest(self.pace.seconds):
+                return
+
+    async def _arrivals(self, group: asyncio.TaskGroup) -> None:
+        """Rows at their times, however many are in flight."""
+        clock = asyncio.get_running_loop().time
+        room = asyncio.Semaphore(MOST_IN_FLIGHT)
+        due = clock()
+        for gap in self.pace.gaps(self.choice.seed):
+            due += gap
+            if await self._gate.rest(due - clock()):
+                return
+            if not self._gate.open.is_set() or room.locked():
                 await self._gate.open.wait()
-                async with self._next:
-                    place = await anext(self._places, None)
-                if place is None or self._gate.stopping.is_set():
-                    return
-                await self._row(*place)
-                if self.pace.seconds and await self._gate.rest(self.pace.seconds):
-                    return
+                if room.locked():
+                    self.tally.waiting = f"{MOST_IN_FLIGHT} in flight: the next ones wait"
+            await room.acquire()
+            place = await self._take()
+            if place is None:
+                return
+            due = max(due, clock() - 1.0)  # what a pause held back does not come as a burst
+            group.create_task(self._arrived(place, room), name=f"mock:{place.key}")
+
+    async def _arrived(self, place: Place, room: asyncio.Semaphore) -> None:
+        try:
+            await self._one(place)
+        finally:
+            room.release()
+
+    async def _take(self) -> Place | None:
+        """The next row, once rows may go out; None when there is none or a stop came."""
+        while not self._gate.stopping.is_set():
+            await self._gate.open.wait()
+            if self.pace.pause_sync and self._following is not None and self._following.syncing:
+                self.tally.waiting = "paused for the weight sync"
+                await self._gate.rest(_SETTLE)
+                continue
+            async with self._next:
+                found = None if self._gate.stopping.is_set() else await self._walked()
+            if isinstance(found, BadRow):
+                await self._skip(found)
+                continue
+            return None if self._gate.stopping.is_set() else found
+        return None
+
+    async def _walked(self) -> Place | BadRow | None:
+        try:
+            return await self._walk.next()
         except AjetError as error:
             self.stop("failed", str(error))
+        except Exception:  # a worker's boundary: the others end in order and the run says so
+            log.exception("the dataset cannot be read on")
+            self.stop("failed", "an internal error while reading; the log has it")
+        return None
+
+    async def _one(self, place: Place) -> None:
+        try:
+            told = await self._work.row(place, self._obey)
+            if told is not None and self._telling is not None:
+                await self._telling.put(f"{self.mock_id}:{place.row.row_id}:{place.key}", told)
+        except AjetError as error:
+            self.stop("failed", str(error), wait=5.0)
         except Exception:  # a worker's boundary: the others end in order and the run says so
             log.exception("the mock user failed")
             self.stop("failed", "an internal error; the log has it")
 
-    async def _row(self, number: int, position: int) -> None:
-        row = await asyncio.to_thread(self.dataset.row, position)
-        if isinstance(row, BadRow):
-            self.tally.skipped += 1
-            log.warning("line %d is passed over: %s", row.line, row.cause)
-            await self._fact(*self._skipped(row))
-            return
-        sent_id = row.row_id if number == 1 else f"{row.row_id}~{number}"
-        try:
-            if not await self._announce(row, sent_id):
-                return
-            answer = await self._asker.ask(
-                row, sent_id, self._gate.rest, self.pace.patience, self.tally
-            )
-        except Unreachable as error:
-            self.stop("failed", str(error), wait=5.0)
-            return
-        except ControlRefused as error:
-            if error.status in (401, 403):
-                raise
-            answer = Answer(error=str(error))
-        if answer is not None:
-            await self._done(row, sent_id, number, answer)
+    async def _skip(self, row: BadRow) -> None:
+        where = f"{self.dataset.path}:{row.line}"
+        if len(self.problems) < SKIPS_TOLD:
+            self.problems.append(row)
+        log.warning("%s: passed over: %s", where, row.cause)
+        if self._telling is not None and self.tally.skipped <= SKIPS_TOLD:
+            event = MockRowSkipped(mock_id=self.mock_id, line=row.line, cause=row.cause)
+            await self._telling.put(f"{self.mock_id}:line-{row.line}:skipped", event)
 
-    async def _announce(self, row: Row, sent_id: str) -> bool:
-        """Register the row and wait as long as the directive is to pause; False on a stop."""
-        if self._control is None:
-            return True
-        announced = {
-            "row_id": sent_id,
-            "query": row.query,
-            "task_id": row.task_id or row.row_id,
-            "reference": row.reference,
-            "metadata": row.metadata,
-            "mock_id": self.mock_id,
-        }
-        deadline = time.monotonic() + self.pace.patience
-        delay = 0.1
-        while not self._gate.stopping.is_set():
-            try:
-                directive = await self._control.register_row(announced)
-            except ControlDown:
-                if time.monotonic() + delay > deadline:
-                    raise
-                await self._gate.rest(delay)
-                delay = min(delay * 2, _BACK_OFF)
-                continue
-            self._obey(directive)
-            if directive == "run":
-                return True
-            await self._gate.open.wait()
-        return False
-
-    async def _done(self, row: Row, sent_id: str, number: int, answer: Answer) -> None:
-        result = {
-            "row_id": sent_id,
-            "line": row.line,
-            "pass": number,
-            "query": row.query,
-            "answer": answer.text,
-            "seconds": round(answer.seconds, 3),
-            "error": answer.error,
-        }
-        await asyncio.to_thread(self.progress.mark, key(number, row.line), result)
-        self.tally.add(answer.error)
-        await self._fact(
-            f"{self.mock_id}:{row.row_id}:{number}",
-            MockRowDone(
-                mock_id=self.mock_id,
-                row_id=sent_id,
-                query=row.query[:TEXT_CAP],
-                ok=not answer.error,
-                seconds=answer.seconds,
-                error=answer.error,
-                answer=answer.text[:TEXT_CAP],
-            ),
-        )
-
-    # --- directives ------------------------------------------------------------------------------
+    # --- directives and engines ------------------------------------------------------------------
 
     def _obey(self, directive: str) -> None:
         if directive == "stop":
@@ -327,56 +306,47 @@ class Runner:
                 self._obey(await control.directive(self.mock_id))
             except (ControlDown, ControlRefused) as error:
                 log.debug("the directive is not known: %s", error)
+            await self._tell_total()
 
-    # --- facts -----------------------------------------------------------------------------------
+    async def _look_on(self, following: Following) -> None:
+        while self.pace.updates and not await self._gate.rest(_SETTLE):
+            if (updates := following.updates) >= self.pace.updates:
+                self.stop("stopped", f"{updates} update{'s' * (updates != 1)} done, as asked for")
 
-    def _skipped(self, row: BadRow) -> tuple[str, MockRowSkipped]:
-        return f"{self.mock_id}:line-{row.line}:skipped", MockRowSkipped(
-            mock_id=self.mock_id, line=row.line, cause=row.cause
-        )
+    # --- ends ------------------------------------------------------------------------------------
 
-    def _tell_skipped(self, row: BadRow) -> None:
-        if self._control is not None:
-            self._facts.put_nowait(self._skipped(row))
+    def _outcome(self) -> Outcome:
+        if self._ended is not None:
+            return self._ended
+        bad = self._walk.first_bad
+        if bad is not None and not self.tally.kept:
+            return Outcome("failed", str(no_usable_row(self.dataset, bad)))
+        return Outcome("finished")
 
-    async def _fact(self, fact_id: str, event: Event) -> None:
-        if self._control is not None:
-            await self._facts.put((fact_id, event))
-
-    async def _fact_now(self, fact_id: str, event: Event) -> None:
-        deadline = time.monotonic() + self.pace.patience
-        delay = 0.1
-        while self._control is not None:
-            try:
-                await self._control.post_fact(fact_id, event)
-                return
-            except ControlDown:
-                if time.monotonic() + delay > deadline or await self._gate.rest(delay):
-                    raise
-                delay = min(delay * 2, _BACK_OFF)
-
-    async def _post(self, control: Control) -> None:
-        """Post the facts in their order, each until it is taken or refused."""
-        while True:
-            fact_id, event = await self._facts.get()
-            delay = 0.1
-            while True:
-                try:
-                    await control.post_fact(fact_id, event)
-                except ControlDown:
-                    await asyncio.sleep(delay)
-                    delay = min(delay * 2, _BACK_OFF)
-                    continue
-                except ControlRefused as error:
-                    log.warning("a fact was refused: %s", error)
+    async def _settle(self, outcome: Outcome) -> None:
+        """The last rows' rewards, for the file; not for long after a stop."""
+        if self._results is None:
+            return
+        clock = asyncio.get_running_loop().time
+        until = clock() + (_STOP_SETTLE if outcome.how == "stopped" else math.inf)
+        self.tally.waiting = "waiting for the last rewards"
+        while self._results.settle(self._following):
+            if clock() >= min(until, self._give_up):
                 break
-            self._facts.task_done()
+            await asyncio.sleep(_SETTLE)
+        self.tally.waiting = ""
+
+    async def _tell_total(self) -> None:
+        total = self.tally.total
+        known = (total or 0, self.tally.skipped)
+        if self._telling is not None and total is not None and known != self._counted:
+            self._counted = known
+            event = MockCounted(mock_id=self.mock_id, total=total, skipped=self.tally.skipped)
+            await self._telling.put(f"{self.mock_id}:counted:{known}:{self.tally.passed}", event)
 
     async def _close_facts(self, outcome: Outcome) -> None:
-        event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
-        try:
-            async with asyncio.timeout(3.0 if outcome.how == "stopped" else 10.0):
-                await self._fact(f"{self.mock_id}:finished", event)
-                await self._facts.join()
-        except TimeoutError:
-            log.warning("the proxy does not answer: %d facts are lost", self._facts.qsize())
+        if self._telling is not None:
+            await self._tell_total()
+            event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
+            seconds = 3.0 if outcome.how == "stopped" else 10.0
+            await self._telling.close(f"{self.mock_id}:finished", event, seconds)

@@ -7,19 +7,29 @@ from dataclasses import dataclass, field
 
 _WINDOW = 50
 """Answers the rate is measured over."""
+_ENOUGH = 50
+"""Rows seen before what was kept of them says how it goes on."""
 
 
 @dataclass(slots=True)
 class Tally:
     """Counts of one start."""
 
-    total: int
-    """Rows to ask in all, over all passes."""
     already: int = 0
     """Rows that earlier starts have done."""
+    expected: float = 1.0
+    """Share of the dataset's rows that will be asked, before any was seen."""
+    rows: int | None = None
+    """Rows of the dataset times passes; None while they are being counted."""
+    passed: int = 0
+    """Rows of the dataset whose turn has come."""
+    kept: int = 0
+    """Of those, the ones that are or were asked; one of weight 3 counts three times."""
     skipped: int = 0
     done: int = 0
     failed: int = 0
+    unmatched: int = 0
+    """Answered rows of which the proxy saw no request that it could tell."""
     waiting: str = ""
     """Why nothing comes back just now; empty otherwise."""
     phase: str = "running"
@@ -46,8 +56,17 @@ class Tally:
         return self.done - self.failed
 
     @property
+    def total(self) -> int | None:
+        """Rows to ask in all, over all passes; an estimate until all were seen."""
+        if self.rows is None:
+            return None
+        rest = max(0, self.rows - self.passed)
+        ratio = self.kept / self.passed if self.passed >= _ENOUGH else self.expected
+        return max(self.kept + round(rest * ratio), self.already + self.done)
+
+    @property
     def left(self) -> int:
-        return max(0, self.total - self.already - self.done)
+        return max(0, (self.total or 0) - self.already - self.done)
 
     @property
     def seconds(self) -> float:
@@ -69,14 +88,17 @@ class Tally:
     def eta(self) -> float | None:
         """Seconds to go at that rate; None when it is not known."""
         rate = self.rate
-        return self.left / rate if rate else None
+        return self.left / rate if rate and self.rows is not None else None
 
     def line(self) -> str:
         """All of it on one line, for people."""
         done = self.already + self.done
-        parts = [f"{done}/{self.total} rows", f"{self.answered} answered", f"{self.failed} failed"]
+        total = "?" if self.total is None else self.total
+        parts = [f"{done}/{total} rows", f"{self.answered} answered", f"{self.failed} failed"]
         if self.skipped:
             parts.append(f"{self.skipped} skipped")
+        if self.unmatched:
+            parts.append(f"{self.unmatched} unmatched")
         if (rate := self.rate) is not None:
             parts.append(f"{rate:.2f}/s")
         if self.phase != "running":

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
@@ -19,11 +19,18 @@ from urllib.parse import urlsplit
 from core.errors import UsageError
 from core.home import Home, Role
 from core.tasks import Tasks
-from mock.asking import Asker
+from mock.asking import Asker, Target
+from mock.columns import Columns
 from mock.dataset import Dataset
+from mock.pace import MOST_IN_FLIGHT
+from mock.persona import UserModel, UserOptions
 from mock.progress import Progress
-from mock.runner import Control, Outcome, Pace, Runner
+from mock.results import Results
+from mock.runner import Choice, Control, Outcome, Pace, Runner
 from mock.tally import Tally, clock_text
+from mock.target import open_target, try_until_stopped
+from mock.target_base import Setting
+from mock.target_file import DRY, Spec
 
 log = logging.getLogger("mock")
 
@@ -33,6 +40,9 @@ _QUIET_EVERY = 60.0
 """Seconds between two lines while nothing moves."""
 _TERM_WAIT = 1.5
 """Seconds rows in flight get after SIGTERM: its sender kills after five."""
+
+OWN_TARGET = "fake vLLM"
+"""What people call the proxy of the home as a target."""
 
 MakeControl = Callable[[], AbstractAsyncContextManager[Control]]
 
@@ -45,6 +55,8 @@ class MockOptions:
     dataset: Path
     base_url: str
     """OpenAI-compatible address; `/v1` is added when it has no path."""
+    own_proxy: bool = False
+    """The address is that of the proxy whose control API is known."""
     target: str = ""
     """What tells this target's progress from another's; the address when empty."""
     api_key: str = ""
@@ -52,9 +64,22 @@ class MockOptions:
     """File with the certificate the address shows, when it is not one that all believe."""
     model: str = "ajet"
     timeout: float = 300.0
+    columns: Columns = field(default_factory=Columns)
+    """What the dataset's columns are called, where not as usual."""
     pace: Pace = field(default_factory=Pace)
+    choice: Choice = field(default_factory=Choice)
+    results: Path | None = None
+    """File that gets one line a row."""
+    results_wait: float = 60.0
+    """Seconds to wait for a row's reward before its line is written without it."""
     restart: bool = False
     """Begin anew even when an earlier start was not done."""
+    spec: Spec | None = None
+    """The application that is asked, from a target file; the address itself when None."""
+    user: UserOptions | None = None
+    """The model that plays the user of rows with a persona; None when none does."""
+    dry: bool = False
+    """Only try the target with one row."""
 
 
 def run(
@@ -82,22 +107,40 @@ async def _run(
     options: MockOptions, make_control: MakeControl | None, role: Role, out: TextIO
 ) -> int:
     base_url = _base_url(options.base_url)
+    if options.dry:
+        return await _dry(options, make_control, base_url, out)
+    if make_control is None and (options.pace.pause_sync or options.pace.updates):
+        raise UsageError(
+            "what the engine does is not known without the proxy's control API",
+            "--pause-sync" if options.pace.pause_sync else "--updates",
+            "Give --url and --token-file of a proxy, or leave it out",
+        )
     async with contextlib.AsyncExitStack() as stack:
-        dataset = stack.enter_context(await asyncio.to_thread(Dataset.open, options.dataset))
+        folder = options.home.root / "mock"
+        folder.mkdir(parents=True, exist_ok=True)
+        dataset = stack.enter_context(
+            await asyncio.to_thread(Dataset.open, options.dataset, options.columns, folder)
+        )
         progress = stack.enter_context(
             await asyncio.to_thread(_open_progress, options, dataset, base_url)
         )
         control = await stack.enter_async_context(make_control()) if make_control else None
-        asker = Asker(
-            base_url,
-            model=options.model,
-            api_key=options.api_key,
-            cert=options.cert,
-            timeout=options.timeout,
-            connections=options.pace.concurrency,
-        )
+        asker = _target(options, base_url)
         stack.push_async_callback(asker.close)
-        runner = Runner(dataset, progress, asker, options.pace, control, base_url)
+        user = None
+        if options.user is not None:
+            user = UserModel(options.user, _connections(options))
+            stack.push_async_callback(user.close)
+        results = await _open_results(options, progress)
+        if results is not None:
+            stack.callback(results.close)
+        if options.spec is not None and options.spec.dry:
+            tried = await try_until_stopped(asker, options.spec, control)
+            for line in tried.lines(options.spec.name):
+                log.info("%s", line)
+        runner = Runner(
+            dataset, progress, asker, options.pace, options.choice, control, results, user
+        )
         role.publish(
             extra={
                 "mock_id": runner.mock_id,
@@ -116,10 +159,64 @@ async def _run(
         return 1 if outcome.how == "failed" or nothing else 0
 
 
+def _connections(options: MockOptions) -> int:
+    return MOST_IN_FLIGHT if options.pace.rate else options.pace.concurrency
+
+
+def _target(options: MockOptions, base_url: str) -> Target:
+    connections = _connections(options)
+    if options.spec is not None:
+        return open_target(options.spec, _setting(options, base_url), connections)
+    return Asker(
+        base_url,
+        model=options.model,
+        api_key=options.api_key,
+        cert=options.cert,
+        timeout=options.timeout,
+        name=OWN_TARGET if options.target == "proxy" else base_url,
+        connections=connections,
+    )
+
+
+def _setting(options: MockOptions, base_url: str) -> Setting:
+    return Setting(
+        base_url=base_url,
+        api_key=options.api_key,
+        model=options.model,
+        cert=options.cert,
+        sessions=options.own_proxy,
+    )
+
+
+async def _dry(
+    options: MockOptions, make_control: MakeControl | None, base_url: str, out: TextIO
+) -> int:
+    """Try the target and say what came of it."""
+    spec = options.spec
+    if spec is None:
+        raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
+    spec = replace(spec, dry=spec.dry or DRY)
+    async with contextlib.AsyncExitStack() as stack:
+        control = await stack.enter_async_context(make_control()) if make_control else None
+        target = open_target(spec, _setting(options, base_url))
+        stack.push_async_callback(target.close)
+        tried = await try_until_stopped(target, spec, control)
+    out.write("\n".join(tried.lines(spec.name)) + "\n")
+    out.flush()
+    return 0
+
+
 def _open_progress(options: MockOptions, dataset: Dataset, base_url: str) -> Progress:
     target = options.target or base_url
-    name = f"{dataset.fingerprint()}-{_short(target)}"
+    side = f"-{options.choice.split}-{options.choice.held_out:g}" if options.choice.split else ""
+    name = f"{dataset.fingerprint()}-{_short(target)}{side}"
     return Progress(options.home.root / "mock", name, options.restart)
+
+
+async def _open_results(options: MockOptions, progress: Progress) -> Results | None:
+    if options.results is None:
+        return None
+    return await asyncio.to_thread(Results, options.results, progress.run, options.results_wait)
 
 
 def _short(text: str) -> str:
@@ -179,8 +276,16 @@ def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
         + (f"; {tally.already} done before" if tally.already else ""),
     ]
     lines += [f"  {count} x {error}" for error, count in tally.errors.most_common(3)]
-    lines += [f"  line {one.line}: {one.cause}" for one in runner.dataset.problems[:3]]
-    lines.append(f"results: {runner.progress.results}")
+    place = runner.dataset.reader.place
+    lines += [f"  {place} {one.line}: {one.cause}" for one in runner.problems[:3]]
+    if tally.unmatched:
+        lines.append(
+            f"{_rows(tally.unmatched)} answered, but unmatched: no request that reached the proxy "
+            "could be told as theirs, so no reward knew their reference"
+        )
+    if lost := len(runner.progress.lost):
+        lines.append(f"{_rows(lost)} in flight at a kill: asked, so not asked again")
+    lines.append(f"results: {runner.results_path}")
     if tally.left and outcome.how != "finished":
         lines.append(f"{_rows(tally.left)} left: the same command goes on there")
     out.write("\n".join(lines) + "\n")

@@ -17,10 +17,13 @@ from starlette.routing import Route
 
 from core.events import Event
 from core.home import Home
+from core.state import State
 from mock.asking import Asker
 from mock.dataset import Dataset
+from mock.persona import UserModel
 from mock.progress import Progress
-from mock.runner import ControlDown, Pace, Runner
+from mock.results import Results
+from mock.runner import Choice, ControlDown, Pace, Runner
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -109,6 +112,7 @@ class FakeControl:
 
     told: str = "run"
     rows: list[dict[str, Any]] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
     facts: dict[str, Event] = field(default_factory=dict)
     down: int = 0
     """So many further calls fail."""
@@ -123,6 +127,10 @@ class FakeControl:
             self.after(self)
         return told
 
+    async def release_row(self, row_id: str) -> None:
+        self._fail()
+        self.released.append(row_id)
+
     async def directive(self, mock_id: str) -> str:
         self._fail()
         return self.told
@@ -130,6 +138,23 @@ class FakeControl:
     async def post_fact(self, fact_id: str, event: Event) -> None:
         self._fail()
         self.facts.setdefault(fact_id, event)
+
+    state: State = field(default_factory=State)
+    feed: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+
+    async def snapshot(self) -> State:
+        return self.state
+
+    async def events(self, after: int, run_id: str) -> AsyncIterator[object]:
+        while True:
+            yield await self.feed.get()
+
+    def publish(self, event: Event) -> None:
+        """Tell whoever follows."""
+        self.seq += 1
+        self.feed.put_nowait(msgspec.structs.replace(event, seq=self.seq))
+
+    seq: int = 0
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.facts.values()]
@@ -159,6 +184,10 @@ async def open_runner(
     *,
     timeout: float = 10.0,
     restart: bool = False,
+    choice: Choice | None = None,
+    results: Path | None = None,
+    wait: float = 5.0,
+    user: UserModel | None = None,
 ) -> AsyncIterator[Runner]:
     """A runner on `path`, as the process would make it."""
     pace = pace or Pace(poll=0.02)
@@ -167,6 +196,9 @@ async def open_runner(
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
         asker = Asker(url, timeout=timeout, connections=pace.concurrency)
         try:
-            yield Runner(dataset, progress, asker, pace, control, url)
+            told = Results(results, progress.run, wait) if results is not None else None
+            if told is not None:
+                stack.callback(told.close)
+            yield Runner(dataset, progress, asker, pace, choice or Choice(), control, told, user)
         finally:
             await asker.close()

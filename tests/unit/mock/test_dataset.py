@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from mock.dataset import LINE_LIMIT, BadRow, Dataset, DatasetError, Row, RowError, parse
+from core.errors import UsageError
+from mock.columns import Columns, DatasetError, read_columns
+from mock.dataset import LINE_LIMIT, BadRow, Dataset, Row, RowError, Seen, parse, unique
+from mock.rows import side_of
 
 
 def _parse(**row: Any) -> Row:
@@ -101,19 +104,21 @@ def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
         + b'"}\n{"query": "c"}'
     )
     with Dataset.open(path) as dataset:
-        rows = [dataset.row(position) for position in range(len(dataset))]
+        rows = [dataset.row(position) for position in range(dataset.found)]
         assert [row.query for row in rows if isinstance(row, Row)] == ["a", "b", "c"]
-        assert [row.line for row in rows] == [1, 4, 6]
-        assert [problem.line for problem in dataset.problems] == [3, 5]
-        assert "longer than" in dataset.problems[1].cause
+        assert [row.line for row in rows] == [1, 3, 4, 5, 6]
+        bad = [row for row in rows if isinstance(row, BadRow)]
+        assert [row.line for row in bad] == [3, 5]
+        assert "longer than" in bad[1].cause
 
 
 def test_equal_ids_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": 1, "query": "a"}\n{"id": "1", "query": "b"}\n{"id": 2, "query": "c"}\n')
     with Dataset.open(path) as dataset:
-        ids = [row.row_id for n in range(3) if isinstance(row := dataset.row(n), Row)]
-    assert ids == ["1@1", "1@2", "2"]
+        seen = Seen()
+        rows = [row for n in range(3) if isinstance(row := dataset.row(n), Row)]
+        assert [unique(row, seen).row_id for row in rows] == ["1", "1@2", "2"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"broken\n"])
@@ -146,9 +151,9 @@ def test_a_seed_shuffles_each_pass_in_its_own_way(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("".join(f'{{"query": "{n}"}}\n' for n in range(50)))
     with Dataset.open(path) as dataset:
-        assert list(dataset.order(1, None)) == list(range(50))
-        first, second = list(dataset.order(1, 3)), list(dataset.order(2, 3))
-        assert first == list(dataset.order(1, 3))
+        assert list(dataset.order("1", None)) == list(range(50))
+        first, second = list(dataset.order("1", 3)), list(dataset.order("2", 3))
+        assert first == list(dataset.order("1", 3))
         assert first != second
         assert sorted(first) == sorted(second) == list(range(50))
 
@@ -162,3 +167,77 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     path.write_text('{"query": "b"}\n')
     with Dataset.open(path) as dataset:
         assert dataset.fingerprint() != before
+
+
+# --- columns, turns, weights, split -----------------------------------------------------------
+
+
+def test_the_usual_names_need_no_mapping() -> None:
+    row = _parse(question="2+2?", solution="4", level=3)
+    assert (row.query, row.reference, row.metadata) == ("2+2?", "4", {"solution": "4", "level": 3})
+    row = _parse(
+        messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    )
+    assert (row.query, row.reference, len(row.messages)) == ("hi", "ho", 1)
+
+
+def test_columns_can_be_named() -> None:
+    columns = read_columns("query=q, answer=label,id=key")
+    row = parse(1, b'{"q": "hm", "query": "no", "label": 7, "key": "k", "answer": "x"}', columns)
+    assert (row.query, row.reference, row.row_id) == ("hm", "7", "k")
+
+
+@pytest.mark.parametrize("text", ["qury=x", "query", "query=", "=x"])
+def test_a_mapping_that_cannot_be_read_says_which_parts_there_are(text: str) -> None:
+    with pytest.raises(UsageError, match=r"PART=COLUMN.*query") as caught:
+        read_columns(text)
+    assert text in str(caught.value)
+    if text == "qury=x":
+        assert "did you mean `query`" in str(caught.value)
+
+
+def test_a_wrong_column_is_named_with_near_ones(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("qestion,answer_text\nred?,yes\n")
+    with pytest.raises(DatasetError, match=r"no column holds the query.*`qestion`.*query=qestion"):
+        Dataset.open(path)
+    with pytest.raises(
+        DatasetError, match=r"no column `answer` for reference.*near.*`answer_text`"
+    ):
+        Dataset.open(path, Columns({"query": "qestion", "reference": "answer"}))
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"qery": "a"}\n{"qery": "b"}\n')
+    with pytest.raises(DatasetError, match="--columns query=qery"):
+        Dataset.open(path)
+
+
+def test_turns_follow_one_another() -> None:
+    row = _parse(turns=["hi", {"query": "2+2?", "answer": "4"}], system="Be brief.")
+    assert [message["content"] for message in row.messages] == ["Be brief.", "hi"]
+    assert [(turn.query, turn.reference) for turn in row.then] == [("2+2?", "4")]
+    row = _parse(query="hi", turns=["and?"])
+    assert (row.query, [turn.query for turn in row.then]) == ("hi", ["and?"])
+    row = parse(1, msgspec.json.encode({"turns": '["a", "b"]'}))
+    assert (row.query, len(row.then)) == ("a", 1)
+
+
+@pytest.mark.parametrize("turns", [[], "hi", [1], [""], [{"answer": "x"}], ["x"] * 101])
+def test_turns_that_are_none_are_a_broken_row(turns: object) -> None:
+    with pytest.raises(RowError, match="turn"):
+        _parse(turns=turns, query="hi")
+
+
+@pytest.mark.parametrize("weight", ["many", -1, float("1e9"), True, [1]])
+def test_a_weight_is_a_number(weight: object) -> None:
+    with pytest.raises(RowError, match="`weight` cannot be"):
+        _parse(query="hi", weight=weight)
+    assert _parse(query="hi", weight="2.5").weight == 2.5
+
+
+def test_the_split_is_by_the_words_and_about_as_large_as_asked() -> None:
+    rows = [_parse(query=f"question {number}") for number in range(2_000)]
+    held = [row for row in rows if side_of(row, 0.1) == "held-out"]
+    assert 150 < len(held) < 250
+    again = parse(99, msgspec.json.encode({"main_query": f"  {held[0].query} ", "id": "other"}))
+    assert side_of(again, 0.1) == "held-out"
+    assert not [row for row in rows if side_of(row, 0.0) == "held-out"]

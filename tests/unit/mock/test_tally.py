@@ -5,7 +5,7 @@ from mock.tally import Tally, clock_text
 
 def test_rate_and_time_to_go_follow_the_latest_answers() -> None:
     now = [0.0]
-    tally = Tally(total=100, already=20, clock=lambda: now[0])
+    tally = Tally(rows=100, already=20, clock=lambda: now[0])
     assert (tally.rate, tally.eta) == (None, None)
     for second in range(1, 11):
         now[0] = float(second)
@@ -17,7 +17,7 @@ def test_rate_and_time_to_go_follow_the_latest_answers() -> None:
 
 
 def test_failures_are_counted_by_cause() -> None:
-    tally = Tally(total=3)
+    tally = Tally(rows=3)
     for error in ("500: oops", "", "500: oops"):
         tally.add(error)
     assert (tally.answered, tally.failed, tally.left) == (1, 2, 0)

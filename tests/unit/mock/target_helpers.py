@@ -1,0 +1,52 @@
+"""Target files in a folder, asked with one question."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mock.asking import Answer, Question, Target
+from mock.tally import Tally
+from mock.target import open_target
+from mock.target_base import Setting
+from mock.target_file import Spec, read_target
+
+APP = Path(__file__).parents[2] / "support" / "small_app.py"
+AT = "http://127.0.0.1:9/v1"
+"""Nobody listens there."""
+
+
+def write(folder: Path, text: str, name: str = "own.yaml") -> Path:
+    """A target file; `APP` in it is the small application, `PY` this Python."""
+    path = folder / name
+    path.write_text(text.replace("APP", str(APP)).replace("PY", sys.executable))
+    return path
+
+
+def spec_of(folder: Path, text: str) -> Spec:
+    return read_target(write(folder, text))
+
+
+def target_of(folder: Path, text: str, url: str = AT, **setting: Any) -> Target:
+    return open_target(spec_of(folder, text), Setting(base_url=url, **setting))
+
+
+def question(query: str = "hi", turn: int = 1, session: str = "s1", **more: Any) -> Question:
+    messages = more.pop("messages", [{"role": "user", "content": query}])
+    return Question(
+        query=query, messages=messages, sent_id="row-1", session=session, turn=turn, **more
+    )
+
+
+async def never(seconds: float) -> bool:
+    """No stop comes, and no time passes."""
+    return False
+
+
+async def ask(target: Target, asked: Question | None = None) -> Answer:
+    """One question; the target is closed."""
+    try:
+        answer = await target.ask(asked or question(), never, 0.0, Tally())
+    finally:
+        await target.close()
+    assert answer is not None
+    return answer

@@ -1,0 +1,81 @@
+"""Rows with a persona, and what passes between them and the model that plays them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.errors import UsageError
+from core.keys import env_key
+from mock.columns import Columns, DatasetError
+from mock.dataset import Row, parse
+from mock.persona import STOP, heard, prompt
+from mock.rows import RowError, side_of
+
+KEY = "user-secret-1234567890"
+ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}
+
+
+def _parse(**row: Any) -> Row:
+    return parse(3, msgspec.json.encode(row))
+
+
+def test_rows() -> None:
+    row = _parse(**ROW)
+    assert (row.persona, row.goal, row.query) == (ROW["persona"], ROW["goal"], "Hey!")
+    assert _parse(persona="x", query="q", opening="o").query == "q"
+    assert _parse(query="q", goal="g").goal == ""
+    assert _parse(query="q", persona={"name": "x"}).persona == ""
+    greeted = _parse(persona="x", messages=[{"role": "assistant", "content": "Can I help?"}])
+    assert greeted.messages[-1]["content"] == "Can I help?"
+    assert greeted.reference is None
+    with pytest.raises(RowError, match="exclude"):
+        _parse(persona="x", turns=["a"])
+    with pytest.raises(RowError, match="no query"):
+        _parse(opening="no persona")
+    sides = {side_of(_parse(persona="x", goal=f"{n}"), 0.5) for n in range(50)}
+    assert sides == {"train", "held-out"}
+
+
+def test_columns() -> None:
+    Columns().check(["persona", "goal"], "")
+    Columns({"persona": "who"}).check(["who"], "")
+    with pytest.raises(DatasetError):
+        Columns().check(["goal"], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "over"),
+    [
+        (" Hi there \n", "Hi there", False),
+        ("Bye! [END]", "", True),
+        ("<think>[END]?</think>\nNo, more.", "No, more.", False),
+        ("[end]", "[end]", False),
+    ],
+)
+def test_heard(text: str, said: str, over: bool) -> None:
+    found = heard(text, STOP)
+    assert (found.text, found.over, found.error) == (said, over, "")
+
+
+def test_the_prompt_takes_turns() -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "s"},
+        {"role": "assistant", "content": "Hello, I am"},
+        {"role": "assistant", "content": "a bot"},
+        {"role": "user", "content": [{"type": "text", "text": "hm"}]},
+        {"role": "tool", "content": "data"},
+    ]
+    told = prompt(_parse(**ROW), messages, STOP, 5)
+    assert [one["role"] for one in told] == ["user", "assistant", "user"]
+    assert told[0]["content"].endswith("Hello, I am\n\na bot")
+    assert "data" not in repr(told)
+
+
+def test_keys_come_from_the_environment_and_are_not_repeated() -> None:
+    assert env_key("K", "the key", {"K": f" {KEY} "}) == KEY
+    for name, held in (("K", ""), ("K", "sk-xxx"), ("K", "a b"), (f"{KEY}!", "x"), ("", "x")):
+        with pytest.raises(UsageError) as caught:
+            env_key(name, "the key", {name: held})
+        assert KEY not in str(caught.value)
+        assert "a b" not in str(caught.value)
