@@ -1,27 +1,35 @@
 """The console: one Textual app over one session. It paints first and asks questions later."""
 
+import gc
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
-from textual.app import App
-from textual.binding import Binding, BindingType
-from textual.worker import Worker, WorkerState
+from textual.binding import BindingType
+from textual.command import CommandPalette
+from textual.filter import LineFilter
 
+from console.app_keys import EVERYWHERE
+from console.app_telling import Severity, Telling
+from console.jump import Target
 from console.keys import key_problems
+from console.line_guard import LineGuard
 from console.logs import ConsoleHandler
 from console.palette import ConsoleCommands
 from console.places import SCREENS, Place
 from console.screens.base import ConsoleScreen
-from console.screens.confirm import AskScreen, ConfirmScreen, LineScreen
+from console.screens.confirm import LineScreen
 from console.screens.help import HelpScreen
+from console.screens.jump import JumpScreen
 from console.screens.quit import QuitScreen
 from console.screens.small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.session import Session
 from console.themes import DEFAULTS, THEMES
-from core.text import plain
+from console.type_ahead import TypeAhead
 
 if TYPE_CHECKING:
     from console.options import ConsoleOptions
@@ -31,7 +39,6 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.2
 WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
-Severity = Literal["information", "warning", "error"]
 Starter = Callable[[Session], Awaitable[None]]
 """Starts or finds what the session needs and follows it until cancelled."""
 
@@ -39,31 +46,14 @@ _SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
 
-def _places() -> list[BindingType]:
-    bindings: list[BindingType] = []
-    for place in SCREENS:
-        bindings.append(
-            Binding(
-                f"f{place.digit}",
-                f"go('{place.name}')",
-                place.title,
-                show=False,
-                tooltip=place.help,
-                id=f"screen.{place.name}",
-            )
-        )
-        bindings.append(
-            Binding(str(place.digit), f"go('{place.name}', True)", place.title, show=False)
-        )
-    return bindings
-
-
-class ConsoleApp(App[int]):
+class ConsoleApp(Telling):
     """The operator's seat.
 
     Attributes:
         session: What this console sees and orders.
         view_faults: Failures of screens to paint; each is logged, none ends the console.
+        key_problems: Keys of the settings that cannot be used, a sentence each.
+        guard: Keeps control characters, also typed or pasted ones, from the terminal.
     """
 
     TITLE = "ajet-console"
@@ -71,29 +61,7 @@ class ConsoleApp(App[int]):
     COMMANDS: ClassVar[Any] = {ConsoleCommands}
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *_places(),
-        Binding(
-            "question_mark", "help", "Help", key_display="?", id="app.help", tooltip="Keys and text"
-        ),
-        Binding(
-            "colon",
-            "line",
-            "Go to",
-            show=False,
-            key_display=":",
-            id="app.line",
-            tooltip="F1 to F7, or a screen by its name",
-        ),
-        Binding(
-            "ctrl+q",
-            "quit",
-            "Quit",
-            priority=True,
-            id="app.quit",
-            tooltip="Asks when something runs",
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = EVERYWHERE
 
     def __init__(
         self,
@@ -102,12 +70,16 @@ class ConsoleApp(App[int]):
         *,
         theme: str = "dark",
         keys: Mapping[str, str] | None = None,
+        still: bool = False,
+        first: str = "",
         places: Sequence[Place] = SCREENS,
     ) -> None:
         self.session = session
         self.places = places
         self.view_faults: list[str] = []
+        self.key_problems: list[str] = []
         self._starter = starter
+        self._first = first or places[0].name
         self._keys = dict(keys or {})
         self._last_tick = 0
         super().__init__()
@@ -116,7 +88,15 @@ class ConsoleApp(App[int]):
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = theme if theme in THEMES else "dark"
+        if still:
+            self.animation_level = "none"
         self._handler = ConsoleHandler(session.note)
+        self.guard = LineGuard()
+        self._ahead = TypeAhead(self, super().on_event)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """The last thing that is done to a line: nothing in it can reach past its cells."""
+        return [*super().get_line_filters(), self.guard]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Semantic colours for themes that are not ours."""
@@ -127,7 +107,7 @@ class ConsoleApp(App[int]):
     def on_mount(self) -> None:
         """Show the first screen; whatever takes time begins after it was painted."""
         logging.getLogger().addHandler(self._handler)
-        self.switch_mode(self.places[0].name)
+        self.switch_mode(self._first)
         self.set_interval(FLUSH_SECONDS, self.flush)
         self.call_after_refresh(self._begin)
 
@@ -138,9 +118,9 @@ class ConsoleApp(App[int]):
     def _begin(self) -> None:
         if self._keys:
             screens = [place.load() for place in self.places]
-            keymap, problems = key_problems(self._keys, type(self), screens)
+            keymap, self.key_problems = key_problems(self._keys, type(self), screens)
             self.set_keymap(keymap)
-            for problem in problems:
+            for problem in self.key_problems:
                 log.warning("%s", problem)
                 self.say(problem, "warning")
         if self._starter is not None:
@@ -151,13 +131,6 @@ class ConsoleApp(App[int]):
                 description="start or find the proxy and follow it",
                 exit_on_error=False,
             )
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Background work that fails is told, and written to the log with its traceback."""
-        if event.state is WorkerState.ERROR:
-            error = event.worker.error
-            log.error("%s failed", event.worker.name, exc_info=error)
-            self.say(f"{event.worker.name} failed: {error}. See the log (F7)", "error")
 
     # Painting
 
@@ -212,6 +185,13 @@ class ConsoleApp(App[int]):
             for screen in shown:
                 screen.dismiss()
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keys go one by one, each after the one before has had its effect."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._ahead.take(event)
+        else:
+            await super().on_event(event)
+
     # Going places
 
     def action_go(self, name: str, by_digit: bool = False) -> None:
@@ -226,13 +206,23 @@ class ConsoleApp(App[int]):
         """Bare digits switch screens only where they do not vote."""
         if action == "go" and len(parameters) > 1:
             return not (isinstance(self.screen, ConsoleScreen) and self.screen.digits_vote)
+        if action == "jump":
+            return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
         return True
 
     def action_help(self) -> None:
-        """Keys and text of the present screen."""
+        """Keys and text of what has the focus and of the present screen."""
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
-            self.push_screen(HelpScreen(screen.area, screen.help_text, screen.active_bindings))
+            self.push_screen(HelpScreen(screen, self.key_problems))
+
+    def action_jump(self) -> None:
+        """A letter on everything that can be gone to."""
+        self.push_screen(JumpScreen(self.screen), self._land)
+
+    async def _land(self, target: Target | None) -> None:
+        if target is not None and isawaitable(arrived := target.go()):
+            await arrived
 
     def action_line(self) -> None:
         """`:name` opens a screen by its name."""
@@ -252,48 +242,7 @@ class ConsoleApp(App[int]):
             names = ", ".join(place.name for place in self.places)
             self.say(f"There is no screen `{name}`. There are: {names}", "warning")
 
-    # Asking and telling
-
-    def say(self, message: str, severity: Severity = "information") -> None:
-        """A toast; text from anywhere, shown as it is."""
-        shown = plain(message)
-        self.notify(
-            shown if len(shown) <= 600 else shown[:599] + "…",
-            severity=severity,
-            markup=False,
-            timeout=4 if severity == "information" else 8,
-        )
-
-    async def confirm(self, title: str, body: str, danger_label: str = "Do it") -> bool:
-        """Ask before something is lost; await it inside a worker.
-
-        Args:
-            title: What is about to be done.
-            body: What it costs, in numbers.
-            danger_label: The verb on the button, "Abort" say.
-        """
-        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label))
-
-    async def ask(self, title: str, label: str = "", value: str = "") -> str | None:
-        """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
-        return await self.push_screen_wait(AskScreen(title, label, value))
-
-    def run_command(self, name: str, /, **args: Any) -> None:
-        """Order something in the background; a toast says how it went."""
-        self.run_worker(
-            self.order(name, **args),
-            name=name,
-            group="command",
-            description=name,
-            exit_on_error=False,
-        )
-
-    async def order(self, name: str, /, **args: Any) -> bool:
-        """Order something, tell how it went, and return whether it was done."""
-        outcome = await self.session.command(name, **args)
-        if outcome.message:
-            self.say(outcome.message, "information" if outcome.ok else "error")
-        return outcome.ok
+    # Leaving
 
     async def action_quit(self) -> None:
         """Leave; asks when processes that were started here still run."""
@@ -315,11 +264,6 @@ class ConsoleApp(App[int]):
             await boss.stop_all()
             self.exit(0)
 
-    def copy(self, text: str, what: str = "Copied") -> None:
-        """Put text on the operator's clipboard (OSC 52) and say so."""
-        self.copy_to_clipboard(text)
-        self.say(f"{what} ({len(text)} characters)")
-
 
 def run_console(options: "ConsoleOptions") -> int:
     """Run the console until the operator leaves.
@@ -327,15 +271,25 @@ def run_console(options: "ConsoleOptions") -> int:
     Returns:
         The exit code.
     """
+    from console.hangup import watch_terminal
     from console.startup import open_session
 
+    watch_terminal(sys.stdin.fileno())
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line for each request otherwise
     session, starter = open_session(options)
+
+    async def begin(session: Session) -> None:
+        gc.freeze()  # what is there by now stays: looking through it again held up keys by 0.1 s
+        gc.set_threshold(5_000, 20, 50)
+        await starter(session)
+
     app = ConsoleApp(
         session,
-        starter,
+        begin,
         theme=options.settings.console.theme,
         keys=options.settings.console.keys,
+        still=options.settings.console.reduced_motion,
+        first="servers" if options.settings.proxy.watch_only and not options.attach else "",
     )
     return app.run() or app.return_code or 0

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from console.cli_flags import TOP_FLAGS
+from console.cli_flags import TOP_FLAGS, refuse_writing
 from console.cli_parser import build_parser, top_name
 from core.errors import AjetError
 
@@ -55,8 +55,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = build_parser()
     given = parser.parse_args(argv)
     if given.command is not None:
-        for flag in TOP_FLAGS:
+        for flag in (one for one in TOP_FLAGS if one != "--read-only"):
             value = getattr(given, top_name(flag))
             if value is not None and value is not False:
                 parser.error(f"give {flag} after `{given.command}`: before it, it is the console's")
+    refuse_writing(given)
     return given

@@ -20,32 +20,59 @@ class EngineRefused(AjetError):
 
 def checkpoints(given: argparse.Namespace) -> int:
     """List, save, restore, prune, export or import; `given.verb` names which."""
-    engine = _Engine(given)
+    home = open_home(given)
+    known = addresses(settings_of(home, given.swarm_url), home)
+    every = getattr(given, "all", False)
+    engines = [_Engine(*one) for one in (known.items() if every else [choose(known, given)])]
     verb: str = given.verb
+    if every and (given.server or verb in ("export", "import")):
+        raise UsageError("not with --all: it is about one server", "checkpoints", "Take --all out")
+    if verb in ("restore", "prune"):
+        where = f" on {len(engines)} servers" if every else ""
+        act, loss = (
+            (f"go back to {given.name}", "what was learned since is set aside as before-restore")
+            if verb == "restore"
+            else (
+                f"keep the newest {given.keep} named checkpoints",
+                "the others cannot be brought back",
+            )
+        )
+        if not confirm(act + where, loss, given.yes):
+            say("left as it is")
+            return 1
+    if not every:
+        _do(engines[0], verb, given)
+        return 0
+    return max([_guarded(engine, verb, given) for engine in engines], default=0)
+
+
+def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
+    """One of several servers: says its name, and goes on with the next when it fails."""
+    say(f"{one_line(engine.name, 40)}  {engine.url}")
+    try:
+        _do(engine, verb, given)
+    except AjetError as error:
+        say(f"FAILED  {one_line(str(error), 300)}")
+        return 1
+    return 0
+
+
+def _do(engine: "_Engine", verb: str, given: argparse.Namespace) -> None:
     if verb == "list":
         _list(engine)
     elif verb == "save":
         told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
         say(f"saved {told['name']} at step {told['step']}")
     elif verb == "restore":
-        loss = "what was learned since is set aside as before-restore"
-        if not confirm(f"go back to {given.name}", loss, given.yes):
-            say("left as it is")
-            return 1
         told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
         say(f"back at {told['name']}, step {told['step']}; start the engine to go on from there")
     elif verb == "prune":
-        loss = "the others cannot be brought back"
-        if not confirm(f"keep the newest {given.keep} named checkpoints", loss, given.yes):
-            say("left as it is")
-            return 1
         deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
         say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
     elif verb == "export":
         _export(engine, given)
     else:
         _import(engine, given)
-    return 0
 
 
 def _list(engine: "_Engine") -> None:
@@ -83,7 +110,9 @@ def _import(engine: "_Engine", given: argparse.Namespace) -> None:
 
 def tokens(given: argparse.Namespace) -> int:
     """Print each token of an episode."""
-    found = _Engine(given).ask("GET", f"/ajetc/tokens/{given.episode}")
+    home = open_home(given)
+    known = addresses(settings_of(home, given.swarm_url), home)
+    found = _Engine(*choose(known, given)).ask("GET", f"/ajetc/tokens/{given.episode}")
     reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
     step = "–" if found["step"] is None else found["step"]
     say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
@@ -110,9 +139,8 @@ def _token(row: dict[str, Any]) -> str:
 class _Engine:
     """One server's own routes."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        home = open_home(given)
-        self.name, self.url = choose(addresses(settings_of(home, given.swarm_url), home), given)
+    def __init__(self, name: str, url: str) -> None:
+        self.name, self.url = name, url
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         """The answer as data."""

@@ -54,6 +54,7 @@ def clients(given: argparse.Namespace) -> int:
     """
     from console.cli_common import open_home, proxy_url, say, settings_of
     from core.errors import UsageError
+    from core.keys import proxy_key
     from core.sockets import public_url
 
     if given.names:
@@ -66,15 +67,16 @@ def clients(given: argparse.Namespace) -> int:
         raise UsageError(f"no client is called {given.name}", todo=f"One of: {names}")
     home = open_home(given)
     proxy = settings_of(home).proxy
+    asked = proxy_key(proxy)
     scheme = "https" if proxy.tls_cert else "http"
     base = proxy_url(given, home) or public_url(proxy.host, proxy.port, scheme)
-    key = ANY_KEY if not proxy.api_key else proxy.api_key if given.show_key else OWN_KEY
+    key = ANY_KEY if not asked else asked if given.show_key else OWN_KEY
     model = proxy.served_model_name or DEFAULT_MODEL
     for one in found:
         for line in lines(one):
             say(fill(line, base, key, model))
     say(f"# {fill(SESSIONS, base)}")
-    if proxy.api_key and not given.show_key:
+    if asked and not given.show_key:
         say(f"# {fill(KEYS, key=OWN_KEY)}")
     return 0
 

@@ -1,16 +1,19 @@
-"""`engine-start` and `engine-stop`: through the proxy when one runs, else on the server itself."""
+"""`engine-start`, `engine-stop` and their like, for one server, a named one or all of them.
+
+Through the proxy when one runs, else on the servers themselves.
+"""
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from console.cli_common import (
-    NotRunning,
     cert_of,
     confirm,
     count,
+    need_proxy,
     open_home,
     order,
     proxy_url,
@@ -18,106 +21,220 @@ from console.cli_common import (
     settings_of,
     token_of,
 )
-from console.cli_swarm import PATIENCE, addresses, choose, open_client, report
-from core.errors import AjetError
+from console.cli_orders import say_json
+from console.cli_swarm import addresses, choose, report
+from core.commands import COMMANDS
+from core.errors import AjetError, UsageError
 from core.home import Home
 from core.state import State
+from core.text import one_line
 
-if TYPE_CHECKING:
-    from swarm.client import AsyncSwarmClient
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One server an order is for."""
+
+    name: str
+    """Empty: the first one, which is the proxy's to know."""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Where an order goes.
+
+    Attributes:
+        proxy: Address of the proxy; empty when the servers are asked themselves.
+        state: What that proxy knows; None without one, or when it was not asked.
+    """
+
+    home: Home
+    proxy: str
+    targets: Sequence[Target]
+    state: State | None = None
+
+
+Doing = Callable[[Target], Awaitable[str]]
 
 
 def start(given: argparse.Namespace) -> int:
     """Send the job and start the engine."""
-    home = open_home(given)
-    url = _proxy(given, home)
-    if url:
-        args = {"server": given.server, "preset": given.preset}
-        say(asyncio.run(order(url, token_of(given, home), "engine.start", args, cert_of(home))))
-    else:
-        say(asyncio.run(_start_directly(given, home)))
-    return 0
+    from console.cli_engine_direct import start_directly
+    from console.cli_job import given_job
+
+    aim = aimed(given)
+
+    async def one(target: Target) -> str:
+        if aim.proxy:
+            args = {"server": target.name or None, "preset": given.preset}
+            if given.file is not None or given.set:
+                args |= {"preset": None, "job": await given_job(given, aim, target)}
+            return await send(given, aim, "engine.start", args)
+        return await start_directly(
+            target.name, target.url, await given_job(given, aim, target, needed=True)
+        )
+
+    return each(given, aim, one)
 
 
 def stop(given: argparse.Namespace) -> int:
     """Stop the engine, after saying what is lost."""
-    home = open_home(given)
-    url = _proxy(given, home)
-    if not given.yes:
-        act, lost = asyncio.run(_loss(given, home, url))
-        if not confirm(act, lost, given.yes):
-            say("left as it is")
-            return 1
-    if url:
-        args = {"server": given.server}
-        say(asyncio.run(order(url, token_of(given, home), "engine.stop", args, cert_of(home))))
+    from console.cli_engine_direct import stop_directly
+
+    aim = aimed(given, look=not given.yes)
+    if not agreed(given, aim, "Stop the engine"):
+        return 1
+
+    async def one(target: Target) -> str:
+        if aim.proxy:
+            return await send(given, aim, "engine.stop", {"server": target.name or None})
+        return await stop_directly(target.name, target.url)
+
+    return each(given, aim, one)
+
+
+def plain(given: argparse.Namespace) -> int:
+    """An order that needs a proxy and no question."""
+    aim = aimed(given, proxy=need_proxy(given, open_home(given)))
+    return each(given, aim, lambda target: _ordered(given, aim, target))
+
+
+def asked(given: argparse.Namespace) -> int:
+    """An order that needs a proxy and destroys something."""
+    proxy = need_proxy(given, open_home(given))
+    aim = aimed(given, look=not given.yes, proxy=proxy)
+    act = COMMANDS[given.order_name].title.partition(": ")[2]
+    if given.order_name == "engine.abort_episode":
+        yes = confirm(f"{act} {given.episode}", "it: whoever holds it loses it", given.yes)
     else:
-        say(asyncio.run(_stop_directly(given, home)))
-    return 0
+        yes = agreed(given, aim, act)
+    if not yes:
+        return 1
+    return each(given, aim, lambda target: _ordered(given, aim, target))
 
 
-def _proxy(given: argparse.Namespace, home: Home) -> str:
-    """The proxy to go through; none when a swarm server was named."""
-    return "" if given.swarm_url and not given.url else proxy_url(given, home)
+async def _ordered(given: argparse.Namespace, aim: Aim, target: Target) -> str:
+    known = {arg.name for arg in COMMANDS[given.order_name].args} - {"server"}
+    args = {name: getattr(given, name, None) for name in known}
+    return await send(given, aim, given.order_name, {**args, "server": target.name or None})
 
 
-async def _start_directly(given: argparse.Namespace, home: Home) -> str:
-    from swarm.job import default_job, dump_job, hand_job
-
-    settings = settings_of(home, given.swarm_url)
-    model = settings.engine.model
-    name, url = choose(addresses(settings, home), given)
-    async with _reached(name, url) as client:
-        status = await client.status()
-        if status.state.value != "OFFLINE":
-            raise AjetError(
-                f"the engine is {status.state.value}, not OFFLINE",
-                url,
-                "Stop it first with `ajet-console engine-stop`",
-            )
-        job = hand_job(model) if given.preset == "hand" else default_job(model)
-        await client.sync_train_config(dump_job(job))
-        await client.start_engine()
-    return f"{name} is starting ({url})"
+# --- to whom -------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
-    """A client of a server that answers.
+def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
+    """Which servers are meant, and how they are reached.
+
+    Args:
+        look: Read the proxy's state, too: what an order costs is told from it.
+        proxy: Address of the proxy when it is known already.
 
     Raises:
-        NotRunning: it does not; says how to get one.
+        UsageError: there is no server of that name.
     """
-    async with open_client(name, url) as client:
-        try:
-            await client.status(timeout=PATIENCE)
-        except AjetError as error:
-            raise NotRunning(
-                f"no engine answers as `{name}`: {error.what}",
-                url,
-                "Start one with `ajet-console engine`, or name another with --swarm-url",
-            ) from error
-        yield client
+    home = open_home(given)
+    if proxy is None:
+        direct = getattr(given, "swarm_url", None) and not given.url
+        proxy = "" if direct else proxy_url(given, home)
+    every = getattr(given, "all", False)
+    if proxy and not (every or look):
+        return Aim(home, proxy, [Target(given.server or "")])
+    if proxy:
+        state = asyncio.run(snapshot(given, home, proxy))
+        known = {one.name: one.url for one in state.servers.values()}
+    else:
+        state = None
+        known = addresses(settings_of(home, given.swarm_url), home)
+    if not known:
+        raise AjetError("the proxy knows no swarm server", proxy)
+    if every:
+        return Aim(home, proxy, [Target(*one) for one in known.items()], state)
+    return Aim(home, proxy, [Target(*choose(known, given))], state)
 
 
-async def _stop_directly(given: argparse.Namespace, home: Home) -> str:
-    name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
-    async with _reached(name, url) as client:
-        await client.stop_engine()
-    return f"{name} is stopped ({url})"
-
-
-async def _loss(given: argparse.Namespace, home: Home, proxy: str) -> tuple[str, str]:
-    """What is done, and what the stop costs as far as it can be known."""
-    if not proxy:
-        name, url = choose(addresses(settings_of(home, given.swarm_url), home), given)
-        return await _server_loss(name, url, "")
+async def snapshot(given: argparse.Namespace, home: Home, proxy: str) -> State:
+    """What the proxy knows."""
     from proxy.client import ControlClient
 
     async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
-        state = await client.snapshot()
-    name, url = choose({one.name: one.url for one in state.servers.values()}, given)
-    return await _server_loss(name, url, state.client_uuid, state)
+        return await client.snapshot()
+
+
+async def send(given: argparse.Namespace, aim: Aim, name: str, args: dict[str, Any]) -> str:
+    """Give an order to the proxy; returns what it says."""
+    home = aim.home
+    return await order(aim.proxy, token_of(given, home), name, args, cert_of(home))
+
+
+# --- doing it ------------------------------------------------------------------------------------
+
+
+def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
+    """Do it for every server at once and say how each went.
+
+    Returns:
+        The exit code.
+    """
+    every = getattr(given, "all", False)
+    if not every and not given.json:
+        say(asyncio.run(_one(doing, aim.targets[0])))
+        return 0
+    results = asyncio.run(_every(doing, aim.targets))
+    if given.json:
+        say_json([{"server": name, "ok": ok, "message": text} for name, ok, text in results])
+    else:
+        for name, ok, text in results:
+            mark = "done  " if ok else "FAILED"
+            say(f"{one_line(name, 40):<12} {mark}  {one_line(text, 1000)}")
+    return 0 if all(ok for _, ok, _ in results) else 1
+
+
+async def _one(doing: Doing, target: Target) -> str:
+    return await doing(target)
+
+
+async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, bool, str]]:
+    async def guarded(target: Target) -> tuple[str, bool, str]:
+        try:
+            return target.name, True, await doing(target)
+        except UsageError:
+            raise  # the same for all of them
+        except AjetError as error:
+            return target.name, False, str(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(guarded(target)) for target in targets]
+    return [task.result() for task in running]
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
+    """Ask once for all servers, naming what each would lose."""
+    if given.yes:
+        return True
+    told = asyncio.run(_losses(aim))
+    if len(told) == 1:
+        where, lost = told[0]
+        act = f"{act} of {where}"
+    else:
+        act = f"{act} of {len(told)} servers"
+        lost = "; ".join(f"{where}: {one}" for where, one in told)
+    if confirm(act, lost, given.yes):
+        return True
+    say("left as it is")
+    return False
+
+
+async def _losses(aim: Aim) -> list[tuple[str, str]]:
+    own = aim.state.client_uuid if aim.state is not None else ""
+    async with asyncio.TaskGroup() as tasks:
+        asking = [
+            tasks.create_task(_server_loss(one.name, one.url, own, aim.state))
+            for one in aim.targets
+        ]
+    return [task.result() for task in asking]
 
 
 async def _server_loss(
@@ -131,12 +248,8 @@ async def _server_loss(
         if mine:
             losses.append(f"{count(mine, 'episode')} of yours")
         if others:
-            losses.append(
-                f"{count(sum(others.values()), 'episode')} of {count(len(others), 'client')}"
-                if not own
-                else f"{count(sum(others.values()), 'episode')} of "
-                f"{count(len(others), 'other client')}"
-            )
+            kind = "other client" if own else "client"
+            losses.append(f"{count(sum(others.values()), 'episode')} of {count(len(others), kind)}")
     elif state is not None and (pool := state.servers[name].pool) is not None:
         losses.append(f"{count(pool.running, 'running episode')} as last seen")
     if state is not None:
@@ -150,4 +263,4 @@ async def _server_loss(
     lost = ", ".join(losses) or (
         "nothing that is claimed" if not seen.error else "what it does not tell"
     )
-    return f"Stop the engine of {name} ({url}, {seen.state})", lost
+    return f"{name} ({url}, {seen.state})", lost

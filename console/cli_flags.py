@@ -1,7 +1,10 @@
 """The flags of the fake vLLM, which the console and `ajet-console proxy` have in common."""
 
+import argparse
 from collections.abc import Mapping
 from typing import Any
+
+from core.errors import UsageError
 
 PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--swarm-url": {
@@ -21,7 +24,13 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "N",
         "help": "port of the fake vLLM; 0 takes any free one",
     },
+    "--api-key-file": {"metavar": "FILE", "help": "holds the key that /v1 asks for"},
     "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
+    "--rewards": {"metavar": "FILE", "help": "gates and weighted parts; else rewards.yaml"},
+    "--watch-only": {
+        "action": "store_true",
+        "help": "only look on: claim nothing, start nothing, serve no /v1",
+    },
     "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
     "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
 }
@@ -34,5 +43,29 @@ TOP_FLAGS = (
     "--theme",
     "--no-engine",
     "--read-only",
+    "--keys",
 )
 """The console's own: given before a command they are a mistake."""
+
+READING = frozenset({"status", "watch", "replay", "doctor", "clients", "tokens"})
+"""Commands that change nothing; all others are refused with --read-only."""
+READING_VERBS = frozenset({"list", "export"})
+"""The same among those of `checkpoints`."""
+
+
+def refuse_writing(given: argparse.Namespace) -> None:
+    """See that a command given with --read-only changes nothing, before it does anything.
+
+    Raises:
+        UsageError: it could.
+    """
+    if not (given.console_read_only or getattr(given, "read_only", False)):
+        return
+    reads = given.command in READING
+    if given.command == "checkpoints":
+        reads = given.verb in READING_VERBS
+    if given.command is not None and not reads:
+        raise UsageError(
+            f"`{given.command}` is not done with --read-only: it could change something",
+            todo=f"With it: {', '.join(sorted(READING))}, checkpoints list",
+        )

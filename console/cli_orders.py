@@ -4,6 +4,8 @@ import argparse
 import asyncio
 from typing import Any
 
+import msgspec
+
 from console.cli_common import (
     cert_of,
     confirm,
@@ -26,7 +28,7 @@ def plain_order(given: argparse.Namespace) -> int:
     """A command whose arguments are those of the registry."""
     names = [arg.name for arg in COMMANDS[given.order_name].args]
     args = {name: getattr(given, name, None) for name in names}
-    return _send(given, open_home(given), given.order_name, args)
+    return send(given, open_home(given), given.order_name, args)
 
 
 def rate(given: argparse.Namespace) -> int:
@@ -35,8 +37,8 @@ def rate(given: argparse.Namespace) -> int:
     name, args = rating_of(given)
     args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
     if name == "group.rate":
-        args["note"] = given.note
-    return _send(given, home, name, args)
+        args |= {"note": given.note, "tags": given.tag}
+    return send(given, home, name, args)
 
 
 def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
@@ -70,18 +72,6 @@ def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
 
 
-def abort(given: argparse.Namespace) -> int:
-    """Abort a group, after saying what is lost."""
-    home = open_home(given)
-    args = {"group_id": given.group_id, "reason": given.reason}
-    if not given.yes:
-        state = asyncio.run(_snapshot(given, home))
-        if not confirm(*_loss(state, given.group_id), given.yes):
-            say("left as it is")
-            return 1
-    return _send(given, home, "group.abort", args)
-
-
 def abort_all(given: argparse.Namespace) -> int:
     """Abort all groups that wait without a rating, after saying how many."""
     home = open_home(given)
@@ -98,26 +88,11 @@ def abort_all(given: argparse.Namespace) -> int:
             say("left as it is")
             return 1
     args = {"server": given.server, "reason": given.reason}
-    return _send(given, home, "rating.abort_all", args)
+    return send(given, home, "rating.abort_all", args)
 
 
 def _candidates(groups: list[Group]) -> list[Candidate]:
     return [one for group in groups for one in group.candidates]
-
-
-def _loss(state: State, group_id: str) -> tuple[str, str]:
-    """What is done and what it loses."""
-    group = find_group(state, group_id)
-    if group is None:
-        return f"Abort group {group_id}", ""
-    held = sum(one.phase in ("claimed", "answered") for one in group.candidates)
-    where = state.servers[group.server].state if group.server in state.servers else ""
-    fate = {
-        "ROLLING": "they go back to the pool",
-        "ROLLING_POST": "they are deleted: the update goes on without them",
-    }.get(where, "what becomes of them depends on the engine")
-    rated = "its rating and " if group.rating is not None else ""
-    return f"Abort group {group.group_id}", f"{rated}{count(held, 'episode')} ({fate})"
 
 
 def find_group(state: State, group_id: str) -> Group | None:
@@ -145,11 +120,19 @@ async def _snapshot(given: argparse.Namespace, home: Home) -> State:
         return await client.snapshot()
 
 
-def _send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
+def send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
+    """Give one order and tell how it went."""
     validate(name, args)
-    say(
-        asyncio.run(
-            order(need_proxy(given, home), token_of(given, home), name, args, cert_of(home))
-        )
+    told = asyncio.run(
+        order(need_proxy(given, home), token_of(given, home), name, args, cert_of(home))
     )
+    if getattr(given, "json", False):
+        say_json({"command": name, "ok": True, "message": told})
+    else:
+        say(told)
     return 0
+
+
+def say_json(data: Any) -> None:
+    """Data for a script, on standard output."""
+    say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from console.cli_clients import add_clients
+from console.cli_engine_flags import add_engine
 from console.cli_flags import PROXY_FLAGS
-from core.commands import COMMANDS, MODES
-
-_ABORT_REASONS = (
-    "reward miscalculation, external API out of credit, debugging, evaluation, unexpected issue"
-)
+from console.cli_folder_flags import add_folders
+from console.cli_looks import add_looks
+from console.cli_mock import add_mock
+from console.cli_reward_flags import add_reward_test
+from console.cli_try_flags import add_try
+from console.cli_verbs import Verbs
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,12 +31,16 @@ def build_parser() -> argparse.ArgumentParser:
         dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
     )
     _processes(commands)
-    _mock(commands)
+    add_mock(commands, _command, _reach)
     _watch(commands)
+    add_reward_test(commands, _command)
+    add_looks(commands, _command, _reach)
     add_clients(commands, _command, _reach)
-    _engine_orders(commands)
+    add_try(commands, _command, _reach)
+    add_folders(commands, _command)
+    add_engine(commands, _command, _reach, _swarm, _yes)
     _kept(commands)
-    _group_orders(commands)
+    Verbs(commands, _command, _reach, _yes).add()
     return parser
 
 
@@ -89,6 +95,7 @@ def _console(parser: argparse.ArgumentParser) -> None:
         help="do not start the embedded engine or its job",
     )
     _top_flag(parser, "--read-only", action="store_true", help="look on, order nothing")
+    _top_flag(parser, "--keys", action="store_true", help="list every key and what clashes")
 
 
 def top_name(flag: str) -> str:
@@ -120,6 +127,9 @@ def _command(
     )
     parser.set_defaults(target=target)
     _home(parser)
+    parser.add_argument(
+        "--read-only", action="store_true", help="refuse to run if this could change something"
+    )
     return parser
 
 
@@ -174,7 +184,11 @@ def _processes(commands: Any) -> None:
         "proxy --swarm-url http://gpu-box:10086 --port 8000",
     )
     _proxy_flags(proxy)
-    proxy.add_argument("--api-key", metavar="KEY", help="key that /v1 asks for")
+    proxy.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="the key itself; others on this machine can read it here, prefer --api-key-file",
+    )
     proxy.add_argument(
         "--cors-origin",
         action="append",
@@ -184,47 +198,6 @@ def _processes(commands: Any) -> None:
     proxy.add_argument(
         "--next-port", action="store_true", help="take the next free port when it is taken"
     )
-
-
-def _mock(commands: Any) -> None:
-    for name, about in (
-        ("mock", "Replay a dataset through the application, as a user would"),
-        ("replay", "The same as mock"),
-    ):
-        parser = _command(
-            commands,
-            name,
-            "console.cli_run:mock",
-            about,
-            f"{name} questions.jsonl --concurrency 3 --passes 2",
-        )
-        parser.add_argument(
-            "dataset",
-            nargs="?",
-            metavar="DATASET",
-            help="JSONL file with one task or one {query, answer} a line; the shipped questions "
-            "when left out",
-        )
-        parser.add_argument(
-            "--base-url",
-            metavar="URL",
-            help="any OpenAI-compatible address; else the proxy that runs in the home",
-        )
-        parser.add_argument("--api-key", metavar="KEY", help="key for that address")
-        parser.add_argument("--model", default="ajet", metavar="NAME", help="model to ask for")
-        parser.add_argument("--concurrency", type=int, metavar="N", help="requests in flight")
-        parser.add_argument(
-            "--pace", type=float, metavar="SECONDS", help="wait of one worker between two requests"
-        )
-        parser.add_argument("--passes", type=int, metavar="N", help="how often each row is asked")
-        parser.add_argument(
-            "--timeout", type=float, metavar="SECONDS", help="how long one answer may take"
-        )
-        parser.add_argument("--seed", type=int, metavar="N", help="shuffle each pass by this seed")
-        parser.add_argument(
-            "--restart", action="store_true", help="begin anew instead of going on where it was"
-        )
-        _reach(parser)
 
 
 def _watch(commands: Any) -> None:
@@ -238,29 +211,18 @@ def _watch(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="the same as data")
     _swarm(parser)
     _reach(parser)
-
-
-def _engine_orders(commands: Any) -> None:
-    start = _command(
+    parser = _command(
         commands,
-        "engine-start",
-        "console.cli_engine:start",
-        COMMANDS["engine.start"].help,
-        "engine-start --preset hand",
+        "rewards",
+        "console.cli_rewards:rewards",
+        "Show what scores the answers: its parts over the last groups, its last fault",
+        "rewards --last 500",
     )
-    start.add_argument("--preset", choices=("default", "hand"), help="which job")
-    stop = _command(
-        commands,
-        "engine-stop",
-        "console.cli_engine:stop",
-        COMMANDS["engine.stop"].help,
-        "engine-stop --server swarm --yes",
+    parser.add_argument("--json", action="store_true", help="the same as data")
+    parser.add_argument(
+        "--last", type=int, default=100, metavar="N", help="how many groups it is about; 100"
     )
-    _yes(stop)
-    for parser in (start, stop):
-        parser.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
-        _swarm(parser)
-        _reach(parser)
+    _reach(parser)
 
 
 def _kept(commands: Any) -> None:
@@ -274,6 +236,11 @@ def _kept(commands: Any) -> None:
     )
     parser.set_defaults(verb="list")
     _server_flags(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every swarm server, one after the other; give it before the verb",
+    )
     verbs = parser.add_subparsers(metavar="VERB", parser_class=_Parser)
     for verb, about in (
         ("list", "all of them, newest first; the same as no verb"),
@@ -310,56 +277,6 @@ def _kept(commands: Any) -> None:
 def _server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
     _swarm(parser)
-
-
-def _group_orders(commands: Any) -> None:
-    rate = _order(commands, "rate", "group.rate", "rate g3f2 3", group=True)
-    rate.description = (
-        f"{COMMANDS['group.rate'].help}.\n\nCandidates are counted from 1. `rate GROUP 3`: the "
-        "third is best. `rate GROUP 3 1 2 4`: a ranking, best first."
-    )
-    rate.add_argument(
-        "order", nargs="*", type=int, default=[], metavar="N", help="best, or all, best first"
-    )
-    kind = rate.add_mutually_exclusive_group()
-    kind.add_argument("--scores", nargs="+", type=float, metavar="X", help="one score a candidate")
-    kind.add_argument("--tie", action="store_true", help="all are equal: teaches nothing")
-    kind.add_argument("--bad", action="store_true", help="all are bad: teaches nothing")
-    kind.add_argument("--skip", action="store_true", help="send no reward: the group is aborted")
-    kind.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
-    rate.add_argument("--rater", metavar="NAME", help="who rates")
-    rate.add_argument("--note", metavar="TEXT", help="why")
-    rate.set_defaults(target="console.cli_orders:rate")
-    _order(commands, "accept", "group.accept", "accept g3f2", group=True)
-    for verb in ("accept", "abort"):
-        name = f"rating.{verb}_all"
-        each = _order(commands, f"{verb}-all", name, f"{verb}-all --server gpu")
-        each.add_argument("--server", metavar="NAME", help=COMMANDS[name].args[0].help)
-        if COMMANDS[name].danger:
-            each.add_argument("--reason", metavar="TEXT", help=f"such as: {_ABORT_REASONS}")
-            _yes(each)
-            each.set_defaults(target="console.cli_orders:abort_all")
-    abort = _order(commands, "abort", "group.abort", "abort g3f2 --reason debugging", group=True)
-    abort.add_argument("--reason", metavar="TEXT", help=f"such as: {_ABORT_REASONS}")
-    _yes(abort)
-    abort.set_defaults(target="console.cli_orders:abort")
-    mode = _order(commands, "mode", "rating.mode", "mode hold")
-    mode.add_argument("mode", choices=MODES, help=COMMANDS["rating.mode"].help)
-    for verb in ("pause", "resume", "stop"):
-        _order(commands, f"mock-{verb}", f"mock.{verb}", f"mock-{verb}")
-
-
-def _order(
-    commands: Any, name: str, command: str, example: str, *, group: bool = False
-) -> argparse.ArgumentParser:
-    parser = _command(
-        commands, name, "console.cli_orders:plain_order", COMMANDS[command].help, example
-    )
-    parser.set_defaults(order_name=command)
-    if group:
-        parser.add_argument("group_id", metavar="GROUP", help=COMMANDS[command].args[0].help)
-    _reach(parser)
-    return parser
 
 
 def _yes(parser: argparse.ArgumentParser) -> None:

@@ -68,9 +68,9 @@ def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str
 async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
     """A client that claims nothing."""
     from swarm.client import AsyncSwarmClient
-    from swarm.transport import AiohttpTransport
+    from swarm.transport import HttpTransport
 
-    async with AiohttpTransport(connect_timeout=PATIENCE) as transport:
+    async with HttpTransport(connect_timeout=PATIENCE) as transport:
         yield AsyncSwarmClient(url, transport, "ajet-console", name=name)
 
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from console.cards import Card
 from console.causes import UNCONFIRMED, cause_words
+from console.flow import flow
 from console.views import (
     CUT,
-    EMPTY,
     Line,
     answered,
-    line_width,
     phase_look,
     spread_of,
     unconfirmed,
@@ -35,15 +34,16 @@ class Sight:
     unfolded: bool = False
     query: str = ""
     """The whole query when it was fetched."""
-    several_servers: bool = False
+    server_color: str = ""
+    """Colour of its server when there are several; empty when there is one."""
 
 
 def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     """Everything above the candidates."""
     return [
         *_query(group, width, sight),
-        *_flow(_standing(group, now), width),
-        *_flow(_facts(group, now, sight), width),
+        *flow(_standing(group, now), width),
+        *flow(_facts(group, now, sight), width),
         *_trouble(group, now, width, sight),
         *_repair(group, width),
         *_rating(group, now, width),
@@ -86,11 +86,14 @@ def _standing(group: Group, now: float) -> list[Line]:
 
 def _facts(group: Group, now: float, sight: Sight) -> list[Line]:
     pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
-    if sight.several_servers:
-        pieces.append(_pair("server", one_line(group.server, 20)))
+    if sight.server_color:
+        name = one_line(group.server, 20)
+        pieces.append((("server ", "$muted"), (name, f"bold {sight.server_color}")))
     pieces.append(_pair("step", UNKNOWN if group.step is None else str(group.step)))
     if group.model:
         pieces.append(_pair("model", one_line(group.model, 30)))
+    if group.version:
+        pieces.append(_pair("rewards", one_line(group.version, 12)))
     if group.episode_type != "train":
         pieces.append(_pair("type", one_line(group.episode_type, 12)))
     row = group.dataset_task_id or group.row_id
@@ -125,19 +128,6 @@ def _latency(group: Group) -> list[Line]:
     if slow is not None and slow.seconds and len(group.candidates) > 1:
         found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
     return found
-
-
-def _flow(pieces: list[Line], width: int) -> list[Line]:
-    """Pieces beside each other, in as many lines as they need."""
-    lines: list[Line] = []
-    now: Line = EMPTY
-    for piece in pieces:
-        joined = (*now, ("   ", ""), *piece) if now else piece
-        if now and line_width(joined) > width:
-            lines.append(now)
-            joined = piece
-        now = joined
-    return [*lines, now] if now else lines
 
 
 def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:

@@ -66,6 +66,34 @@ async def edit_text(app: App[int], text: str, suffix: str = ".md") -> str:
     return found if text.endswith("\n") else found.removesuffix("\n")
 
 
+def place_command(command: list[str], file: str, line: int) -> list[str]:
+    """The editor's command line for one line of a file, as this editor takes it."""
+    name = Path(command[0]).name
+    if name in ("code", "codium", "cursor"):
+        return [*command, "--goto", f"{file}:{line}"]
+    if name in ("hx", "helix", "subl", "zed", "micro"):
+        return [*command, f"{file}:{line}"]
+    return [*command, f"+{line}", file]
+
+
+async def open_place(app: App[int], file: str, line: int) -> None:
+    """Open a file of this machine at a line; returns when the editor has ended.
+
+    Raises:
+        EditorError: the file is not here, there is no editor, or it failed.
+    """
+    if not os.path.isabs(file) or not await asyncio.to_thread(os.path.isfile, file):
+        todo = "The proxy may run on another machine: open it there"
+        raise EditorError("this file is not here", file, todo)
+    command = editor_of()
+    try:
+        code = await _run(app, place_command(command, file, max(1, line)))
+    except OSError as error:
+        raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error
+    if code:
+        raise EditorError(f"{command[0]} ended with {code}")
+
+
 async def _run(app: App[int], command: list[str]) -> int:
     try:
         with app.suspend(), app.batch_update():

@@ -14,6 +14,7 @@ from console.session import EVERYTHING, Link, Session
 from core.errors import AjetError
 from core.events import Event, GroupEvent
 from core.reducer import reduce
+from core.version import version
 
 log = logging.getLogger(__name__)
 
@@ -31,26 +32,33 @@ class Feed:
         session: Session,
         link: Link,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        *,
+        compare: bool = False,
     ) -> None:
+        """`compare` tells of a proxy of another version: one that was not started from here."""
         self._session = session
         self._link = link
         self._sleep = sleep
         self._delay = FIRST_DELAY
         self._snapshot_wanted = True
+        self._compared: str | None = "" if compare else None
+        """The version of the proxy that was last looked at; None where that is not asked."""
 
     async def run(self) -> None:
         """Follow for ever; every failure is shown and tried again with a growing pause."""
         while True:
+            refused = ""
             try:
                 await self._follow()
                 trouble = "the proxy closed the feed"
             except AjetError as error:
                 trouble = str(error)
+                refused = error.what if hasattr(error, "status") else ""
             except Exception as error:  # whatever the feed brings, the console goes on
                 log.exception("the feed failed")
                 trouble = f"the feed failed: {type(error).__name__}: {error}"
                 self._snapshot_wanted = True
-            self._lost(trouble)
+            self._lost(trouble, refused)
             await self._sleep(self._delay * random.uniform(0.8, 1.2))
             self._delay = min(self._delay * 2, LAST_DELAY)
 
@@ -60,7 +68,7 @@ class Feed:
         while True:
             # An observer that does not count as an operator gets no event of its own on
             # connecting; only a snapshot tells it that the proxy is there again.
-            if self._snapshot_wanted or session.read_only:
+            if self._snapshot_wanted or session.looks_on:
                 await self._read_snapshot()
             if not await self._read_events():
                 return
@@ -70,7 +78,7 @@ class Feed:
         """Apply events until the connection ends; True when the feed asks for a new snapshot."""
         session = self._session
         state = session.state
-        events = self._link.events(state.seq, console=not session.read_only, run_id=state.run_id)
+        events = self._link.events(state.seq, console=not session.looks_on, run_id=state.run_id)
         try:
             count = 0
             async for item in events:
@@ -91,22 +99,51 @@ class Feed:
 
     async def _read_snapshot(self) -> None:
         state = await self._link.snapshot()
+        known = self._session.state
+        goes_on = state.run_id == known.run_id and state.seq >= known.seq
+        if goes_on and not self._snapshot_wanted:
+            self._found()  # what was missed comes as events, and nothing on screen jumps
+            return
         self._session.state = state
         self._session.history.clear()
         self._session.seen = True
         self._snapshot_wanted = False
         self._session.touch(EVERYTHING)
         self._found()
+        if self._compared is not None:
+            self._compare(state.proxy_version)
+
+    def _compare(self, there: str) -> None:
+        """Say once that both ends are not of one version: what one does not know it cannot show."""
+        here = version()
+        if there and there not in (here, self._compared):
+            self._session.tell(
+                f"The proxy is version {there}, this console {here}: what is new in one of them "
+                "is not shown. Use the same version on both ends",
+                "warning",
+            )
+        self._compared = there
 
     def _found(self) -> None:
         self._delay = FIRST_DELAY
+        step = self._session.steps.get("link")
+        if step is not None and step.phase != "done":
+            self._session.step("link", "done", step.detail if step.phase != "failed" else "")
         if self._session.lost_at is not None or self._session.trouble:
             self._session.lost_at = None
             self._session.trouble = ""
             self._session.touch(("link",))
 
-    def _lost(self, trouble: str) -> None:
+    def _lost(self, trouble: str, refused: str = "") -> None:
+        """Note why there is no feed.
+
+        Args:
+            trouble: For people.
+            refused: What an answer said that will not change by waiting; empty for no answer.
+        """
         session = self._session
+        if refused and not session.seen and "link" in session.steps:
+            session.step("link", "failed", refused)
         if session.seen and session.lost_at is None:
             session.lost_at = session.now()
         if session.trouble != trouble:

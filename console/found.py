@@ -5,8 +5,28 @@ from urllib.parse import urlsplit
 
 from console.launch import flag_values, told_argv
 from console.options import ConsoleOptions
+from core.errors import AjetError
 from core.home import RunInfo
 from core.text import one_line
+
+
+def fits(found: RunInfo, options: ConsoleOptions) -> bool:
+    """Whether a proxy that runs is one this console may follow."""
+    return bool(found.extra.get("watch_only")) or not options.settings.proxy.watch_only
+
+
+def must_fit(found: RunInfo, options: ConsoleOptions) -> None:
+    """See that who only wants to look on does not get a proxy that claims.
+
+    Raises:
+        AjetError: it does; nothing was touched.
+    """
+    if not fits(found, options):
+        raise AjetError(
+            f"a proxy that serves runs in this home (pid {found.pid}): --watch-only needs a home "
+            f"of its own. Give --home DIR, or look on with --attach {found.url} --read-only",
+            str(options.home.root),
+        )
 
 
 def differences(found: RunInfo, options: ConsoleOptions) -> str:
@@ -16,6 +36,8 @@ def differences(found: RunInfo, options: ConsoleOptions) -> str:
     """
     told = []
     settings = options.settings
+    if found.extra.get("watch_only") and not settings.proxy.watch_only:
+        told.append("--watch-only: it serves no requests")
     port = found.port or urlsplit(found.url).port or 0
     wanted = settings.proxy.port
     if not options.next_port and wanted and port and wanted != port:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.home import RunInfo
+from core.keys import hides
 from core.settings import Settings
 
 PROGRAM = (sys.executable, "-P", "-m", "console")
@@ -38,7 +39,8 @@ def launch_of(info: RunInfo) -> Launch | None:
         environment: dict[str, str] | None = process.environ()
     except (psutil.Error, OSError):
         cmdline, folder, environment = [], None, None
-    if argv := told_argv(info):
+    argv = told_argv(info)
+    if argv and not hides(argv):
         command = [*PROGRAM, *argv]
     elif cmdline:
         command = cmdline
@@ -62,8 +64,16 @@ def role_args(role: str, settings: Settings) -> list[str]:
         return []
     proxy = settings.proxy
     args = ["--host", proxy.host, "--port", str(proxy.port)]
-    files = {"hooks": settings.rewards.hooks, "tls-cert": proxy.tls_cert, "tls-key": proxy.tls_key}
+    files = {
+        "hooks": settings.rewards.hooks,
+        "rewards": settings.rewards.file,
+        "api-key-file": proxy.api_key_file,
+        "tls-cert": proxy.tls_cert,
+        "tls-key": proxy.tls_key,
+    }
     args += [word for name, file in files.items() if file for word in (f"--{name}", file)]
+    if proxy.watch_only:
+        args.append("--watch-only")
     if settings.upstream.url:
         told = settings.upstream
         given = {"": told.url, "-model": told.model, "-key-file": told.key_file}

@@ -17,6 +17,19 @@ def stop_loss(state: State, server: Server) -> str:
     return "\n".join([*_given_up(state, server), "What was trained up to the last update is kept."])
 
 
+def apply_loss(state: State, server: Server) -> str:
+    """What applying a job costs everyone who uses the engine."""
+    if server.state == "OFFLINE" and not server.lost:
+        return "It is OFFLINE: it is started with its job, nothing is lost."
+    return "\n".join(
+        [
+            stop_loss(state, server),
+            "",
+            "Then a stable OFFLINE is waited for, the job is sent and the engine started.",
+        ]
+    )
+
+
 def _given_up(state: State, server: Server) -> list[str]:
     ours = [group for group in state.open_groups() if group.server == server.name]
     unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
@@ -139,6 +152,11 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
     if name == "engine.stop":
         server = server_of(session, args.get("server"))
         return stop_loss(state, server) if server is not None else ""
+    if name == "engine.apply":
+        server = server_of(session, args.get("server"))
+        return apply_loss(state, server) if server is not None else ""
+    if name == "engine.abort_episode":
+        return "Whoever holds it loses it, with the answers it has had."
     if name in ("engine.restore", "engine.reset", "engine.prune"):
         server = server_of(session, args.get("server"))
         if server is None:

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Sequence
 
+from console.flow import flow
 from console.views import EMPTY, Line, fit
 from console.widgets.words import UNKNOWN, clock, duration, plural
 from console.wrap import safe
-from core.state import Mock, MockRow
+from core.state import Candidate, Group, Mock, MockRow
 from core.text import one_line
 
 RATE_ROWS = 40
 """The newest rows that the rate and the time left are taken from."""
+ANSWER_FROM = 60
+"""Cells of room from which an answer is shown beside its query."""
 RATE_LEAST_ROWS = 10
 RATE_LEAST_SECONDS = 10.0
 """A rate from fewer rows and a shorter time says nothing."""
@@ -67,7 +70,7 @@ def share(mock: Mock) -> float | None:
 
 
 def summary_lines(mock: Mock | None, now: float, width: int, lives: bool = True) -> list[Line]:
-    """Phase and figures, two lines; three when there is a cause.
+    """Phase, figures in as many lines as they need, the cause of its end.
 
     Args:
         lives: Whether a process of the mock user runs.
@@ -92,32 +95,50 @@ def summary_lines(mock: Mock | None, now: float, width: int, lives: bool = True)
         (f"  {name}", ""),
         (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
     )
-    return [first, _figures(mock, now, over), *_cause(mock, width)]
+    return [first, *flow(_figures(mock, now, over), width), *_cause(mock, width)]
 
 
-def _figures(mock: Mock, now: float, over: bool) -> Line:
+def _figures(mock: Mock, now: float, over: bool) -> list[Line]:
     at = mock.rows[-1].at if over and mock.rows else now
     speed, left = rate(mock, at), seconds_left(mock, at)
     ok = mock.done - mock.failed
     pace = UNKNOWN if speed is None else f"{speed * 60:.1f}/min"
-    pieces: list[tuple[str, str]] = [
+    counts: list[tuple[str, str]] = [
         (f"{ok} ok", "$reward-up" if ok else "$muted"),
         (f"  {mock.failed} failed", "$reward-down" if mock.failed else "$muted"),
         (f"  {mock.skipped} skipped", "$warning" if mock.skipped else "$muted"),
     ]
     if mock.already:
-        pieces.append((f"  {mock.already} done before", "$muted"))
-    pieces += [("   rate ", "$muted"), (pace, "")]
+        cut = f", {mock.lost} cut off" if mock.lost else ""
+        counts.append((f"  {mock.already} done before{cut}", "$muted"))
+    pieces: list[Line] = [tuple(counts), (("rate ", "$muted"), (pace, ""))]
     if mock.phase == "running" and not over:
-        pieces += [("   left ", "$muted"), (duration(left), "")]
-    pieces += [("   x", "$muted"), (str(mock.concurrency), "")]
+        pieces.append((("left ", "$muted"), (duration(left), "")))
+    return [*pieces, *_manner(mock)]
+
+
+def _manner(mock: Mock) -> list[Line]:
+    """How it asks: side by side or by the clock, how often, in what order."""
+    if mock.rate:
+        pieces: list[Line] = [(("arrivals ", "$muted"), (f"{mock.rate:g}/s", ""))]
+    else:
+        pieces = [(("x", "$muted"), (str(mock.concurrency), ""))]
     if mock.pace:
-        pieces += [("   pace ", "$muted"), (duration(mock.pace), "")]
-    return tuple(pieces)
+        pieces.append((("pace ", "$muted"), (duration(mock.pace), "")))
+    if mock.passes > 1:
+        pieces.append((("passes ", "$muted"), (str(mock.passes), "")))
+    if mock.seed is not None:
+        pieces.append((("seed ", "$muted"), (str(mock.seed), "")))
+    if mock.split:
+        pieces.append(((one_line(mock.split, 20), ""),))
+    return pieces
 
 
 def _cause(mock: Mock, width: int) -> list[Line]:
-    return [((fit(one_line(mock.cause, 400), width), "$reward-down"),)] if mock.cause else []
+    if not mock.cause or mock.cause == "ordered":
+        return []
+    tone = "$reward-down" if mock.phase == "failed" else "$muted"
+    return [((fit(one_line(mock.cause, 400), width), tone),)]
 
 
 def progress_text(mock: Mock) -> str:
@@ -126,34 +147,61 @@ def progress_text(mock: Mock) -> str:
     part = share(mock)
     if part is None:
         return f"{done} asked"
-    return f"{done}/{mock.total} · {math.floor(100 * part)}%"
+    return f"{done:,}/{mock.total:,} · {math.floor(100 * part)}%"
 
 
-def result_lines(mock: Mock | None, width: int) -> list[Line]:
-    """Rows that were asked, newest first."""
-    if mock is None:
-        return []
-    return [result_line(row, width) for row in reversed(mock.rows)]
+def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
+    """`✓ 12:03:14   1.3s  0.83  What is the capital of France?  → Paris`.
 
-
-def result_line(row: MockRow, width: int) -> Line:
-    """`✓ 12:03:14   1.3s  What is the capital of France?`."""
+    Args:
+        width: Cells; the answer only has room on wide screens.
+        group: What the row became, as far as that is known.
+    """
     mark = ("✓", "$reward-up") if row.ok else ("✗", "bold $reward-down")
-    room = max(8, width - 20)
-    query = safe(one_line(row.query, 300)) or "(no text)"
+    room = max(8, width - 26)
+    turns = f"{row.turns} turns: " if row.turns > 1 else ""
+    query = turns + (safe(one_line(row.query, 300)) or "(no text)")
     error = safe(one_line(row.error, 200))
-    if not error:
-        said: Line = ((fit(query, room), ""),)
-    else:
+    answer = _returned(group)
+    if error:
         half = max(8, room // 2)
-        said = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
+        said: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
+    elif answer and room >= ANSWER_FROM:
+        half = room // 2
+        said = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
+    else:
+        said = ((fit(query, room), ""),)
     return (
         mark,
         (f" {clock(row.at)} ", "$muted"),
         (fit(duration(row.seconds), 6, right=True), "$muted"),
+        (" ", ""),
+        _reward(group),
         ("  ", ""),
         *said,
     )
+
+
+def _answered(group: Group | None) -> Candidate | None:
+    """The candidate the user got."""
+    if group is None or group.returned is None:
+        return None
+    return next((one for one in group.candidates if one.index == group.returned), None)
+
+
+def _returned(group: Group | None) -> str:
+    found = _answered(group)
+    return safe(one_line(found.text, 300)) if found is not None else ""
+
+
+def _reward(group: Group | None) -> tuple[str, str]:
+    """The reward of the answer the user got, five cells; dots while it is not fixed."""
+    found = _answered(group)
+    if group is None or found is None:
+        return ("     ", "")
+    if found.reward is not None:
+        return (fit(f"{found.reward:.2f}", 5, right=True), "$muted" if group.dead else "$reward-up")
+    return ("    …", "$muted") if group.open else ("    ·", "$muted")
 
 
 def problem_lines(problems: Sequence[str], width: int) -> list[Line]:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from console.job_offers import of_all, orders_of, said_of
 from console.loss import server_of
+from console.rate_view import held_up
 from console.session import Session
 from core.commands import COMMANDS, MODES
 from core.state import Group, Server
@@ -24,6 +26,8 @@ class Offer:
     """Name of the one text argument to ask for."""
     value: str = ""
     """What that argument is now."""
+    servers: tuple[str, ...] = ()
+    """Servers it is given to, one after the other's answer; empty for the one in `args`."""
 
     @property
     def danger(self) -> bool:
@@ -38,8 +42,12 @@ def offers(session: Session, group_id: str | None, server: str | None) -> list[O
         group_id: The group the screen points at, if any.
         server: The server it points at; None for the first.
     """
-    if session.read_only:
+    if session.looks_on:
         return []
+    return [one for one in _all(session, group_id, server) if session.may(one.command)]
+
+
+def _all(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
     found: list[Offer] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
@@ -47,7 +55,9 @@ def offers(session: Session, group_id: str | None, server: str | None) -> list[O
     if session.seen:
         for one in _servers(session, server):
             found += _engine(session, one)
+        found += _everywhere(session)
         found += _modes(session)
+        found += _held_up(session)
         found += _mock(session)
         for alert in session.state.alerts.values():
             found.append(
@@ -68,6 +78,7 @@ def possible(session: Session, command: str, **args: Any) -> bool:
     found = offers(session, group_id, args.get("server"))
     return any(
         offer.command == command
+        and not offer.servers
         and all(offer.args.get(key, value) == value for key, value in args.items())
         for offer in found
     )
@@ -108,7 +119,7 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
-    if server.state == "OFFLINE":
+    if "engine.start" in orders_of(server):
         yield _offer("engine.start", where, args=args)
         yield _offer(
             "engine.start",
@@ -116,10 +127,17 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
             help_text="One task a step, a higher learning rate: each rating shows soon",
             args={**args, "preset": "hand"},
         )
-    elif server.state != "OBSERVING":
-        yield _offer("engine.stop", where, args=args)
+    for name in orders_of(server):
+        if name != "engine.start":
+            yield _offer(name, where, args=args)
     if server.checkpoints is not None:
         yield from _kept(server, where, args)
+
+
+def _everywhere(session: Session) -> Iterator[Offer]:
+    """Orders to several servers at once."""
+    for name, fit in of_all(session):
+        yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
 
 
 def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer]:
@@ -156,6 +174,16 @@ def _modes(session: Session) -> Iterator[Offer]:
         if mode != session.state.rating_mode:
             title = f"Rating: Switch to {mode.replace('_', ' ')}"
             yield Offer("rating.mode", title, words[mode], args={"mode": mode})
+
+
+def _held_up(session: Session) -> Iterator[Offer]:
+    """Ways out while open ratings hold up an update or users."""
+    state = session.state
+    for name, cause in held_up(state, session.now()).items():
+        where = f" on {one_line(name, 24)}" if len(state.servers) > 1 else ""
+        about = one_line(cause, 80)
+        for command in ("rating.accept_all", "rating.abort_all"):
+            yield _offer(command, where, help_text=about, args={"server": name})
 
 
 def _mock(session: Session) -> Iterator[Offer]:

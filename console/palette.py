@@ -1,19 +1,30 @@
 """The command palette: screens, orders that can be given now, themes."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
+from console.detail_view import abort_extra
+from console.job_entries import job_entries
+from console.job_offers import loss_of_all
 from console.loss import loss
 from console.offers import Offer, offers
+from console.rate_view import abort_all_loss
+from console.reward_change import change_entries
+from console.reward_entries import reward_entries
+from console.screens.abort import AbortScreen
 from console.themes import THEMES
 from core.commands import COMMANDS
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
 
+ABORTS = frozenset({"group.abort", "rating.abort_all"})
+"""Orders whose question asks for a reason too."""
 Entry = tuple[str, str, Callable[[], Any]]
 
 
@@ -24,6 +35,15 @@ def entries(app: "ConsoleApp") -> Iterator[Entry]:
     server = front.target_server if front is not None else None
     for offer in offers(app.session, group, server):
         yield offer.title, offer.help, partial(give, app, offer)
+    if front is not None and app.session.seen:
+        may = app.session.may("engine.try")
+        title = COMMANDS["engine.try"].title if may else "Screen: Prompts that were tried"
+        yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
+    yield from job_entries(app)
+    yield from reward_entries(app)
+    yield from change_entries(app)
+    if app.session.replay is not None:
+        yield from app.session.replay.entries()
     for place in app.places:
         if place.name != app.current_mode:
             title = f"Screen: {place.title}  (F{place.digit})"
@@ -32,6 +52,7 @@ def entries(app: "ConsoleApp") -> Iterator[Entry]:
         if name != app.theme:
             yield f"Theme: {name}", "Colours of this console", partial(setattr, app, "theme", name)
     yield "Console: Help", "Text and keys of this screen", app.action_help
+    yield "Console: Jump", "A letter on everything that can be gone to", app.action_jump
     yield "Console: Quit", "Asks when something runs", app.action_quit
 
 
@@ -48,16 +69,44 @@ async def _give(app: "ConsoleApp", offer: Offer) -> None:
         if given is None:
             return
         args[offer.ask] = given
-    if offer.danger:
+    if offer.command in ABORTS:
+        reason = await app.push_screen_wait(AbortScreen(f"{offer.title}?", _abort(app, offer)))
+        if reason is None:
+            return
+        args.update({"reason": reason} if reason else {})
+    elif offer.danger:
         verb = offer.title.partition(": ")[2]
-        body = loss(app.session, offer.command, args)
+        body = (
+            loss_of_all(app.session, offer.command, offer.servers)
+            if offer.servers
+            else loss(app.session, offer.command, args)
+        )
         if not await app.confirm(offer.title, body, verb.partition(" ")[0]):
             return
+    if offer.servers:
+        async with asyncio.TaskGroup() as tasks:
+            for name in offer.servers:
+                tasks.create_task(app.order(offer.command, **{**args, "server": name}))
+        return
     await app.order(offer.command, **args)
 
 
+def _abort(app: "ConsoleApp", offer: Offer) -> str:
+    state = app.session.state
+    if offer.command == "rating.abort_all":
+        return abort_all_loss(state, app.session.now())
+    group = state.groups.get(str(offer.args["group_id"]))
+    more = abort_extra(group) if group is not None else ""
+    return "\n".join(text for text in (loss(app.session, offer.command, offer.args), more) if text)
+
+
+def as_text(text: str) -> str:
+    """Text as the palette's markup reads it: no bracket opens a tag, closed or cut short."""
+    return text.replace("[", "\\[")
+
+
 class ConsoleCommands(Provider):
-    """Feeds Textual's palette."""
+    """Feeds Textual's palette, which would read plain strings as markup."""
 
     def _entries(self) -> list[Entry]:
         return list(entries(cast("ConsoleApp", self.app)))
@@ -65,7 +114,7 @@ class ConsoleCommands(Provider):
     async def discover(self) -> Hits:
         """Everything on offer, before anything is typed."""
         for title, help_text, run in self._entries():
-            yield DiscoveryHit(title, run, help=help_text)
+            yield DiscoveryHit(Content(title), run, text=title, help=as_text(help_text))
 
     async def search(self, query: str) -> Hits:
         """What fits the query."""
@@ -73,4 +122,4 @@ class ConsoleCommands(Provider):
         for title, help_text, run in self._entries():
             score = matcher.match(title)
             if score > 0:
-                yield Hit(score, matcher.highlight(title), run, text=title, help=help_text)
+                yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))

@@ -68,5 +68,19 @@ SCREENS: Sequence[Place] = (
         "console.screens.engine:EngineScreen",
         "Each swarm server: state, pool, steps; start and stop",
     ),
+    Place(
+        "rewards",
+        "Rewards",
+        6,
+        "console.screens.rewards:RewardsScreen",
+        "What scores the answers: its parts, what each decided, its last fault",
+    ),
     Place("log", "Log", 7, "console.screens.log:LogScreen", "What the processes say"),
+    Place(
+        "servers",
+        "Servers",
+        9,
+        "console.screens.servers:ServersScreen",
+        "All swarm servers side by side: state, pool, slots, clients, calls",
+    ),
 )

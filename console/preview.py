@@ -1,62 +1,170 @@
-"""The first rows of a dataset, for a look before it is asked. Reads a file: call it in a thread."""
+"""What a dataset looks like, for a look before it is asked. Reads files: call it in a thread."""
 
-import stat
-from dataclasses import dataclass
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from console.datasets import FOLDER, SHIPPED
+from core.errors import AjetError
 from core.text import one_line
-from mock.dataset import RowError, parse, shipped
+from mock.columns import ALIASES, Columns, read_columns
+from mock.dataset import Dataset, open_reader, shipped
+from mock.rows import BadRow, RowError
 
-ROWS = 6
-_READ = 1_000_000
-"""Bytes looked at; a preview never reads a whole large file."""
+ROWS = 30
+CHECKED = 5_000
+"""Rows that are read whole; further ones are only counted."""
+PROBLEMS = 20
+_STEP = 500
+_COUNT_STEP = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a dataset looks like."""
+    """What a dataset looks like, as far as it has been read."""
 
     path: str = ""
     rows: tuple[tuple[str, str], ...] = ()
     """Query and reference answer (empty when there is none) of the first usable rows."""
     problems: tuple[str, ...] = ()
     error: str = ""
-    """Why nothing can be shown."""
+    """Why nothing can be shown, or asked."""
     size: int = 0
-    """Bytes."""
+    """Bytes; 0 for a folder."""
+    kind: str = ""
+    """JSONL, CSV, ..."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Each column with the part it holds; an empty part for one that is metadata."""
+    count: int = 0
+    """Rows found so far."""
+    whole: bool = False
+    """Those are all."""
+    checked: int = 0
+    """Rows that were read whole."""
+    bad: int = 0
+    """Of those, the ones that cannot be used."""
 
 
-def read_preview(path: str) -> Preview:
-    """The first rows of `path`, or of the shipped questions when it is empty; never raises."""
-    file = Path(path).expanduser() if path else shipped()
+def read_preview(path: str, columns: str = "", home: Path | None = None) -> Preview:
+    """The first rows of a dataset; never raises."""
+    with closing(previews(path, columns, home)) as found:
+        return next(found)
+
+
+def previews(
+    path: str, columns: str = "", home: Path | None = None
+) -> Generator[Preview, None, None]:
+    """More and more of a dataset, until it is counted; never raises.
+
+    Args:
+        path: A file or folder, or its name in the home's datasets folder; empty for the questions
+            that come with the program.
+        columns: `PART=COLUMN,...`.
+        home: The home's folder.
+    """
+    empty = Preview(path)
     try:
-        found = file.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return Preview(path, error="this is not a file")
-        with file.open("rb") as source:
-            data = source.read(_READ)
+        file = _find(path, home)
+        if not file.exists():
+            yield replace(empty, error="cannot be read: No such file or directory")
+            return
+        named = read_columns(columns)
+        with Dataset(open_reader(file), named) as dataset:
+            size = file.stat().st_size if file.is_file() else 0
+            yield from _look(replace(empty, size=size), dataset)
+    except AjetError as error:
+        todo = f". {error.todo}" if error.todo and "JSONL, JSON" not in error.todo else ""
+        what = error.what.removeprefix("the dataset ")
+        yield replace(empty, error=f"{what}{todo}")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return Preview(path, error=f"cannot be read: {reason or error}")
-    return _from_lines(path, data.splitlines(), found.st_size)
+        yield replace(empty, error=f"cannot be read: {reason or error}")
 
 
-def _from_lines(path: str, lines: list[bytes], size: int) -> Preview:
-    if size > _READ and lines:
-        lines.pop()  # it may be cut in the middle
-    rows: list[tuple[str, str]] = []
-    problems: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if len(rows) >= ROWS:
-            break
-        if not line.strip():
-            continue
+def _find(path: str, home: Path | None) -> Path:
+    if path in ("", SHIPPED):
+        return shipped()
+    file = Path(path).expanduser()
+    if home is not None and not os.path.exists(file) and not file.is_absolute():
+        own = home / FOLDER / path
+        return own if own.exists() else file
+    return file
+
+
+def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
+    reader = dataset.reader
+    looked = _Looked()
+    position = 0
+    while True:
+        more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
+        while position < min(dataset.found, CHECKED) and looked.take(dataset, position):
+            position += 1
+            if position % _STEP == 0:
+                break
+        there = tuple(looked.names) or reader.columns()
+        error = _fault(dataset, there, looked, position)
+        now = replace(
+            begun,
+            kind=reader.kind,
+            rows=tuple(looked.rows),
+            problems=tuple(looked.problems),
+            columns=_parts(dataset.columns, there),
+            count=dataset.found,
+            whole=dataset.whole,
+            checked=position,
+            bad=looked.bad,
+            error=error,
+        )
+        yield now
+        if error or (not more and position >= min(dataset.found, CHECKED)):
+            return
+
+
+class _Looked:
+    """What the rows read so far held."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+        self.problems: list[str] = []
+        self.names: dict[str, None] = {}
+        self.bad = 0
+
+    def take(self, dataset: Dataset, position: int) -> bool:
+        """Read one row."""
+        row = dataset.row(position)
+        if len(self.rows) < ROWS:
+            with suppress(RowError):
+                self.names |= dict.fromkeys(dataset.reader.record(position))
+        if isinstance(row, BadRow):
+            self.bad += 1
+            if len(self.problems) < PROBLEMS:
+                self.problems.append(f"{dataset.reader.place} {row.line}: {row.cause}")
+        elif len(self.rows) < ROWS:
+            turns = f"  (+{len(row.then)} turns)" if row.then else ""
+            played = "  (a persona)" if row.persona else ""
+            query = one_line(row.query or row.goal or row.persona, 300) + turns + played
+            self.rows.append((query, one_line(row.reference or "", 100)))
+        return True
+
+
+def _fault(dataset: Dataset, there: tuple[str, ...], looked: _Looked, position: int) -> str:
+    """Why it cannot be asked, as far as that is known."""
+    if dataset.columns.named or not looked.rows:
         try:
-            row = parse(number, line)
-        except RowError as error:
-            if len(problems) < ROWS:
-                problems.append(f"line {number}: {error}")
-            continue
-        rows.append((one_line(row.query, 300), one_line(row.reference or "", 100)))
-    fault = "" if rows else "no usable row at its beginning"
-    return Preview(path, tuple(rows), tuple(problems), fault, size)
+            if there:
+                dataset.columns.check(there, "")
+        except AjetError as error:
+            todo = error.todo.replace("Name it: --columns", "Put into Columns:")
+            return f"{error.what}. {todo}"
+    if not looked.rows and (position >= 200 or (dataset.whole and position >= dataset.found)):
+        return "no usable row at its beginning" if dataset.found else "it is empty"
+    return ""
+
+
+def _parts(columns: Columns, there: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    held = {name: part for part, name in columns.parts(there).items()}
+    order = list(ALIASES)
+    named = sorted(held.items(), key=lambda one: order.index(one[1]))
+    return (*named, *((name, "") for name in there if name not in held))

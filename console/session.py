@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ from core.commands import COMMANDS, validate
 from core.errors import AjetError
 from core.events import Event
 from core.history import HistoryPage
+from core.job_sheet import JobSheet
+from core.looking import ServerLook
 from core.settings import RatingSettings
 from core.state import Group, State
 from core.tokens import EpisodeTokens
@@ -24,6 +27,10 @@ log = logging.getLogger(__name__)
 
 EVERYTHING = frozenset({"*"})
 """Handed to a screen that is shown again: nothing it painted before can be relied on."""
+
+
+WATCHER_MAY = frozenset({"alert.dismiss", "proxy.restart"})
+"""What is left to order of a proxy that only looks on: itself, and what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ class Link(Protocol):
     async def history(self, first: int, limit: int) -> HistoryPage: ...
     async def post_fact(self, fact_id: str, event: Event) -> None: ...
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens: ...
+    async def look(self, server: str) -> ServerLook: ...
+    async def job(self, server: str) -> JobSheet: ...
 
 
 class Child(Protocol):
@@ -104,6 +113,19 @@ class Boss(Protocol):
         ...
 
 
+class Playing(Protocol):
+    """Where a replay of a journal is."""
+
+    @property
+    def forms(self) -> Sequence[str]:
+        """What the status bar says of it, from long to short."""
+        ...
+
+    def entries(self) -> Sequence[tuple[str, str, Callable[[], None]]]:
+        """Title, help and action of what can be done with it now."""
+        ...
+
+
 @dataclass(slots=True)
 class StartStep:
     """One thing that is done before the feed is followed."""
@@ -143,13 +165,18 @@ class Session:
         self.state = State()
         self.link = link
         self.boss = boss
-        self.read_only = read_only
+        self.looks_on = read_only
+        """Asked to order nothing, whatever the proxy would take."""
         self.rater = rater
         self.rater_asked = bool(rater)
         """The name was given, or asked for: once is enough."""
         self.rating = rating or RatingSettings()
         self.keep_rater = keep_rater
         """Keeps the name for the next start; None where nothing is kept."""
+        self.home: Path | None = None
+        """The home of this console; None where it has none."""
+        self.replay: Playing | None = None
+        """Set while a journal is shown instead of a proxy."""
         self.store = LogStore()
         self.history = History()
         self.lost_at: float | None = None
@@ -160,6 +187,17 @@ class Session:
         """What the operator is told at the next flush: text and level."""
         self._clock = clock
         self._dirty: set[str] = set()
+
+    @property
+    def read_only(self) -> bool:
+        """Nothing is ordered from here: it was asked so, or the proxy itself only looks on."""
+        return self.looks_on or self.state.watch_only
+
+    def may(self, name: str) -> bool:
+        """Whether a command of the registry may be given at all from this console."""
+        if self.looks_on:
+            return False
+        return not self.state.watch_only or name in WATCHER_MAY
 
     def now(self) -> float:
         """Unix seconds by the session's clock; compare with the `at` of events."""
@@ -229,8 +267,9 @@ class Session:
         """Order something from `core.commands`; never raises, says how it went."""
         try:
             checked = validate(name, args)
-            if self.read_only:
-                return Outcome(False, f"{COMMANDS[name].title}: this console is read-only")
+            if not self.may(name):
+                why = "this console is read-only" if self.looks_on else "it only watches here"
+                return Outcome(False, f"{COMMANDS[name].title}: {why}")
             if COMMANDS[name].where == "console":
                 if self.boss is None:
                     return Outcome(False, f"{COMMANDS[name].title}: nothing was started from here")
@@ -268,6 +307,26 @@ class Session:
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return (await self.link.history(first, limit)).groups
+
+    async def look(self, server: str) -> ServerLook:
+        """Everything a swarm server tells, read now.
+
+        Raises:
+            AjetError: the proxy cannot be asked now.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return await self.link.look(server)
+
+    async def job(self, server: str) -> JobSheet:
+        """The jobs of a server: saved, running, presets.
+
+        Raises:
+            AjetError: the proxy cannot be asked now.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return await self.link.job(server)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """The token log of an episode.

@@ -15,10 +15,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from console.attach import read_token
 from console.feed import Feed
-from console.found import differences
+from console.found import differences, fits, must_fit
 from console.last_rites import LastRites
 from console.logs import Tail, parse
+from console.mock_args import check_target, mock_args
 from console.rater_name import keep_name, kept_name
 from console.session import Child, Link, Session
 from console.supervise import Supervisor
@@ -51,6 +53,7 @@ def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
         rating=settings.rating,
         keep_rater=partial(keep_name, options.home),
     )
+    session.home = options.home.root
     return session, Backend(options).run
 
 
@@ -71,7 +74,9 @@ class Backend:
     ) -> None:
         self._options = options
         self._supervisor = supervisor or Supervisor(options.home, options.settings)
-        self._connect = connect or _client(absolute(options.settings.proxy.tls_cert))
+        self._connect = connect or _client(
+            absolute(options.settings.proxy.tls_cert), options.read_only
+        )
         self._embedded = next(
             (name for name, url in options.settings.servers().items() if url == "embedded"), ""
         )
@@ -101,6 +106,7 @@ class Backend:
         if name == "mock.start":
             if (await asyncio.to_thread(supervisor.state, "mock")).alive:
                 raise AjetError("the mock user already runs", todo="Stop it first")
+            await asyncio.to_thread(check_target, str(args.get("target") or ""))
             await supervisor.start("mock", mock_args(args))
             await self._see_now()
             return "The mock user is starting"
@@ -151,7 +157,7 @@ class Backend:
         session.boss, self._session = self, session
         if "engine" in self._roles:
             session.step("engine", "waiting", title="start the embedded engine")
-        session.step("proxy", "waiting", title="start the proxy (fake vLLM)")
+        session.step("proxy", "waiting", title=_proxy_title(options))
         session.step("link", "waiting", title="connect to the proxy")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -165,10 +171,10 @@ class Backend:
     async def _attach(self, session: Session, url: str) -> None:
         file = self._options.token_file or self._options.home.token_file
         try:
-            token = (await asyncio.to_thread(file.read_text)).strip()
-        except OSError as error:
-            session.step("link", "failed", f"{file}: {error.strerror or error}")
-            session.trouble = "Give the proxy's control token with --token-file"
+            token = await asyncio.to_thread(read_token, file)
+        except AjetError as error:
+            session.step("link", "failed", f"{error.what}: {error.where}")
+            session.trouble = error.todo
             session.touch(("link",))
             return
         async with self._connect(url, token) as client:
@@ -199,6 +205,8 @@ class Backend:
         session.step(role, "doing")
         try:
             found = await asyncio.to_thread(supervisor.find, role)
+            if found is not None and role == "proxy":
+                must_fit(found, self._options)
             if found is None:
                 await supervisor.start(role, args)
             info = await supervisor.wait_ready(role)
@@ -246,6 +254,9 @@ class Backend:
         args = ["--next-port"] if self._options.next_port else []
         preload = asyncio.to_thread(import_module, "proxy.client")
         await asyncio.gather(self._bring_up(session, "proxy", args), preload)
+        info = await asyncio.to_thread(self._supervisor.find, "proxy")
+        if info is not None and not fits(info, self._options):
+            await self._leaving.wait()  # it is not ours to follow
         while not self._leaving.is_set():
             url = await self._proxy_url()
             session.step("proxy", "done", url)
@@ -276,7 +287,7 @@ class Backend:
 
     async def _feed(self, session: Session, client: Link) -> None:
         session.link = client
-        await Feed(session, client).run()
+        await Feed(session, client, compare=self._options.attach is not None).run()
 
     # --- seeing ----------------------------------------------------------------------------------
 
@@ -326,13 +337,9 @@ class Backend:
         return found
 
 
-def mock_args(args: Mapping[str, Any]) -> list[str]:
-    """Arguments of `mock.start` as the command line takes them."""
-    given = [str(args["dataset"])] if args.get("dataset") else []
-    for name in ("concurrency", "pace", "passes"):
-        if args.get(name) is not None:
-            given += [f"--{name}", str(args[name])]
-    return given
+def _proxy_title(options: "ConsoleOptions") -> str:
+    only = options.settings.proxy.watch_only
+    return "start the watcher" if only else "start the proxy (fake vLLM)"
 
 
 def _exit_level(child: Child) -> str:
@@ -348,13 +355,13 @@ def _free(host: str, port: int) -> bool:
     return False
 
 
-def _client(cert: str) -> Connect:
+def _client(cert: str, read_only: bool) -> Connect:
     """Opens links to proxies, one of which shows the certificate in the file `cert`."""
 
     @contextlib.asynccontextmanager
     async def connect(url: str, token: str) -> AsyncIterator[Link]:
         module = await asyncio.to_thread(import_module, "proxy.client")
-        async with module.ControlClient(url, token, cert=cert) as client:
+        async with module.ControlClient(url, token, cert=cert, read_only=read_only) as client:
             yield client
 
     return connect

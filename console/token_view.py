@@ -44,8 +44,9 @@ def title_line(subject: Subject, found: EpisodeTokens | None, width: int) -> Lin
             pieces.append(("  still running", "$warning"))
         if found.step is not None:
             pieces.append((f"  now: after {plural(found.step, 'update')}", "$muted"))
-    if subject.episode_uuid:
-        pieces.append((f"  episode {one_line(subject.episode_uuid, 40)[:8]}", "$muted"))
+    episode = f"  episode {one_line(subject.episode_uuid, 40)[:8]}"
+    if subject.episode_uuid and sum(len(text) for text, _ in pieces) + len(episode) <= width:
+        pieces.append((episode, "$muted"))
     said = "".join(text for text, _ in pieces)
     room = width - len(said) - 3
     if room > 12 and subject.query:

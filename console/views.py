@@ -282,11 +282,14 @@ def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾
     return tuple(pieces)
 
 
-def row_line(group: Group, columns: Sequence[Column], now: float) -> Line:
+def row_line(
+    group: Group, columns: Sequence[Column], now: float, server_tone: str = "$muted"
+) -> Line:
     """One row of the list."""
     pieces: list[tuple[str, str]] = [(" ", "")]
     for column in columns:
         text, tone = _cell(group, column.key, now)
+        tone = server_tone if column.key == "server" else tone
         pieces.append((fit(text, column.width, column.right), tone))
         pieces.append((" ", ""))
     return tuple(pieces)

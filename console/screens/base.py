@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.events import Resize
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
@@ -30,7 +32,17 @@ class ConsoleScreen(Screen[None]):
     """What `?` says above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits belong to this screen; they do not switch screens."""
-    BINDINGS: ClassVar[list[BindingType]] = []
+    _painted_for: Size | None = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "ctrl+t",
+            "try_prompt",
+            "Try a prompt",
+            show=False,
+            id="engine.try",
+            tooltip="Ask the policy one thing; nothing is trained on it",
+        ),
+    ]
 
     @property
     def host(self) -> "ConsoleApp":
@@ -76,9 +88,16 @@ class ConsoleScreen(Screen[None]):
         """Order something in the background; a toast says how it went."""
         self.host.run_command(name, **args)
 
+    def action_try_prompt(self) -> None:
+        """The screen of prompts that were tried, about the server this one points at."""
+        from console.screens.tries import TriesScreen
+
+        if not isinstance(self, TriesScreen):
+            self.host.push_screen(TriesScreen(self.target_server))
+
     def flush(self, dirty: frozenset[str]) -> None:
         """Called by the app: repaint the status bar and the body."""
-        if not self.is_mounted:
+        if not (self.is_mounted and self.app.is_running):  # at the end widgets go one by one
             return
         for bar in self.query(StatusBar):
             bar.show(self.session)
@@ -87,3 +106,9 @@ class ConsoleScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """In front again: what was painted is old."""
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
+
+    def on_resize(self, event: Resize) -> None:
+        """Another size than it was painted for: what was fitted or wrapped is old."""
+        before, self._painted_for = self._painted_for, event.size
+        if before is not None and before != event.size:
+            self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

@@ -67,7 +67,7 @@ class AskScreen(ModalScreen[str | None]):
             yield Static(plain(self._title), markup=False, classes="dialog-title")
             if self._label:
                 yield Static(plain(self._label), markup=False, classes="dialog-body")
-            yield Input(self._value, compact=True, id="answer")
+            yield Input(" ".join(plain(self._value).split("\n")), compact=True, id="answer")
             yield Static("Enter takes it, Esc leaves", markup=False, classes="dialog-hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -13,6 +13,8 @@ from console.loss import loss
 from console.offers import Offer, offers, possible
 from console.palette import give
 from console.screens.base import ConsoleScreen
+from console.screens.inside import InsideScreen
+from console.screens.job import JobScreen
 from console.session import EVERYTHING, Session
 from console.widgets.checkpoints import CheckpointPanel
 from console.widgets.engine_parts import processes, server_panel
@@ -83,6 +85,41 @@ class EngineScreen(ConsoleScreen):
             "Stop",
             id="engine.stop",
             tooltip="Asks first: it names what is lost",
+        ),
+        Binding(
+            "e",
+            "job",
+            "Job",
+            id="engine.job",
+            tooltip="What it is started with: see, change, save, apply",
+        ),
+        Binding(
+            "n",
+            "order('engine.cancel')",
+            "Cancel",
+            id="engine.cancel",
+            tooltip="End what is being done to the engine at its next safe place",
+        ),
+        Binding(
+            "i",
+            "inside",
+            "Inside",
+            id="engine.inside",
+            tooltip="Claimed episodes with idle time and abort; clients, tasks, rewards, its log",
+        ),
+        Binding(
+            "S",
+            "everywhere('engine.start')",
+            "Start all",
+            id="engine.start_all",
+            tooltip="Every server that is OFFLINE, each with its own job",
+        ),
+        Binding(
+            "K",
+            "everywhere('engine.stop')",
+            "Stop all",
+            id="engine.stop_all",
+            tooltip="Asks once and names what each would lose",
         ),
         Binding(
             "r",
@@ -163,6 +200,9 @@ class EngineScreen(ConsoleScreen):
             for action in (
                 ("order", ("engine.start",)),
                 ("order", ("engine.stop",)),
+                ("order", ("engine.cancel",)),
+                ("everywhere", ("engine.start",)),
+                ("everywhere", ("engine.stop",)),
                 *(("kept", (name,)) for name in KEPT),
                 ("restart", ("engine",)),
                 ("restart", ("proxy",)),
@@ -200,6 +240,11 @@ class EngineScreen(ConsoleScreen):
         """Only what is possible now has a key; in the list of checkpoints those that fit it."""
         if (action, *parameters) in ELSEWHERE and isinstance(self.focused, CheckpointPanel):
             return False
+        if action == "everywhere":
+            return self._for_all(str(parameters[0])) is not None
+        if action in ("job", "inside"):
+            server = self.session.state.servers.get(self.target_server or "")
+            return server is not None and server.state != "OBSERVING"
         if action == "order":
             return possible(self.session, str(parameters[0]), **self._args(*parameters[1:]))
         if action == "kept":
@@ -207,6 +252,25 @@ class EngineScreen(ConsoleScreen):
         if action == "restart":
             return parameters[0] in self.session.children and not self.session.read_only
         return super().check_action(action, parameters)
+
+    def action_job(self) -> None:
+        """The job of the server the screen points at."""
+        if (name := self.target_server) is not None:
+            self.app.push_screen(JobScreen(name))
+
+    def action_inside(self) -> None:
+        """What the server is doing now, episode by episode."""
+        if (name := self.target_server) is not None:
+            self.app.push_screen(InsideScreen(name))
+
+    def _for_all(self, name: str) -> Offer | None:
+        found = offers(self.session, None, None)
+        return next((one for one in found if one.command == name and one.servers), None)
+
+    def action_everywhere(self, name: str) -> None:
+        """The same order to every server it makes sense for."""
+        if (offer := self._for_all(name)) is not None:
+            give(self.host, offer)
 
     def _args(self, preset: object = None) -> dict[str, Any]:
         args: dict[str, Any] = {"server": self.target_server}

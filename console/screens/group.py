@@ -11,6 +11,7 @@ from console.ballot import Ballot
 from console.cards import whole_texts
 from console.screens.tokens import TokensScreen
 from console.screens.verbs import GroupVerbs, digit_bindings
+from console.server_color import group_color
 from console.session import EVERYTHING
 from console.views import answered
 from console.widgets.candidates import Candidates
@@ -136,7 +137,7 @@ class GroupScreen(GroupVerbs):
             self.dismiss()
             return
         state = self.session.state
-        self.detail.show(group, self.session.now(), len(state.servers) > 1)
+        self.detail.show(group, self.session.now(), group_color(state, group))
         self.refresh_keys()
 
     # --- votes -------------------------------------------------------------------------------

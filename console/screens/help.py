@@ -1,6 +1,6 @@
 """`?`: what the present screen is for and which keys it takes now."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,11 +10,19 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from console.focus_help import about
+from console.screens.base import ConsoleScreen
 from core.text import plain
 
 _WIDTH = 84
 _FRAME = 10
 """Cells of the dialog, and those its border, padding and scroll bar take."""
+
+
+def _ours(one: ActiveBinding) -> bool:
+    """Scrolling by arrows is known to everybody and only takes room."""
+    scrolls = one.binding.action.startswith(("scroll_", "page_")) and not one.binding.id
+    return not scrolls and not type(one.node).__module__.startswith("textual.")
 
 
 class HelpScreen(ModalScreen[None]):
@@ -24,31 +32,56 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,question_mark", "app.pop_screen", "Close", id="help.close"),
     ]
 
-    def __init__(self, area: str, text: str, bindings: Mapping[str, ActiveBinding]) -> None:
+    def __init__(self, screen: ConsoleScreen, problems: Sequence[str] = ()) -> None:
+        """Tell about a screen.
+
+        Args:
+            problems: Keys of the settings that cannot be used, a sentence each.
+        """
         super().__init__()
-        self._area = area
-        self._text = text
-        self._active = list(bindings.values())
+        self._area, self._text = screen.area, screen.help_text
+        self._focused = screen.focused
+        self._active = list(screen.active_bindings.values())
+        self._problems = problems
 
     def compose(self) -> ComposeResult:
-        """Title, keys that work everywhere, text, keys of the screen."""
+        """Title, keys that work everywhere, what has the focus, text, keys of the screen."""
         with VerticalScroll(classes="dialog -wide"):
             yield Static(f"{self._area}: help", markup=False, classes="dialog-title")
-            everywhere = [one for one in self._active if one.node is self.app]
-            yield Static(self._on_one_line(everywhere), markup=False, classes="dialog-body")
+            yield Static(self._on_one_line(), markup=False, id="help-everywhere")
+            for problem in self._problems:
+                yield Static(f"! {plain(problem)}", markup=False, classes="dialog-problem")
+            yield from self._about_focus()
             if self._text:
-                yield Static(plain(self._text), markup=False, classes="dialog-body")
+                yield Static(f"This screen: {self._area}", markup=False, classes="dialog-heading")
+                yield Static(plain(self._text), markup=False)
             here = [
                 one
                 for one in self._active
-                if one.node is not self.app and not type(one.node).__module__.startswith("textual.")
+                if one.node not in (self.app, self._focused) and _ours(one)
             ]
             yield Static("Here", markup=False, classes="dialog-heading")
             yield Static(self._keys(here), markup=False)
             yield Static("Esc closes", markup=False, classes="dialog-hint")
 
-    def _on_one_line(self, active: list[ActiveBinding]) -> Content:
+    def _about_focus(self) -> ComposeResult:
+        name, text = about(self._focused)
+        keys = [one for one in self._active if one.node is self._focused and _ours(one)]
+        if not name and not keys:
+            return
+        yield Static(f"In focus: {name or 'this part'}", markup=False, classes="dialog-heading")
+        if text:
+            yield Static(plain(text), markup=False)
+        if keys:
+            yield Static(self._keys(keys), markup=False)
+
+    def on_resize(self) -> None:
+        """Another width: the keys break otherwise."""
+        self.query_one("#help-everywhere", Static).update(self._on_one_line())
+
+    def _on_one_line(self) -> Content:
         """Everywhere's keys take little room: they must be seen without scrolling."""
+        active = [one for one in self._active if one.node is self.app]
         rows: dict[str, list[str]] = {}
         for one in active:
             if not one.binding.system and one.binding.description:

@@ -23,10 +23,10 @@ class LogScreen(ConsoleScreen):
     area: ClassVar[str] = "Log"
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
-        "what this console has to say itself. Tracebacks are shown as they are. "
-        "Search marks what it finds, from the newest line back; n goes to the next "
-        "older place, N to the newer; with x only lines that match "
-        "are shown. y copies the lines on screen."
+        "what this console has to say itself. A traceback is folded to what was raised: Enter or a "
+        "click unfolds it, t all of them. Search marks what it finds, from the newest line back; "
+        "n goes to the next older place, N to the newer; with x only lines that match "
+        "are shown. y copies the lines on screen, folded tracebacks whole."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,6 +76,8 @@ class LogScreen(ConsoleScreen):
             said.append(f"“{self.wanted}” in {plural(count, 'line')}")
         if self.only:
             said.append("only these")
+        if count := view.folds.count:
+            said.append(plural(count, "traceback"))
         said.append(f"{plural(len(view.shown), 'line')} shown")
         below = Content.styled("     " + " · ".join(said), "$muted")
         return lines(heading("LOG", chosen), below)

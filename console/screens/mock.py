@@ -1,6 +1,6 @@
 """The mock user: asks the questions of a dataset through the fake vLLM."""
 
-import asyncio
+from functools import partial
 from typing import ClassVar
 
 from textual import work
@@ -10,25 +10,26 @@ from textual.containers import Horizontal
 from textual.widgets import Input
 
 from console.mock_view import (
+    asked,
     problem_lines,
     progress_text,
-    result_lines,
     share,
     summary_lines,
 )
-from console.preview import Preview, read_preview
+from console.preview import Preview, previews
 from console.rate_view import bar_pieces
 from console.screens.base import ConsoleScreen
+from console.screens.group import GroupScreen
 from console.screens.verbs import WRITING
-from console.views import EMPTY, Line, fit
+from console.views import EMPTY, Line
+from console.widgets.dataset_pane import DatasetPane, preview_lines
+from console.widgets.dataset_picker import DatasetPicker
+from console.widgets.dataset_results import ResultList
 from console.widgets.mock_form import FieldError, MockForm
-from console.widgets.pane import Pane, centred
+from console.widgets.pane import Pane
 from console.wrap import wrapped
-from core.state import Mock
-from core.text import one_line, plain
-
-PREVIEW_DELAY = 0.25
-"""Seconds after the last key before a file is looked at."""
+from core.state import Group, Mock, MockRow
+from core.text import plain
 
 
 class MockScreen(ConsoleScreen):
@@ -36,9 +37,13 @@ class MockScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Mock user"
     help_text: ClassVar[str] = (
-        "The mock user asks the rows of a JSONL file ({query, answer} or AgentJet tasks) as an "
-        "application would. Started again with the same file it goes on where it stopped. "
-        "e goes to the fields, Esc leaves them; in a field letters are text."
+        "The mock user asks the rows of a dataset (JSONL, JSON, CSV, Parquet, a Hugging Face "
+        "folder) as an application would. o picks one and shows its rows; e goes to the fields, "
+        "Esc leaves them; in a field letters are text. In flight and Pace: each request waits for "
+        "the one before. Rate: so many a second, however many are in flight. Seed shuffles each "
+        "pass. Side asks only a part, the same rows each time. Started again with the same dataset "
+        "it goes on where it stopped, and no row is asked twice; n begins anew. Enter on a row "
+        "opens the group it became."
     )
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,18 +51,23 @@ class MockScreen(ConsoleScreen):
         Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send nothing more for now"),
         Binding("r", "resume", "Resume", id="mock.resume", tooltip="Go on"),
         Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after what is in flight"),
+        Binding("o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset, look at its rows"),
         Binding("e", "edit", "Edit", id="mock.edit", tooltip="Go to the fields"),
+        Binding(
+            "n",
+            "anew",
+            "Anew",
+            show=False,
+            id="mock.anew",
+            tooltip="Begin anew instead of going on where it stopped",
+        ),
         Binding("escape", "leave_form", "Leave the fields", show=False, id="mock.leave"),
-        Binding("up", "scroll_results(-1)", "Up", show=False),
-        Binding("down", "scroll_results(1)", "Down", show=False),
-        Binding("pageup", "scroll_results(-10)", "Page up", show=False),
-        Binding("pagedown,space", "scroll_results(10)", "Page down", show=False),
     ]
 
     def __init__(self) -> None:
         super().__init__()
-        self._preview = Preview()
-        self._asked_for = ""
+        self._asked_for: tuple[str, str] | None = None
+        self._filled = ""
 
     def compose_body(self) -> ComposeResult:
         """Summary and bar, form, results beside the preview."""
@@ -66,12 +76,17 @@ class MockScreen(ConsoleScreen):
         yield MockForm()
         yield Pane(id="mock-error")
         with Horizontal(id="mock-body"):
-            yield Pane(id="mock-results")
-            yield Pane(id="mock-side")
+            yield ResultList(id="mock-results")
+            yield _Side(id="mock-side")
 
     def on_mount(self) -> None:
         """Look at the questions that come with the program."""
-        self._look("")
+        self._look()
+
+    @property
+    def preview(self) -> Preview:
+        """What is known of the dataset in the form."""
+        return self.query_one(_Side).preview
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -81,48 +96,54 @@ class MockScreen(ConsoleScreen):
             return
         self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
+        alive = self.session.mock_lives
         width = max(20, self.size.width - 2)
-        self.query_one("#mock-summary", Pane).show_lines(
-            summary_lines(mock, now, width, self.session.mock_lives)
-        )
-        self.query_one("#mock-bar", Pane).show_lines([progress_line(mock, width)])
-        if dirty.isdisjoint({"*", "mock"}):
+        self.query_one("#mock-summary", Pane).show_lines(summary_lines(mock, now, width, alive))
+        bar = self.query_one("#mock-bar", Pane)
+        bar.display = mock is not None
+        bar.show_lines([progress_line(mock, width)])
+        form = self.query_one(MockForm)
+        self.set_class(alive and not form.has_focus_within, "-asking")
+        self._freshen(mock is None)
+        if mock is not None and mock.mock_id != self._filled:
+            self._filled = mock.mock_id
+            form.fill(mock)
+        self.query_one(ResultList).take(mock, self._found)
+        if dirty.isdisjoint({"*", "mock", "children"}):
             return
-        results = self.query_one("#mock-results", Pane)
-        key = (mock.mock_id, mock.done, len(mock.rows)) if mock is not None else None
-        results.show((key,), lambda room: result_lines(mock, room) or _no_results(room))
-        self._show_side()
-
-    def _show_side(self) -> None:
-        mock, preview = self.session.state.mock, self._preview
         problems = tuple(mock.problems) if mock is not None else ()
-        self.query_one("#mock-side", Pane).show(
-            (problems, preview), lambda room: side_lines(problems, preview, room)
-        )
+        self.set_class(bool(problems), "-problems")
+        self.query_one(_Side).say(problems, mock.dataset if mock is not None else "")
+
+    def _freshen(self, fresh: bool) -> None:
+        """Without a run there are no results: the look at the dataset has their room."""
+        results = self.query_one(ResultList)
+        if fresh and results.has_focus:
+            self.set_focus(None)
+        self.set_class(fresh, "-fresh")
+        results.display = not fresh
+        if not fresh and self.focused is None:
+            results.focus()
 
     # --- the form ----------------------------------------------------------------------------
 
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
         """Look at another file, once the typing rests."""
         self._say_error("")
-        path = self.query_one(MockForm).values()["dataset"].strip()
-        if path != self._asked_for:
-            self._look(path)
+        self._look()
 
-    @work(group="preview", exclusive=True, exit_on_error=False)
-    async def _look(self, path: str) -> None:
-        self._asked_for = path
-        if path:
-            await asyncio.sleep(PREVIEW_DELAY)
-        preview = await asyncio.to_thread(read_preview, path)
-        if path == self._asked_for:
-            self._preview = preview
-            self._show_side()
+    def _look(self) -> None:
+        values = self.query_one(MockForm).values()
+        wanted = (values["dataset"].strip(), values["columns"].strip())
+        if wanted != self._asked_for:
+            self._asked_for = wanted
+            self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
 
     def _say_error(self, text: str) -> None:
         pane = self.query_one("#mock-error", Pane)
         pane.display = bool(text)
-        pane.show_lines([((f" {plain(text)}", "$reward-down"),)] if text else [])
+        lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
+        pane.show_lines([((f" {line}", "$reward-down"),) for line in lines])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter in a field leaves the form; starting is a key of its own."""
@@ -131,24 +152,63 @@ class MockScreen(ConsoleScreen):
 
     def action_edit(self) -> None:
         """Go to the fields."""
+        self.remove_class("-asking")
         self.query_one(MockForm).edit()
 
     def action_leave_form(self) -> None:
         """Letters are keys again."""
-        self.set_focus(None)
+        results = self.query_one(ResultList)
+        self.set_focus(results if results.display else None)
+        self.set_class(self.session.mock_lives, "-asking")
+
+    @work(group="pick", exclusive=True, exit_on_error=False)
+    async def action_pick(self) -> None:
+        """Pick a dataset from a list, with a look at each."""
+        form = self.query_one(MockForm)
+        columns = form.values()["columns"].strip()
+        picked = await self.app.push_screen_wait(DatasetPicker(self.session.home, columns))
+        if picked is not None:
+            form.put("dataset", picked)
+
+    # --- results -----------------------------------------------------------------------------
+
+    def on_result_list_opened(self, event: ResultList.Opened) -> None:
+        """The group that a row became."""
+        group_id = self._group_of(event.row)
+        if not group_id:
+            self.notify(
+                "No group is known of this row: it went to another target, or never arrived",
+                severity="warning",
+            )
+            return
+        rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
+        near = [found for row in rows if (found := self._group_of(row))]
+        self.host.push_screen(GroupScreen(group_id, near))
+
+    def _found(self, row: MockRow) -> Group | None:
+        return self.session.state.groups.get(row.group_id)
+
+    def _group_of(self, row: MockRow) -> str:
+        groups = self.session.state.groups
+        if row.group_id:
+            return row.group_id
+        found = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
+        return next((one.group_id for one in found), "")
 
     # --- orders ------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what makes sense now; nothing that changes something on a read-only console."""
-        if action in WRITING and self.session.read_only:
+        if action in WRITING | {"anew"} and self.session.read_only:
             return False
         mock = self.session.state.mock
         alive = self.session.mock_lives
         phase = mock.phase if mock is not None else ""
         match action:
-            case "start":
+            case "start" | "pick":
                 return not alive
+            case "anew":
+                return not alive and mock is not None
             case "pause":
                 return alive and phase == "running"
             case "resume":
@@ -159,17 +219,33 @@ class MockScreen(ConsoleScreen):
 
     def action_start(self) -> None:
         """Check the fields, then ask the dataset."""
+        self._start()
+
+    @work(group="anew", exclusive=True, exit_on_error=False)
+    async def action_anew(self) -> None:
+        """Ask everything again, also what was asked."""
+        mock = self.session.state.mock
+        done = asked(mock) if mock is not None else 0
+        body = (
+            f"Rows that earlier starts asked are asked again, {done} of the last run among them. "
+            "Their groups and results stay."
+        )
+        if await self.host.confirm("Begin anew?", body, "Begin anew"):
+            self._start(restart=True)
+
+    def _start(self, **more: bool) -> None:
         try:
             args = self.query_one(MockForm).arguments()
         except FieldError as error:
             self._say_error(str(error))
             return
-        if self._preview.error and args.get("dataset", "") == self._preview.path:
-            self._say_error(f"The dataset {self._preview.error}")
+        preview = self.preview
+        if preview.error and args.get("dataset", "") == preview.path:
+            self._say_error(f"The dataset {preview.error}")
             self.query_one(MockForm).edit()
             return
         self._say_error("")
-        self.run_command("mock.start", **args)
+        self.run_command("mock.start", **args, **more)
 
     def action_pause(self) -> None:
         """Send nothing more until it is resumed."""
@@ -183,9 +259,29 @@ class MockScreen(ConsoleScreen):
         """End after what is in flight."""
         self.run_command("mock.stop")
 
-    def action_scroll_results(self, rows: int) -> None:
-        """Scroll the results."""
-        self.query_one("#mock-results", Pane).scroll_relative(y=rows, animate=False)
+
+class _Side(DatasetPane):
+    """Broken rows of the run, then the look at the dataset in the form."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self._problems: tuple[str, ...] = ()
+        self._dataset = ""
+
+    def say(self, problems: tuple[str, ...], dataset: str) -> None:
+        """Rows that the run of `dataset` could not use."""
+        self._problems, self._dataset = problems, dataset
+        self.paint_preview()
+
+    def paint_preview(self) -> None:
+        """Paint what is known."""
+        problems, preview = self._problems, self.preview
+        if preview.bad and self._dataset.endswith(preview.path):
+            problems = ()  # the look says the same
+        self.show(
+            (problems, preview),
+            lambda width: [*problem_lines(problems, width), *preview_lines(preview, width)],
+        )
 
 
 def progress_line(mock: Mock | None, width: int) -> Line:
@@ -195,22 +291,3 @@ def progress_line(mock: Mock | None, width: int) -> Line:
     label = f" {progress_text(mock)}"
     tone = "$reward-up" if mock.phase in ("running", "finished") else "$muted"
     return (*bar_pieces(share(mock), max(4, width - len(label)), tone), (label, "bold"))
-
-
-def side_lines(problems: tuple[str, ...], preview: Preview, width: int) -> list[Line]:
-    """Broken rows of the run, then the first rows of the dataset in the form."""
-    lines = problem_lines(problems, width)
-    name = one_line(preview.path, 300) or "shipped questions"
-    lines.append((("First rows of ", "$heading"), (fit(name, max(8, width - 14)), "$heading")))
-    if preview.error:
-        lines += [((text, "$reward-down"),) for text in wrapped(preview.error, width)]
-    for query, reference in preview.rows:
-        lines.append((("· ", "$muted"), (fit(plain(query), width - 2), "")))
-        if reference:
-            lines.append((("  → ", "$muted"), (fit(plain(reference), width - 4), "$muted")))
-    lines += [((fit(plain(text), width), "$warning"),) for text in preview.problems]
-    return lines
-
-
-def _no_results(width: int) -> list[Line]:
-    return [EMPTY, centred("Rows that were asked come here, newest first.", width)]

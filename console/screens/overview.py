@@ -8,14 +8,18 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
+from console.alert_ways import Way, by_need, way_of
 from console.places import SCREENS
 from console.screens.base import ConsoleScreen
+from console.screens.group import GroupScreen
 from console.session import EVERYTHING, Session
 from console.widgets import overview_parts as parts
+from console.widgets.newest import NewestGroups
 from console.widgets.reward_parts import rewards
 from console.widgets.section import Room, Section, heading, lines
 from console.widgets.words import UNKNOWN, elapsed
 from console.wrap import wrapped
+from core.state import Alert
 from core.text import one_line
 
 _SIGNS = {
@@ -37,7 +41,7 @@ def starting(session: Session, room: Room) -> Content:
         shown.append(
             Content.assemble(
                 (f"{sign} ", f"bold {color}"),
-                (f"{step.title:<28}", "" if step.phase != "waiting" else "$muted"),
+                (f"{one_line(step.title, 60):<28}", "" if step.phase != "waiting" else "$muted"),
                 (f"{'' if step.phase == 'waiting' else took:>6}  ", "$muted"),
                 (one_line(step.detail, 200), "$muted") if step.phase != "failed" else "",
             )
@@ -86,6 +90,7 @@ class OverviewScreen(ConsoleScreen):
         "with one standard deviation as a band, KL to the reference policy and the share of groups "
         "without signal of the last update; how many groups a minute are over, where their "
         "time goes and how many of them teach nothing (dead). Alerts say what to do. "
+        "Up, Down and Enter open one of the newest groups. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -95,11 +100,29 @@ class OverviewScreen(ConsoleScreen):
                 str(place.digit),
                 f"app.go('{place.name}', True)",
                 place.title,
+                show=place.digit < 9,  # all of them would push help off a narrow footer
                 tooltip=place.help,
             )
             for place in SCREENS[1:]
         ),
+        Binding(
+            "a",
+            "act",
+            "Act",
+            id="overview.act",
+            tooltip="Go where the first alert is acted on; its keys stand beside it",
+        ),
+        Binding(
+            "d",
+            "hide_alert",
+            "Dismiss",
+            show=False,
+            id="overview.dismiss",
+            tooltip="Hide that alert",
+        ),
     ]
+
+    AUTO_FOCUS = ""
 
     def compose_body(self) -> Iterable[Widget]:
         """Two columns when wide, one below the other when narrow."""
@@ -113,7 +136,7 @@ class OverviewScreen(ConsoleScreen):
                     yield Section(parts.alerts, frozenset({"alerts", "children", "clock"}))
                     yield Section(parts.pace, frozenset({"groups", "clock"}))
                     yield Section(parts.mock, frozenset({"mock", "clock"}))
-            yield Section(parts.groups, frozenset({"groups", "clock"}), id="newest")
+            yield NewestGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Hand the keys on to the sections."""
@@ -125,3 +148,52 @@ class OverviewScreen(ConsoleScreen):
             dirty = EVERYTHING
         for section in self.query(Section):
             section.paint(self.session, dirty)
+        newest = self.query_one(NewestGroups)
+        if seen and not dirty.isdisjoint({"*", "groups", "clock", "servers", "proxy"}):
+            newest.paint_groups(self.session)
+            if self.focused is None:
+                newest.focus(scroll_visible=False)
+        if not dirty.isdisjoint({"*", "alerts", "children"}):
+            self.refresh_bindings()
+
+    @property
+    def target_group(self) -> str | None:
+        """The group under the cursor, once it was moved there."""
+        newest = self.query_one(NewestGroups)
+        return newest.cursor or None if not newest.follow else None
+
+    def on_item_list_opened(self, event: NewestGroups.Opened) -> None:
+        """Enter or a second click on one of the newest groups."""
+        event.stop()
+        newest = self.query_one(NewestGroups)
+        self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to act on without an alert."""
+        if action == "act":
+            return self._way() is not None
+        if action == "hide_alert":
+            return self._told() is not None and not self.session.read_only
+        return super().check_action(action, parameters)
+
+    def _way(self) -> Way | None:
+        ways = (way_of(alert.key, self.host.places) for alert in by_need(self.session))
+        return next((way for way in ways if way is not None), None)
+
+    def _told(self) -> Alert | None:
+        found = by_need(self.session)
+        return found[0] if found and found[0].key in self.session.state.alerts else None
+
+    def action_act(self) -> None:
+        """Go where the worst alert is acted on, and say with which key."""
+        way = self._way()
+        if way is not None:
+            self.host.action_go(way.place.name)
+            if way.keys or way.does:
+                self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
+
+    def action_hide_alert(self) -> None:
+        """Take the worst alert off the screen."""
+        alert = self._told()
+        if alert is not None:
+            self.run_command("alert.dismiss", key=alert.key)

@@ -204,10 +204,6 @@ class RateScreen(Asides):
             start = -1 if cards.selected is None and by > 0 else (cards.selected or 0)
             cards.select((start + by) % len(cards.cards))
 
-    def on_resize(self) -> None:
-        """Another width: the answers stand otherwise, with more or fewer figures."""
-        self.call_after_refresh(self.update_view, EVERYTHING)
-
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
         """A click selects; it does not vote."""
         self.answers.select(event.place)

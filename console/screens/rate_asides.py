@@ -10,6 +10,7 @@ from console.cards import whole_texts
 from console.editor import edit_text
 from console.guidelines import Guidelines, read_guidelines
 from console.rate_view import abort_all_loss, held_up
+from console.screens.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.screens.rate_dialogs import GuidelinesScreen, JudgeScreen, TagScreen, tag_names
 from console.screens.voting import Voting
@@ -243,10 +244,14 @@ class Asides(Voting):
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort_all(self) -> None:
-        """Name the loss, ask, abort all that hold something up."""
+        """Name the loss, ask why, abort all that hold something up."""
         state, now = self.session.state, self.session.now()
         names = list(held_up(state, now))
         title = "Abort all groups that hold it up?"
-        if await self.host.confirm(title, abort_all_loss(state, now), "Abort all"):
-            for name in names:
-                self.run_command("rating.abort_all", server=name)
+        screen = AbortScreen(title, abort_all_loss(state, now))
+        reason = await self.app.push_screen_wait(screen)
+        if reason is None:
+            return
+        why = {"reason": reason} if reason else {}
+        for name in names:
+            self.run_command("rating.abort_all", server=name, **why)

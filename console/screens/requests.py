@@ -1,17 +1,19 @@
 """Every request, newest on top, with what its candidates earned."""
 
+from time import monotonic
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.events import Resize
 
 from console.filters import Filter
 from console.order import BY_TIME, ORDERS
 from console.rows import RowModel
 from console.screens.group import GroupScreen
 from console.screens.journal_list import JournalList
-from console.session import EVERYTHING
+from console.server_color import group_color, server_colors
 from console.views import Line
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
@@ -23,6 +25,8 @@ from core.text import one_line
 
 BESIDE = 140
 """Cells from which the detail stands beside the list."""
+CALM = 1.0
+"""Seconds between two footers while the list follows: the newest has other keys all the time."""
 
 
 class RequestsScreen(JournalList):
@@ -40,6 +44,8 @@ class RequestsScreen(JournalList):
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )
     AUTO_FOCUS = "GroupList"
+    _keys_at = 0.0
+    """When the footer was looked at last, monotonic."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "slash",
@@ -100,7 +106,7 @@ class RequestsScreen(JournalList):
         if dirty.isdisjoint({"*", "groups", "clock", "servers", "link", "proxy"}):
             return
         state, now = self.session.state, self.session.now()
-        self.groups.take(state.groups, dirty, now, len(state.servers) > 1, state.totals.groups)
+        self.groups.take(state.groups, dirty, now, server_colors(state), state.totals.groups)
         self._look_back()
         self._show_title()
         target = self.target_group
@@ -136,7 +142,7 @@ class RequestsScreen(JournalList):
         detail, group = self.detail, self.group
         self.query_one(GroupDetail).display = detail is not None and group is not None
         if detail is not None and group is not None:
-            detail.show(group, self.session.now(), len(self.session.state.servers) > 1)
+            detail.show(group, self.session.now(), group_color(self.session.state, group))
 
     def show_target(self) -> None:
         """The page of the group under the cursor was read."""
@@ -149,12 +155,19 @@ class RequestsScreen(JournalList):
         self._show_title()
         self._show_detail()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """The detail comes and goes with the width."""
         self.set_class(self.size.width >= BESIDE, "-beside")
         self.call_after_refresh(self._show_detail)
 
     # --- keys --------------------------------------------------------------------------------
+
+    def refresh_keys(self) -> None:
+        """Another footer at once for what the operator has chosen, calmly for what comes by."""
+        now = monotonic()
+        if not self.groups.follow or now - self._keys_at >= CALM:
+            self._keys_at = now
+            super().refresh_keys()
 
     def action_open(self) -> None:
         """Open the group under the cursor."""
@@ -218,7 +231,7 @@ class RequestsScreen(JournalList):
     def _apply(self, wanted: Filter) -> None:
         if wanted.text != self.groups.model.filter.text:
             self.groups.set_filter(wanted)
-            self.update_view(EVERYTHING)
+            self.update_view(frozenset({"clock"}))  # the list has looked at all of them just now
 
 
 def title_line(model: RowModel, follow: bool, marked: int) -> Line:

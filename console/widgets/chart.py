@@ -148,9 +148,9 @@ def _merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return found
 
 
-def sparkline(values: Sequence[float], color: str = "$curve") -> Content:
-    """One line of bars; nothing is a low dot."""
-    top = max(values, default=0.0)
+def sparkline(values: Sequence[float], color: str = "$curve", full: float | None = None) -> Content:
+    """One line of bars; nothing is a low dot. `full` is what fills a cell; the highest if None."""
+    top = max(values, default=0.0) if full is None else full
     if top <= 0:
         return Content.styled("·" * len(values), "$faint")
     bars = "▁▂▃▄▅▆▇█"

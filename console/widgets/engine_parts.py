@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from console.loss import boot_trouble
+from console.server_color import server_color
 from console.session import Child, Session
 from console.supervise import exit_text
+from console.widgets.job_parts import work_lines
 from console.widgets.section import Room, heading, lines
 from console.widgets.step_table import step_table
 from console.widgets.timeline import newest, timeline
@@ -45,7 +47,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
     shape = look(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
     head = Content.assemble(
-        (f"{one_line(server.name, 30)}  ", "bold"),
+        (f"{one_line(server.name, 30)}  ", f"bold {server_color(session.state, server.name)}"),
         pill(f"{shape.sign} {shape.word} {elapsed(state_for(server, now))}", color),
         ("  step ", "$muted"),
         (UNKNOWN if server.step is None else str(server.step), "bold"),
@@ -54,6 +56,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
     found = newest(server, now, room.width)
     if found:
         shown.append(timeline(found, room.width))
+    shown += work_lines(server.work, now, room.width)
     shown += _facts(server, session, room.width)
     shown += _advice(server, session, now)
     table = step_table(server, now, room.width, 12 if room.tall else 5)
@@ -112,15 +115,18 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
         ]
     if trouble := boot_trouble(server, now):
         return [Content.styled(f"! {trouble}", "$engine-booting")]
+    if server.work is not None and not server.work.over:
+        return []
     if server.state == "OFFLINE" and not session.read_only:
         key = "bold $accent"
         ways = [
             Content.assemble(
                 ("s", key),
-                " starts it with the default job, ",
+                " starts it with its job, ",
                 ("h", key),
                 " with the job for rating by hand",
-            )
+            ),
+            Content.assemble(("e", key), " shows its job: change it, save it, start with it"),
         ]
         if server.checkpoints is not None:
             ways.append(Content.assemble(("c", key), " resumes it with the job it has"))

@@ -10,9 +10,10 @@ from textual.message import Message
 from textual.strip import Strip
 
 from console.filters import Filter
+from console.made_lines import MadeLines
 from console.order import BY_TIME, Order
 from console.rows import RowModel
-from console.views import Column, Line, columns_for, header_line, row_line
+from console.views import Column, Line, columns_for, header_line
 from console.widgets.pane import Pane, centred
 from core.state import Group
 
@@ -81,10 +82,10 @@ class GroupList(Pane, can_focus=True):
         self._cursor: str | None = None
         self._rank: int | None = None
         """Rows below the cursor: it holds the place of a group that was not read yet."""
-        self._several = False
         self._now = 0.0
         self._empty: Sequence[str] = ()
         self._titles: Pane | None = None
+        self._made = MadeLines()
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -98,18 +99,22 @@ class GroupList(Pane, can_focus=True):
         groups: Mapping[str, Group],
         dirty: frozenset[str],
         now: float,
-        several: bool,
+        tones: Mapping[str, str],
         total: int = 0,
     ) -> None:
-        """Take in what changed; `total` is the number of groups there ever were."""
+        """Take in what changed.
+
+        Args:
+            tones: Colour of each server by name; empty when there is one alone.
+            total: The number of groups there ever were.
+        """
         self._groups, self._now, self._total = groups, now, total
-        if several != self._several:
-            self._several = several
+        if self._made.take(dirty, tones):
             self.titles().refresh()
         before = self.place
         was_at = self.scroll_offset.y
         if self.model.update(groups, dirty, total, now):
-            self.virtual_size = Size(1, self.model.count)
+            self.set_extent(Size(1, self.model.count))
             self._keep_place(before, was_at)
         self.loaded()
 
@@ -120,7 +125,7 @@ class GroupList(Pane, can_focus=True):
             found = self.model.at(place)
             self._set_cursor(found.group_id if found is not None else None)
         self._look_for_missing()
-        self.refresh()
+        self.repaint()
 
     def _look_for_missing(self) -> None:
         top = self.scroll_offset.y
@@ -130,14 +135,17 @@ class GroupList(Pane, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Other rows came into sight."""
-        super().watch_scroll_y(old_value, new_value)
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = new_value
+        if round(old_value) != round(new_value):  # often the same rows, as others came in above
+            self.repaint()
         self._look_for_missing()
 
     def show_empty(self, lines: Sequence[str]) -> None:
         """What is said in place of the list while there is nothing to list."""
         if lines != self._empty:
             self._empty = lines
-            self.refresh()
+            self.repaint()
 
     def set_filter(self, wanted: Filter) -> None:
         """Show the groups that match."""
@@ -157,7 +165,7 @@ class GroupList(Pane, can_focus=True):
 
     def _again(self) -> None:
         self._rank = None
-        self.take(self._groups, frozenset({"*"}), self._now, self._several, self._total)
+        self.take(self._groups, frozenset({"*"}), self._now, self._made.tones, self._total)
 
     def set_follow(self, follow: bool) -> None:
         """Keep to the newest group, or to the one under the cursor."""
@@ -204,14 +212,14 @@ class GroupList(Pane, can_focus=True):
             target = place if place < top else place - rows + 1
             self.scroll_to(y=target, animate=False, immediate=True)
         self._look_for_missing()
-        self.refresh()
+        self.repaint()
 
     # --- painting ----------------------------------------------------------------------------
 
     @property
     def columns(self) -> Sequence[Column]:
         """The columns that fit now."""
-        return columns_for(self.scrollable_content_region.width, self._several)
+        return columns_for(self.scrollable_content_region.width, bool(self._made.tones))
 
     def on_resize(self) -> None:
         """Other columns may fit; the cursor stays in sight."""
@@ -227,23 +235,23 @@ class GroupList(Pane, can_focus=True):
             self._titles = _Titles(self)
         return self._titles
 
-    def render_line(self, y: int) -> Strip:
-        """Paint row `y` of what is visible."""
-        width = self.scrollable_content_region.width
-        place = y + self.scroll_offset.y
+    def row(self, y: int) -> tuple[Line, str]:
+        """What stands in row `y` of what is visible, and what lies under it."""
         count = self.model.count
         if not count and 1 <= y <= len(self._empty):
             tone = "bold" if y == 1 else "$muted"
-            return self.paint(centred(self._empty[y - 1], width, tone), width)
+            width = self.scrollable_content_region.width
+            return centred(self._empty[y - 1], width, tone), ""
+        place = y + self.scroll_offset.y
         if place >= count:
-            return Strip.blank(width, self.tone_style(""))
+            return (), ""
         group = self.model.at(place)
         if group is None:
             here = self._cursor is None and self.place == place
-            return self.paint(_UNREAD, width, "on $band" if here else "")
+            return _UNREAD, "on $band" if here else ""
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
-        return self.paint(row_line(group, self.columns, self._now), width, extra)
+        return self._made.line(group, self.columns, self._now), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to open in an empty list."""

@@ -6,21 +6,27 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.log_fold import Block, Folds
 from console.logs import LEVELS, LogLine
-from console.widgets.words import clock
+from console.widgets.words import clock, plural
 from console.wrap import safe
 
 LINE_CAP = 2_000
 """Characters of one line that are shown."""
 KEPT = 20_000
 """Lines kept for scrolling back."""
+SPARE = 2_000
+"""Lines over that before the oldest are let go of, all at once."""
 _HEAD = 18
+_FOLD = 16
+"""Cells before the text, and those a folded traceback needs more than its last line."""
 _SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 
 
@@ -56,6 +62,15 @@ class LogView(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
         Binding("home", "scroll_home", "First line", show=False),
+        Binding("t", "fold_all", "Fold", id="log.fold", tooltip="Fold or unfold the tracebacks"),
+        Binding(
+            "enter",
+            "fold_one",
+            "Unfold",
+            show=False,
+            id="log.fold_one",
+            tooltip="The traceback under the mark, else the newest in sight",
+        ),
     ]
 
     follow = reactive(True)
@@ -66,6 +81,7 @@ class LogView(ScrollView, can_focus=True):
         self.at: int | None = None
         """Place of the match the operator is at."""
         self.shown: list[LogLine] = []
+        self.folds = Folds()
         self._texts: list[str] = []
         self._query = ""
         self._widest = 0
@@ -73,6 +89,7 @@ class LogView(ScrollView, can_focus=True):
     def replace(self, found: Iterable[LogLine], query: str) -> None:
         """Show these lines and no others."""
         self.shown, self._texts, self._widest = [], [], 0
+        self.folds = Folds(self.folds.folded)
         self._query = query.lower()
         self.at = None
         self.extend(found)
@@ -82,16 +99,28 @@ class LogView(ScrollView, can_focus=True):
         """Add lines at the end."""
         for line in found:
             text = safe(line.text[:LINE_CAP]).replace("\t", "    ").replace("\n", "␊")
+            self.folds.add(len(self.shown), line)
             self.shown.append(line)
             self._texts.append(text)
             self._widest = max(self._widest, cell_len(text))
-        if len(self.shown) > KEPT:
-            extra = len(self.shown) - KEPT
-            del self.shown[:extra], self._texts[:extra]
-            self.at = None if self.at is None or self.at < extra else self.at - extra
-            if not self.follow:
-                self.scroll_to(y=max(0, self.scroll_offset.y - extra), animate=False)
-        self.virtual_size = Size(self._widest + _HEAD, len(self.shown))
+        if len(self.shown) > KEPT + SPARE:
+            self._forget(len(self.shown) - KEPT)
+        self._measure()
+
+    def _forget(self, extra: int) -> None:
+        """Let go of the oldest lines."""
+        gone = self.folds.row_of(extra)
+        kept = self.shown[extra:]
+        del self._texts[:extra]
+        self.shown, self.folds = kept, Folds(self.folds.folded)
+        for place, line in enumerate(kept):
+            self.folds.add(place, line)
+        self.at = None if self.at is None or self.at < extra else self.at - extra
+        if not self.follow:
+            self.scroll_to(y=max(0, self.scroll_offset.y - gone), animate=False)
+
+    def _measure(self) -> None:
+        self.virtual_size = Size(self._widest + _HEAD + _FOLD, len(self.folds.rows))
         if self.follow:
             self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
         self.refresh()
@@ -112,9 +141,72 @@ class LogView(ScrollView, can_focus=True):
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def visible_texts(self) -> Sequence[str]:
-        """The lines on screen as they came."""
+        """The lines on screen as they came; of a folded traceback all of them."""
+        found: list[str] = []
+        for place in self._rows_in_sight():
+            block = self.folds.block(place)
+            places = block.places if block is not None and block.folded else [place]
+            found += [self.shown[one].text for one in places]
+        return found
+
+    def _rows_in_sight(self) -> Sequence[int]:
         top = self.scroll_offset.y
-        return [line.text for line in self.shown[top : top + self.size.height]]
+        return self.folds.rows[top : top + self.size.height]
+
+    # --- folding -----------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to fold without a traceback; what follows need not be told to."""
+        if action == "follow":
+            return not self.follow
+        return bool(self.folds.count) if action in ("fold_all", "fold_one") else True
+
+    def action_fold_all(self) -> None:
+        """All tracebacks to one line each, or to all their lines."""
+        keep = self._middle()
+        self.folds.set_all(not self.folds.folded)
+        self._folded(keep)
+
+    def action_fold_one(self) -> None:
+        """The traceback under the mark, else the newest in sight."""
+        blocks = [self.folds.block(place) for place in self._rows_in_sight()]
+        marked = self.folds.block(self.at) if self.at is not None else None
+        block = marked or next((one for one in reversed(blocks) if one is not None), None)
+        if block is not None:
+            self._toggle(block)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a traceback unfolds or folds it."""
+        row = event.y + self.scroll_offset.y
+        if row < len(self.folds.rows):
+            block = self.folds.block(self.folds.rows[row])
+            if block is not None and self.folds.rows[row] == block.head:
+                self._toggle(block)
+
+    def _toggle(self, block: Block) -> None:
+        self.folds.set(block, not block.folded)
+        fits = len(block.places) < self.size.height
+        self._folded(None if self.follow and (fits or block.folded) else block.head)
+        if not block.folded and not fits:
+            self.scroll_to(y=self.folds.row_of(block.head), animate=False, immediate=True)
+
+    def _middle(self) -> int | None:
+        """Place of the line that stays in sight."""
+        rows = self._rows_in_sight()
+        return None if self.follow or not rows else rows[len(rows) // 2]
+
+    def _folded(self, keep: int | None) -> None:
+        if keep is not None:
+            self.follow = False
+        self._measure()
+        if keep is not None:
+            self._show(keep)
+
+    def _show(self, place: int) -> None:
+        row, top, height = self.folds.row_of(place), self.scroll_offset.y, self.size.height
+        if not top <= row < top + height:
+            self.follow = False
+            self.scroll_to(y=max(0, row - height // 2), animate=False, immediate=True)
 
     def jump(self, query: str, forward: bool) -> bool:
         """Go to the next or previous line that holds `query`; False when there is none.
@@ -127,10 +219,11 @@ class LogView(ScrollView, can_focus=True):
         for at in order:
             if wanted in self.shown[at].text.lower():
                 self.at = at
-                top, height = self.scroll_offset.y, self.size.height
-                if not top <= at < top + height:
-                    self.follow = False
-                    self.scroll_to(y=max(0, at - height // 2), animate=False, immediate=True)
+                block = self.folds.block(at)
+                if block is not None and block.folded:
+                    self.folds.set(block, False)
+                    self._measure()
+                self._show(at)
                 self.refresh()
                 return True
         return False
@@ -145,9 +238,10 @@ class LogView(ScrollView, can_focus=True):
         """One visible line."""
         scroll_x, scroll_y = self.scroll_offset
         width = self.size.width
-        at = scroll_y + y
-        if at >= len(self.shown):
+        row = scroll_y + y
+        if row >= len(self.folds.rows):
             return Strip.blank(width, self.rich_style)
+        at = self.folds.rows[row]
         strip = self._strip(at)
         return strip.crop_extend(scroll_x, scroll_x + width, self._base(at))
 
@@ -157,7 +251,7 @@ class LogView(ScrollView, can_focus=True):
         return self.rich_style + self.get_component_rich_style("log--at", partial=True)
 
     def _strip(self, at: int) -> Strip:
-        line, text = self.shown[at], self._texts[at]
+        line, text = self.shown[at], self._said(at)
         base = self._base(at)
         time = base + self.get_component_rich_style("log--time", partial=True)
         source = base + self.get_component_rich_style("log--source", partial=True)
@@ -171,6 +265,16 @@ class LogView(ScrollView, can_focus=True):
             *self._text(text, tone),
         ]
         return Strip(segments)
+
+    def _said(self, at: int) -> str:
+        """What stands in a row: of a folded traceback what was raised."""
+        block = self.folds.block(at)
+        if block is None or block.head != at:
+            return self._texts[at]
+        if not block.folded:
+            return f"▾ {self._texts[at]}"
+        raised = next((one for one in reversed(block.places) if self._texts[one].strip()), at)
+        return f"▸ {self._texts[raised]}  · {plural(len(block.places), 'line')}"
 
     def _text(self, text: str, tone: Style) -> Iterable[Segment]:
         if not self._query:

@@ -1,5 +1,8 @@
-"""What the mock user should ask: four fields, checked before anything is started."""
+"""What the mock user should ask: fields, checked before anything is started."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from textual.app import ComposeResult
@@ -7,14 +10,9 @@ from textual.containers import Container, Horizontal
 from textual.message import Message
 from textual.widgets import Input, Label
 
+from console.datasets import field_text
 from core.errors import UsageError
-
-_FIELDS = (
-    ("dataset", "Dataset", "the shipped questions, or a JSONL file"),
-    ("concurrency", "In flight", "3"),
-    ("pace", "Pace s", "0"),
-    ("passes", "Passes", "1"),
-)
+from core.state import Mock
 
 
 class FieldError(UsageError):
@@ -25,35 +23,154 @@ class FieldError(UsageError):
         super().__init__(what, todo=todo)
 
 
+_TARGET = re.compile(r"https?://\S+|[\w-]+|.+\.ya?ml", re.DOTALL)
+"""An address, the name of a target, or a target file."""
+
+Reader = Callable[[str], Any]
+"""Makes an argument of a text; raises ValueError."""
+
+
+def _whole(least: int, most: int) -> Reader:
+    def read(text: str) -> int:
+        bare = text.removeprefix("-") if least < 0 else text
+        if not (bare.isascii() and bare.isdecimal() and least <= int(text) <= most):
+            raise ValueError(text)
+        return int(text)
+
+    return read
+
+
+def _number(least: float, most: float) -> Reader:
+    def read(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            raise ValueError(text)
+        return value
+
+    return read
+
+
+def _word(words: dict[str, Any]) -> Reader:
+    def read(text: str) -> Any:
+        found = [value for word, value in words.items() if word.startswith(text.lower())]
+        if len(found) != 1:
+            raise ValueError(text)
+        return found[0]
+
+    return read
+
+
+def _columns(text: str) -> str:
+    for piece in text.split(","):
+        part, sign, column = piece.partition("=")
+        if piece.strip() and not (part.strip() and sign and column.strip()):
+            raise ValueError(text)
+    return text
+
+
+def _target(text: str) -> str:
+    if not _TARGET.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    label: str
+    placeholder: str
+    todo: str
+    """What can stand in it."""
+    read: Reader = str
+    room: int = 0
+    """Cells of the label, when not as the others of its line."""
+
+
+_LINES: tuple[tuple[_Field, ...], ...] = (
+    (_Field("dataset", "Dataset", "the shipped questions; o picks another", "A file or folder"),),
+    (
+        _Field(
+            "target",
+            "Target",
+            "the fake vLLM",
+            "An address such as http://host:8000/v1, a target file (.yaml), or the name of one "
+            "that comes with the program, such as opencode",
+            _target,
+        ),
+        _Field("columns", "Columns", "query=NAME", "PART=COLUMN, comma separated", _columns),
+    ),
+    (
+        _Field("concurrency", "In flight", "3", "A whole number from 1", _whole(1, 10_000)),
+        _Field(
+            "pace",
+            "Pace s",
+            "0",
+            "Seconds between two requests of a worker, from 0",
+            _number(0, 86_400),
+        ),
+        _Field("rate", "Rate /s", "off", "Requests a second, above 0", _number(0.001, 1_000)),
+        _Field("passes", "Passes", "1", "A whole number from 1", _whole(1, 10_000)),
+    ),
+    (
+        _Field(
+            "seed",
+            "Seed",
+            "in order",
+            "A whole number, by which passes are shuffled",
+            _whole(-(2**53), 2**53),
+        ),
+        _Field(
+            "split",
+            "Side",
+            "all",
+            "all, train or held-out",
+            _word({"all": None, "train": "train", "held-out": "held-out"}),
+        ),
+        _Field("held_out", "Held out", "0.1", "A share from 0 to 1", _number(0, 1)),
+        _Field("updates", "Updates", "no limit", "A whole number from 1", _whole(1, 1_000_000)),
+    ),
+    (
+        _Field(
+            "pause_sync",
+            "In a sync",
+            "ask on, or pause",
+            "ask on, or pause",
+            _word({"ask on": None, "pause": True}),
+        ),
+        _Field("results", "Results", "no file", "A file that gets one JSON line a row"),
+    ),
+)
+FIELDS = {field.name: field for line in _LINES for field in line}
+
+
 def read_fields(values: dict[str, str]) -> dict[str, Any]:
     """Arguments of `mock.start`; fields left empty are left out.
 
     Raises:
-        FieldError: a field is no number, or out of range.
+        FieldError: a field cannot be used; names it and what could stand in it.
     """
     args: dict[str, Any] = {}
-    if dataset := values.get("dataset", "").strip():
-        args["dataset"] = dataset
-    for name, least in (("concurrency", 1), ("passes", 1)):
-        if text := values.get(name, "").strip():
-            if not text.isdecimal() or not least <= int(text) <= 10_000:
-                raise FieldError(name, f"{name} cannot be `{text}`", "A whole number from 1")
-            args[name] = int(text)
-    if text := values.get("pace", "").strip():
-        args["pace"] = _pace(text)
-    return args
-
-
-def _pace(text: str) -> float:
-    try:
-        pace = float(text)
-    except ValueError:
-        pace = -1.0
-    if not 0 <= pace <= 86_400:
+    for name, field in FIELDS.items():
+        text = values.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            value = field.read(text)
+        except ValueError as error:
+            what = f"{field.label} cannot be `{text}`"
+            raise FieldError(name, what, field.todo) from error
+        if value is not None:
+            args[name] = value
+    if "rate" in args and (args.get("pace") or "concurrency" in args):
+        other = "pace" if args.get("pace") else "concurrency"
         raise FieldError(
-            "pace", f"pace cannot be `{text}`", "Seconds between two requests of a worker, from 0"
+            "rate",
+            f"{FIELDS['rate'].label} and {FIELDS[other].label} exclude each other",
+            "At a rate nothing waits for the answers before it",
         )
-    return pace
+    if "held_out" in args and "split" not in args:
+        raise FieldError("split", "Held out is nothing without a side", "Say train or held-out")
+    return args
 
 
 class MockForm(Container):
@@ -63,17 +180,49 @@ class MockForm(Container):
         """A field has changed."""
 
     def compose(self) -> ComposeResult:
-        """A line for the dataset, one for the numbers."""
-        for names in (("dataset",), ("concurrency", "pace", "passes")):
+        """What is asked and of whom, then how."""
+        for line in _LINES:
             with Horizontal(classes="mock-fields"):
-                for name, label, placeholder in _FIELDS:
-                    if name in names:
-                        yield Label(label, markup=False)
-                        yield Input(id=f"mock-{name}", placeholder=placeholder, compact=True)
+                for field in line:
+                    yield Label(field.label, markup=False)
+                    yield Input(
+                        id=f"mock-{field.name}",
+                        placeholder=field.placeholder,
+                        compact=True,
+                        select_on_focus=False,
+                    )
+
+    def on_mount(self) -> None:
+        """Each field says what can stand in it."""
+        for name, field in FIELDS.items():
+            self.query_one(f"#mock-{name}", Input).tooltip = field.todo
 
     def values(self) -> dict[str, str]:
         """What stands in the fields."""
-        return {name: self.query_one(f"#mock-{name}", Input).value for name, _, _ in _FIELDS}
+        return {name: self.query_one(f"#mock-{name}", Input).value for name in FIELDS}
+
+    def fill(self, mock: Mock) -> None:
+        """What the last run was started with, so that it can go on; what was typed stays."""
+        own = _TARGET.fullmatch(mock.target)
+        told = {
+            "dataset": field_text(mock.dataset),
+            "target": mock.target if own else "",
+            "columns": mock.columns,
+            "concurrency": "" if mock.rate or mock.concurrency == 3 else str(mock.concurrency),
+            "pace": f"{mock.pace:g}" if mock.pace else "",
+            "rate": f"{mock.rate:g}" if mock.rate else "",
+            "passes": str(mock.passes) if mock.passes > 1 else "",
+            "seed": "" if mock.seed is None else str(mock.seed),
+            "split": mock.split,
+            "held_out": f"{mock.held_out:g}" if mock.split else "",
+        }
+        if not any(self.values().values()):
+            for name, text in told.items():
+                self.put(name, text)
+
+    def put(self, name: str, text: str) -> None:
+        """Write into a field."""
+        self.query_one(f"#mock-{name}", Input).value = text
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `mock.start`; the field at fault gets the focus.
@@ -87,9 +236,9 @@ class MockForm(Container):
             self.query_one(f"#mock-{error.field}", Input).focus()
             raise
 
-    def edit(self) -> None:
-        """Put the cursor into the first field."""
-        self.query_one("#mock-dataset", Input).focus()
+    def edit(self, name: str = "dataset") -> None:
+        """Put the cursor into a field."""
+        self.query_one(f"#mock-{name}", Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell the screen, which checks and previews."""

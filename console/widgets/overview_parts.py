@@ -1,26 +1,26 @@
 """The sections of the overview, as plain functions of the session."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from rich.cells import cell_len
 from textual.content import Content
 
+from console.alert_ways import by_need, way_of
 from console.loss import boot_trouble
 from console.mock_view import asked, rate, seconds_left, share
 from console.session import Session
-from console.views import best_of, fit, known_rewards, phase_look, verdict
+from console.views import fit
 from console.widgets.chart import sparkline
 from console.widgets.section import Room, heading, lines
 from console.widgets.timeline import newest, shares, step_seconds, timeline
 from console.widgets.words import (
     UNKNOWN,
     bar,
-    clock,
-    countdown,
     duration,
     elapsed,
     look,
-    number,
     percent,
     plural,
     progress,
@@ -31,7 +31,6 @@ from core.text import one_line
 
 WIDE = 85
 """Cells from which a section says more."""
-GROUPS_SHOWN = 8
 PACE_MINUTES = 10
 NEWEST = 20
 """Closed groups the latency split is taken from."""
@@ -139,7 +138,7 @@ def pace(session: Session, room: Room) -> Content:
 
 
 def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
-    count = 20 if width < WIDE else 40
+    count = 12 if width < WIDE else 40
     seconds = PACE_MINUTES * 60 / count
     buckets = [0.0] * count
     recent = 0
@@ -160,12 +159,14 @@ def _dead(groups: Sequence[Group]) -> Content:
     sealed = [group for group in groups if group.sealed_at is not None][-SEALED:]
     if not sealed:
         return Content("")
-    dead = sum(1 for group in sealed if group.dead)
+    causes = Counter(group.dead for group in sealed if group.dead)
+    dead = causes.total()
+    why = f": {one_line(causes.most_common(1)[0][0], 40)}" if causes else ""
     color = "$warning" if dead * 3 > len(sealed) else "$foreground"
     return Content.assemble(
         ("○ dead ", "$muted"),
         (percent(dead, len(sealed)), f"bold {color}"),
-        (f" of {len(sealed)}", "$muted"),
+        (f" of {len(sealed)}{why}", "$muted"),
     )
 
 
@@ -212,20 +213,13 @@ _LEVELS = {
 
 def alerts(session: Session, room: Room) -> Content:
     """Processes that fell, then each alert with its cause and what to do; the worst ones lead."""
-    found = _fallen(session) + sorted(
-        session.state.alerts.values(), key=lambda one: (one.level != "error", -one.at)
-    )
+    found = by_need(session)
     if not found:
         return heading("ALERTS", "none")
     shown = [heading("ALERTS", str(len(found)))]
     most = 6 if room.tall else 2
     for alert in found[:most]:
-        sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
-        age = elapsed(session.now() - alert.at) if alert.at else ""
-        cause = fit(one_line(alert.cause, 300), min(room.width - 9, max(20, len(alert.cause))))
-        shown.append(
-            Content.assemble((f"{sign} ", f"bold {color}"), cause.rstrip(), (f"  {age}", "$muted"))
-        )
+        shown.append(_alert(alert, session.now(), room.width))
         if alert.todo and (room.tall or len(shown) == 2):
             shown.append(_note(f"  → {one_line(alert.todo, room.width - 4)}"))
     if len(found) > most:
@@ -233,64 +227,22 @@ def alerts(session: Session, room: Room) -> Content:
     return lines(*shown)
 
 
-def _fallen(session: Session) -> list[Alert]:
-    return [
-        Alert(
-            key=f"process:{child.role}",
-            cause=f"{child.role} {child.detail or 'ended'}",
-            todo="Press 5 to see its last words and to start it again; 7 for its log",
-            level="error",
-            at=0.0,
-        )
-        for child in session.fallen
-    ]
-
-
-# --- groups ----------------------------------------------------------------------------------
-
-
-def groups(session: Session, room: Room) -> Content:
-    """The newest groups, one a line."""
-    found = list(session.state.groups.values())
-    count = max(GROUPS_SHOWN, room.height - 1)
-    totals = session.state.totals
-    if not found:
-        return lines(
-            heading("NEWEST GROUPS"),
-            _note("No request yet. Press 4 then s to let the mock user ask,"),
-            _note(f"or send one to {session.state.proxy_url or 'the proxy'}/v1"),
-        )
-    said = f"{plural(totals.groups, 'group')} · {totals.done} done · {totals.dead} dead"
-    if totals.aborted or totals.failed:
-        said += f" · {totals.aborted} aborted · {totals.failed} failed"
-    newest_first = found[: -count - 1 : -1]
-    return lines(
-        heading("NEWEST GROUPS", said),
-        *(_group(group, session.now(), room.width) for group in newest_first),
+def _alert(alert: Alert, now: float, width: int) -> Content:
+    """Sign, cause, age, and the keys that act on it at the right."""
+    sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
+    age = f"  {elapsed(now - alert.at)}" if alert.at else ""
+    way = way_of(alert.key)
+    keys = f" {way.pressed} " if way is not None else ""
+    room = max(10, width - 2 - len(age) - len(keys) - (2 if keys else 0))
+    cause = fit(one_line(alert.cause, 300), room).rstrip()
+    spare = room - cell_len(cause)
+    return Content.assemble(
+        (f"{sign} ", f"bold {color}"),
+        cause,
+        (age, "$muted"),
+        " " * (spare + 2 if keys else 0),
+        (keys, "bold $accent"),
     )
-
-
-def _group(group: Group, now: float, width: int) -> Content:
-    shape = phase_look(group)
-    best = best_of(group)
-    values = known_rewards(group)
-    top = values[best] if best is not None and best < len(values) else None
-    word = shape.word
-    if group.phase == "AWAITING_RATING" and group.until is not None:
-        word = f"rate {countdown(group.until - now)}"
-    said = verdict(group)
-    row = [
-        (f"{clock(group.opened_at)}  ", "$muted"),
-        (f"{shape.sign} {fit(word, 11)} ", shape.tone),
-        (f"{number(top):>5} ", "bold" if top is not None else "$faint"),
-    ]
-    if width >= WIDE:
-        row.append((f" {said.sign} {fit(said.text, 24)} ", said.tone))
-    else:
-        row.append((f"{said.sign} ", said.tone))
-    query = one_line(group.query, 300) or "(no text)"
-    row.append((query, "" if group.query else "$muted"))
-    return Content.assemble(*row)
 
 
 # --- mock user -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -38,6 +38,8 @@ class Pane(ScrollView, can_focus=False):
         self._head: HeadBuilder | None = None
         self._width = 0
         self._tones: dict[tuple[str, str], RichStyle] = {}
+        self._painted: dict[int, tuple[Line, str]] = {}
+        """What stands in each row of the screen, and what lies under it."""
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -52,7 +54,8 @@ class Pane(ScrollView, can_focus=False):
 
     def show(self, made_from: Hashable, build: Builder) -> None:
         """Paint what `build` makes from `made_from`, unless that is on screen already."""
-        if made_from == self._made_from and self._width:
+        fits = self._width == self.scrollable_content_region.width  # a scroll bar comes and goes
+        if made_from == self._made_from and self._width and fits:
             return
         self._made_from = made_from
         self._build = build
@@ -71,7 +74,7 @@ class Pane(ScrollView, can_focus=False):
         had, self._head = self._head is not None, build
         if not had:
             self._measure()
-        self.refresh()
+        self.repaint()
 
     def wanted_height(self) -> int:
         """Rows that would show everything."""
@@ -85,12 +88,37 @@ class Pane(ScrollView, can_focus=False):
         self._lines = self._build(self._width)
         if len(self._lines) != before:
             self._measure()
-        self.refresh()
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Paint the rows in sight that are not what they were."""
+        width, height = self.size
+        for y in range(height):
+            if self._painted.get(y) != self.row(y):
+                self.refresh(Region(0, y, width, 1))
 
     def _measure(self) -> None:
-        self.virtual_size = Size(max(1, self._width), self.wanted_height())
+        size = Size(max(1, self._width), self.wanted_height())
         if self.styles.is_auto_height:
+            self.virtual_size = size
             self.refresh(layout=True)
+        else:
+            self.set_extent(size)
+
+    def set_extent(self, size: Size) -> None:
+        """There is more or less to scroll through; the screen is laid out again only if it must.
+
+        Setting `virtual_size` does that each time, and then every widget is painted.
+        """
+        height = self.size.height
+        if not height or (size.height > height) != (self.virtual_size.height > height):
+            self.virtual_size = size
+            return
+        self.set_reactive(Pane.virtual_size, size)
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.window_virtual_size = size.height
+        if self.scroll_offset.y > self.max_scroll_y:
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Rows it takes when its height is `auto`."""
@@ -104,6 +132,10 @@ class Pane(ScrollView, can_focus=False):
         """Another width: other lines."""
         if self.scrollable_content_region.width != self._width:
             self._rebuild()
+        needed = self.virtual_size.height > self.size.height
+        if self.styles.overflow_y == "auto" and self.show_vertical_scrollbar > needed:
+            self.show_vertical_scrollbar = False  # it came while the rows were dealt out
+            self.call_after_refresh(self._rebuild)
 
     def notify_style_update(self) -> None:
         """Another theme or class: other colours."""
@@ -129,19 +161,26 @@ class Pane(ScrollView, can_focus=False):
         segments = [Segment(text, self.tone_style(tone, extra)) for text, tone in line if text]
         return Strip(segments).adjust_cell_length(width, self.tone_style("", extra))
 
+    def row(self, y: int) -> tuple[Line, str]:
+        """What stands in row `y` of what is visible, and what lies under it."""
+        if self._head is not None and y == 0:
+            return self._head(self.scrollable_content_region.width), self.head_tone
+        at = y + self.scroll_offset.y - (self._head is not None)
+        return (self._lines[at], "") if 0 <= at < len(self._lines) else ((), "")
+
     def render_line(self, y: int) -> Strip:
         """Paint row `y` of what is visible."""
         width = self.scrollable_content_region.width
-        if self._head is not None and y == 0:
-            return self.paint(self._head(width), width, self.head_tone)
-        row = y + self.scroll_offset.y - (self._head is not None)
-        if not 0 <= row < len(self._lines):
+        line, extra = self._painted[y] = self.row(y)
+        if not line:
             return Strip.blank(width, self.tone_style(""))
-        line = self._lines[row]
+        if not self.ALLOW_SELECT or (self._head is not None and y == 0):
+            return self.paint(line, width, extra)
+        at = y + self.scroll_offset.y - (self._head is not None)
         selection = self.text_selection
-        if selection is not None and (span := selection.get_span(row)) is not None:
+        if selection is not None and (span := selection.get_span(at)) is not None:
             line = _selected(line, *span)
-        return self.paint(line, width).apply_offsets(0, row)
+        return self.paint(line, width, extra).apply_offsets(0, at)
 
     @property
     def head_tone(self) -> str:

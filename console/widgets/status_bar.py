@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
@@ -21,6 +23,8 @@ from console.widgets.words import (
 from core.state import Server
 from core.text import one_line
 
+ENOUGH = 80
+"""Cells in which the bar says all it has to say, if briefly; the screens' names take the rest."""
 _GAP = Content.styled("  ", "")
 _TROUBLES = frozenset({"gone", "frozen", "mute", "strange"})
 """What a server that does not answer is called before the colon."""
@@ -66,19 +70,25 @@ def _items(session: Session) -> list[Item]:
     items = _link(session)
     if session.seen:
         items += _server(session, servers)
-        items += _groups(session)
+        items += _alerts(session) if session.state.watch_only else _groups(session)
     return items
 
 
 def _link(session: Session) -> list[Item]:
     items = []
+    if session.replay is not None:
+        forms = tuple(pill(form, "$engine-exporting") for form in session.replay.forms)
+        return [Item(forms, tuple(7 + 2 * at for at in range(len(forms) - 1)))]
     if session.read_only:
-        forms = (Content.styled("read-only", "$muted"), Content.styled("RO", "$muted"))
+        words = ("watching", "W") if session.state.watch_only else ("read-only", "RO")
+        forms = tuple(Content.styled(word, "$muted") for word in words)
         items.append(Item(forms, (3,)))
     if not session.seen:
         items += _starting(session)
     elif (age := session.stale_for) is not None:
         items.append(Item((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
+        why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
+        items.append(Item((why, Content("")), (0,)))
     elif not session.state.proxy_up:
         items.append(Item((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
@@ -145,13 +155,18 @@ def _groups(session: Session) -> list[Item]:
         items.append(Item(tuple(Content.styled(form, "bold $winner") for form in forms), (6,)))
     else:
         items.append(Item((_value("0 to rate"), Content("")), (1,)))
+    return [*items, *_alerts(session)]
+
+
+def _alerts(session: Session) -> list[Item]:
+    state = session.state
     count = len(state.alerts) + len(session.fallen)
     if count:
         errors = any(alert.level == "error" for alert in state.alerts.values())
         color = "bold $engine-lost" if errors or session.fallen else "bold $engine-booting"
         forms = (f"! {plural(count, 'alert')}", f"!{count}")
-        items.append(Item(tuple(Content.styled(form, color) for form in forms), (3,)))
-    return items
+        return [Item(tuple(Content.styled(form, color) for form in forms), (3,))]
+    return []
 
 
 def _pair(label: str, value: str) -> Content:
@@ -163,11 +178,16 @@ def _value(text: str) -> Content:
     return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
 
 
+def tab_text(place: Place) -> str:
+    """A screen as the bar names it."""
+    return f" {place.digit} {place.title} "
+
+
 def tabs(places: Sequence[Place], present: str) -> Content:
     """The screens with their digits; the present one stands out."""
     return Content("").join(
         [
-            Content.assemble((f" {place.digit} {place.title} ", "bold reverse"))
+            Content.assemble((tab_text(place), "bold reverse"))
             if place.name == present
             else Content.assemble((f" {place.digit} ", "$accent"), (f"{place.title} ", "$muted"))
             for place in places
@@ -188,17 +208,38 @@ class StatusBar(Static):
     def __init__(self, places: Sequence[Place] = (), present: str = "") -> None:
         super().__init__(markup=False)
         self._session: Session | None = None
-        self._tabs = tabs(places, present)
+        # Those beyond the numbered areas are named only where one stands: the room is short.
+        self._places = [one for one in places if one.digit < 9 or one.name == present]
+        self._tabs = tabs(self._places, present)
+        self._tabs_from: int | None = None
+        """Cell in which the screens begin; None while there is no room for them."""
 
     def show(self, session: Session) -> None:
         """Paint what is known now."""
         self._session = session
         width = max(1, self.size.width)
-        line = bar_line(session, width)
+        beside = width - self._tabs.cell_length - 3
+        line = bar_line(session, beside if beside >= ENOUGH else width)
         spare = width - line.cell_length - self._tabs.cell_length - 1
+        self._tabs_from = line.cell_length + spare if spare > 2 else None
         if spare > 2:
             line = Content.assemble(line, " " * spare, self._tabs)
         self.update(line, layout=False)
+
+    def places_at(self) -> list[tuple[int, str]]:
+        """Cell and name of each screen that is named in the bar."""
+        found: list[tuple[int, str]] = []
+        at = self._tabs_from
+        for place in self._places if at is not None else ():
+            found.append((at or 0, place.name))
+            at = (at or 0) + cell_len(tab_text(place))
+        return found
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click on a screen's name goes there."""
+        under = [name for at, name in self.places_at() if at <= event.x]
+        if under:
+            await self.app.run_action(f"app.go('{under[-1]}')")
 
     def on_resize(self) -> None:
         """Another width: other forms fit."""

@@ -121,7 +121,7 @@ def test_steps_that_are_done_again_are_timed_again() -> None:
 
 async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> None:
     async with seat(state_of(*offline()), at="engine") as console:
-        assert "s starts it with the default job" in console.text()
+        assert "s starts it with its job" in console.text()
         await console.press("k")
         assert "Engine: Stop" not in console.text()
         await console.press("s")

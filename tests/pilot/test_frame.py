@@ -59,7 +59,7 @@ def test_a_long_hostile_name_and_a_long_state_still_fit(width: int) -> None:
         *(event for number in range(12) for event in group_events(number, until="AWAITING_RATING")),
     )
     session = session_of(state)
-    session.read_only = True
+    session.looks_on = True
     session.lost_at = NOW - 400
     assert bar_line(session, width).cell_length <= width
 
@@ -272,3 +272,9 @@ async def test_no_line_is_wider_than_the_terminal() -> None:
                 await console.settle()
                 widest = max(cell_len(line) for line in console.text().splitlines())
                 assert widest <= size[0], (place, size)
+
+
+async def test_reduced_motion_and_the_guard_are_on() -> None:
+    async with seat(sample_state(), still=True) as console:
+        assert console.app.animation_level == "none"
+        assert console.app.guard in console.app.get_line_filters()

@@ -24,13 +24,14 @@ def view(console: Seat) -> LogView:
     return console.app.screen.query_one(LogView)
 
 
-async def test_lines_of_all_sources_with_tracebacks_as_they_are() -> None:
+async def test_lines_of_all_sources_with_tracebacks_folded() -> None:
     async with seat(sample_state(), at="log") as console:
         assert "nothing was logged yet" in console.text()
         fill(console)
         await console.settle()
         text = console.text()
-        assert '  File "h.py"' in text
+        assert '  File "h.py"' not in text
+        assert "▸ E: no  · 3 lines" in text
         assert "WARNING [/b][red]" in text
         assert "\x1b" not in text
         assert "\u202e" not in text
@@ -113,3 +114,74 @@ async def test_copy_takes_what_is_on_screen() -> None:
         await console.press("y")
         assert 'File "h.py"' in console.app.clipboard
         assert "r0 " not in console.app.clipboard
+
+
+async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        assert "1 traceback" in console.text()
+        await console.press("enter")
+        assert '  File "h.py"' in console.text()
+        assert "▾ Traceback" in console.text()
+        await console.press("enter")
+        assert '  File "h.py"' not in console.text()
+        shown = view(console)
+        row = next(at for at, line in enumerate(console.text().splitlines()) if "▸ E: no" in line)
+        await console.pilot.click(LogView, offset=(20, row - shown.region.y))
+        await console.settle()
+        assert '  File "h.py"' in console.text()
+        await console.press("t", "t")
+        assert '  File "h.py"' not in console.text()
+        assert shown.follow
+
+
+async def test_a_search_unfolds_what_it_finds() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        await console.press("slash", *"h.py", "enter")
+        assert '  File "h.py"' in console.text()
+
+
+async def test_a_long_traceback_shows_its_head_first() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        store = console.session.store
+        store.add("proxy", "Traceback (most recent call last):", NOW + 99)
+        for number in range(60):
+            store.add("proxy", f'  File "deep{number}.py"', NOW + 99)
+        store.add("proxy", "RecursionError: too deep", NOW + 99)
+        console.session.touch(["log"])
+        await console.settle()
+        await console.press("enter")
+        assert "▾ Traceback" in console.text()
+        assert "deep0.py" in console.text()
+        assert "deep59.py" not in console.text()
+
+
+async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
+    async with seat(sample_state(), at="log") as console:
+        store = console.session.store
+        for text in ("Traceback (most recent call last):", '  File "a.py"', "ValueError: a"):
+            for source in ("proxy", "engine"):
+                store.add(source, text.replace("a", "b") if source == "engine" else text, NOW)
+        store.add("engine", "Traceback (most recent call last):", NOW)
+        console.session.touch(["log"])
+        await console.settle()
+        assert "▸ ValueError: a  · 3 lines" in console.text()
+        assert view(console).folds.count == 2
+
+
+async def test_old_lines_are_let_go_of_and_the_folds_stay_right() -> None:
+    from console.logs import LogLine
+    from console.widgets.log_view import KEPT, SPARE
+
+    async with seat(sample_state(), at="log") as console:
+        shown = view(console)
+        texts = ("line", "Traceback (most recent call last):", "  File", "KeyError: 1")
+        count = KEPT + SPARE + 8
+        shown.extend(LogLine(at, NOW, "proxy", "info", texts[at % 4]) for at in range(count))
+        assert len(shown.shown) == KEPT
+        assert shown.folds.rows[-1] == KEPT - 3
+        assert len(shown.folds.rows) == KEPT // 2

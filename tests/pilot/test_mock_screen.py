@@ -1,20 +1,34 @@
 """The mock user on a screen: its form, its orders, its results."""
 
 import asyncio
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.widgets import Input
 
 from console.places import SCREENS
-from console.widgets.mock_form import FieldError, read_fields
-from core.events import MockFinished, MockPaused, MockRowDone, MockRowSkipped, MockStarted
+from console.widgets.dataset_results import ResultList
+from core.events import (
+    GroupOpened,
+    MockCounted,
+    MockFinished,
+    MockPaused,
+    MockRowDone,
+    MockRowSkipped,
+    MockStarted,
+)
 from tests.support.console import HOSTILE, NOW, FakeBoss, FakeChild, Seat, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("mock", "requests")]
 STARTED = MockStarted(
     mock_id="m1", dataset="rows.jsonl", target="http://x/v1", total=20, concurrency=2, at=NOW - 10
 )
+
+
+LAST = {"dataset": "rows.jsonl", "target": "http://x/v1", "concurrency": 2}
+"""What that run was started with."""
 
 
 def row(number: int, **more: object) -> MockRowDone:
@@ -33,37 +47,6 @@ async def eventually(here: Seat, words: str) -> None:
     raise AssertionError(f"{words!r} never came:\n{here.text()}")
 
 
-def test_fields() -> None:
-    assert read_fields({}) == {}
-    given = {"dataset": " a.jsonl ", "concurrency": "4", "pace": "0.5", "passes": "2"}
-    assert read_fields(given) == {
-        "dataset": "a.jsonl",
-        "concurrency": 4,
-        "pace": 0.5,
-        "passes": 2,
-    }
-
-
-@pytest.mark.parametrize(
-    ("field", "text"),
-    [
-        ("concurrency", "0"),
-        ("concurrency", "many"),
-        ("concurrency", "²"),
-        ("passes", "-1"),
-        ("passes", "1.5"),
-        ("pace", "fast"),
-        ("pace", "-1"),
-        ("pace", "nan"),
-        ("pace", "inf"),
-    ],
-)
-def test_fields_that_cannot_be_used_are_named(field: str, text: str) -> None:
-    with pytest.raises(FieldError, match=field) as caught:
-        read_fields({field: text})
-    assert caught.value.field == field
-
-
 async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) -> None:
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
@@ -76,10 +59,10 @@ async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) ->
         assert boss.commands == []
         await eventually(here, "What is red?")
         assert "a colour" in here.text()
-        await here.press("tab", "5", "tab", *"x")
+        await here.press("tab", "tab", "tab", "5", "tab", *"x")
         await here.press("escape", "s")
         assert boss.commands == []
-        assert "pace cannot be" in here.text()
+        assert "Pace s cannot be" in here.text()
         await here.press("backspace", *"1.5", "enter", "s")
         assert boss.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
@@ -92,7 +75,7 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
     async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
         await here.press("e")
         await here.pilot.press(*"/nowhere")
-        await eventually(here, "First rows of /nowhere")
+        await eventually(here, "cannot be read")
         await here.press("escape", "s")
         assert boss.commands == []
 
@@ -122,6 +105,7 @@ async def test_pause_resume_stop_only_when_they_make_sense() -> None:
         assert boss.commands == []
 
 
+@pytest.mark.usefixtures("rows_here")
 async def test_a_killed_mock_user_can_be_started_again() -> None:
     child = FakeChild("mock", url="")
     boss = FakeBoss({"mock": child})
@@ -134,9 +118,10 @@ async def test_a_killed_mock_user_can_be_started_again() -> None:
         await here.settle()
         assert "✖ ended: no process" in here.text()
         assert "s Start" in here.text()
+        await eventually(here, "1 row")
         await here.press("p", "k", "s")
         assert here.link.commands == []
-        assert boss.commands == [("mock.start", {})]
+        assert boss.commands == [("mock.start", LAST)]
 
 
 async def test_progress_results_and_problems() -> None:
@@ -164,3 +149,187 @@ async def test_a_read_only_console_starts_nothing() -> None:
     async with seat(state_of(), places=PLACES, at="mock", boss=boss, read_only=True) as here:
         await here.press("s")
         assert boss.commands == []
+
+
+# --- datasets -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dataset of the last run is still there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"query": "a"}\n')
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with datasets, and a working folder with others."""
+    root, here = tmp_path / "home", tmp_path / "here"
+    (root / "datasets").mkdir(parents=True)
+    here.mkdir()
+    rows = "".join(f"q{number},{number},x\n" for number in range(1_200))
+    (root / "datasets" / "sums.csv").write_text(f"question,solution,level\n{rows}")
+    (here / "chats.jsonl").write_text('{"turns": ["Hello you", "and then?"]}\nnonsense\n')
+    (here / "notes.txt").write_text("no dataset")
+    monkeypatch.chdir(here)
+    return root
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_a_dataset_is_picked_by_typing_and_looked_at(
+    home: Path, size: tuple[int, int]
+) -> None:
+    boss = FakeBoss()
+    async with seat(state_of(), places=PLACES, at="mock", boss=boss, size=size) as here:
+        here.session.home = home
+        await here.press("o")
+        await eventually(here, "chats.jsonl")
+        assert "sums.csv" in here.text()
+        assert "notes.txt" not in here.text()
+        await here.press(*"chats")
+        await eventually(here, "Hello you  (+1 turns)")
+        assert "line 2: not JSON" in here.text()
+        assert "sums.csv" not in here.text()
+        await here.press(*["backspace"] * 5, "down")
+        await eventually(here, "1,200 rows")
+        assert "query ← question   reference ← solution   also level" in here.text()
+        await here.press("enter")
+        await eventually(here, "1,200 rows")
+        await here.press("s")
+        assert boss.commands == [
+            ("mock.start", {"dataset": str(home / "datasets" / "sums.csv")}),
+        ]
+
+
+async def test_leaving_the_picker_changes_nothing(home: Path) -> None:
+    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
+        here.session.home = home
+        await here.press("o", "k", "escape")
+        assert here.app.screen.query_one("#mock-dataset", Input).value == ""
+
+
+async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
+    boss = FakeBoss()
+    path = home / "datasets" / "wrong.csv"
+    path.write_text("qestion,label\nred?,yes\n")
+    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+        await here.press("e")
+        here.app.screen.query_one("#mock-dataset", Input).value = str(path)
+        await eventually(here, "Put into Columns:")
+        await here.press("escape", "s")
+        assert boss.commands == []
+        here.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
+        await eventually(here, "red?")
+        await here.press("escape", "s")
+        assert boss.commands == [("mock.start", {"dataset": str(path), "columns": "query=qestion"})]
+
+
+async def test_hostile_files_are_shown_safely(home: Path) -> None:
+    evil = "\x1b[31m\u202e[red]x[/red]\u200b"
+    (home / "datasets" / "evil.jsonl").write_text(
+        json.dumps({"query": evil, evil: 1, "answer": evil}) + "\n" + evil + "\n"
+    )
+    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
+        here.session.home = home
+        await here.press("o", *"evil")
+        await eventually(here, "[red]x[/red]")
+        for sign in ("\x1b", "\u202e", "\u200b"):
+            assert sign not in here.text()
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+async def test_enter_on_a_row_opens_the_group_it_became() -> None:
+    opened = GroupOpened(
+        group_id="g7",
+        request_id="r",
+        task_id="t",
+        n=2,
+        query="Question 2",
+        body={},
+        row_id="r2",
+        server="swarm",
+        at=NOW,
+    )
+    events = [STARTED, opened, row(1), row(2), row(3, group_id="g9")]
+    async with seat(state_of(*events), places=PLACES, at="mock") as here:
+        await here.press("down", "enter")
+        assert type(here.app.screen).__name__ == "GroupScreen"
+        assert "Question 2" in here.text()
+        await here.press("escape", "down", "enter")
+        assert type(here.app.screen).__name__ == "MockScreen"
+        await eventually(here, "No group is known of this row")
+
+
+async def test_the_cursor_stays_on_its_row_while_others_come_in() -> None:
+    events = [STARTED, *(row(number) for number in range(1, 6))]
+    async with seat(state_of(*events), places=PLACES, at="mock") as here:
+        results = here.app.screen.query_one(ResultList)
+        await here.press("down", "down")
+        assert results.row_here is not None
+        assert results.row_here.row_id == "r3"
+        for number in range(6, 60):
+            here.link.publish(row(number))
+        await here.settle()
+        assert results.row_here.row_id == "r3"
+        await here.press("home")
+        assert results.at == 0
+
+
+async def test_the_form_makes_room_while_rows_are_asked() -> None:
+    async with seat(state_of(STARTED, row(1)), places=PLACES, at="mock") as here:
+        assert "In flight" not in here.text()
+        await here.press("e")
+        assert "In flight" in here.text()
+        await here.press("escape")
+        assert "In flight" not in here.text()
+
+
+@pytest.mark.usefixtures("rows_here")
+async def test_beginning_anew_asks_first() -> None:
+    boss = FakeBoss()
+    ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
+    async with seat(state_of(STARTED, row(1), ended), places=PLACES, at="mock", boss=boss) as here:
+        await eventually(here, "1 row")
+        await here.press("n")
+        await eventually(here, "Their groups and results stay")
+        await here.press("n")
+        assert boss.commands == []
+        await here.press("n")
+        await here.press("y")
+        assert boss.commands == [("mock.start", {**LAST, "restart": True})]
+
+
+async def test_how_it_asks_is_told() -> None:
+    started = msgspec.structs.replace(
+        STARTED, rate=0.5, seed=7, passes=3, split="held-out", done=5, lost=2
+    )
+    counted = MockCounted(mock_id="m1", total=1_200, skipped=4)
+    async with seat(
+        state_of(started, row(1), counted), places=PLACES, at="mock", size=(160, 48)
+    ) as here:
+        for words in (
+            "arrivals 0.5/s",
+            "seed 7",
+            "passes 3",
+            "held-out",
+            "5 done before, 2 cut off",
+        ):
+            assert words in here.text()
+        assert "6/1,200" in here.text()
+        assert "4 skipped" in here.text()
+
+
+async def test_the_form_has_what_the_last_run_was_started_with(home: Path) -> None:
+    boss = FakeBoss()
+    path = str(home / "datasets" / "sums.csv")
+    started = msgspec.structs.replace(
+        STARTED, dataset=path, target="fake vLLM", seed=7, split="train", held_out=0.2
+    )
+    ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
+    async with seat(state_of(started, ended), places=PLACES, at="mock", boss=boss) as here:
+        await eventually(here, "1,200 rows")
+        await here.press("s")
+        told = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
+        assert boss.commands == [("mock.start", told)]

@@ -4,9 +4,11 @@ import pytest
 from rich.cells import cell_len
 
 from console.logs import SOURCES
+from console.screens.group import GroupScreen
 from console.session import Session
 from console.widgets.chart import Point, bounds, curve, sparkline, thin
-from console.widgets.overview_parts import PARTS, alerts, engines, groups, mock, pace
+from console.widgets.newest import NewestGroups, newest_items
+from console.widgets.overview_parts import PARTS, alerts, engines, mock, pace
 from console.widgets.reward_parts import rewards
 from console.widgets.section import Room
 from core.errors import AjetError
@@ -196,11 +198,57 @@ def test_a_process_that_fell_leads_the_alerts() -> None:
 
 
 def test_groups_are_newest_first_with_clock_and_verdict() -> None:
-    lines = groups(session_of(sample_state()), LARGE).plain.splitlines()
-    assert "queued" in lines[1]
-    assert "rate 0:08" in lines[2]
+    session = session_of(sample_state())
+    found = list(session.state.groups.values())[:-20:-1]
+    items = newest_items(session, found, NOW, 100)
+    lines = ["".join(text for text, _ in line) for item in items for line in item.lines]
+    assert "queued" in lines[0]
+    assert "rate 0:08" in lines[1]
     assert any("dead: equal rewards" in line for line in lines)
-    assert len(lines) >= 9
+    assert {cell_len(line) for line in lines} == {100}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
+    size: tuple[int, int],
+) -> None:
+    async with seat(sample_state(), size=size) as console:
+        newest = console.app.screen.query_one(NewestGroups)
+        first, _, third = newest.keys[:3]
+        assert newest.cursor == first
+        console.link.publish(*group_events(950, until="GENERATING"))
+        await console.settle()
+        assert newest.cursor == newest.keys[0] != first, "it keeps to the newest"
+        await console.press("down")
+        assert newest.cursor == first
+        console.link.publish(*group_events(951, until="GENERATING"))
+        await console.settle()
+        assert newest.cursor == first, "and stays on a group it was moved to"
+        await console.press("enter")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == first
+        await console.press("escape")
+        row = newest.keys.index(third) + 1
+        await console.pilot.click(NewestGroups, offset=(20, row))
+        assert newest.cursor == third
+        await console.pilot.click(NewestGroups, offset=(20, row))
+        await console.settle()
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == third
+
+
+async def test_several_servers_have_their_colours_beside_the_groups() -> None:
+    state = state_of(*sample_events(), EngineChanged(server="other", state="OFFLINE"))
+    found = list(state.groups.values())[-3:]
+    session = session_of(state)
+    for item in newest_items(session, found, NOW, 120):
+        tones = {text.strip(): tone for text, tone in item.lines[0]}
+        assert tones["embedded"] == "$server-1"
+    assert not any(
+        "embedded" in text
+        for item in newest_items(session_of(sample_state()), found, NOW, 120)
+        for text, _ in item.lines[0]
+    )
 
 
 def test_mock_line_counts_rows_of_earlier_starts() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from console.mock_args import mock_args
 from console.options import ConsoleOptions
 from console.session import Session
-from console.startup import Backend, mock_args, open_session
+from console.startup import Backend, open_session
 from console.supervise import ChildFailed, ChildState, Supervisor
 from core.events import EngineChanged, MockStarted
 from core.home import Home, RunInfo

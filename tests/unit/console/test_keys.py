@@ -2,12 +2,16 @@
 
 from typing import Any, ClassVar
 
+import pytest
 from textual.binding import Binding
 
 from console.app import ConsoleApp
-from console.keys import key_problems
+from console.cli import main
+from console.keys import clashes, key_problems, listing
+from console.places import SCREENS as SCREENS_ALL
 from console.screens.engine import EngineScreen
 from console.screens.log import LogScreen
+from core.home import Home
 from tests.support.console import FakeBoss, FakeChild, sample_state, seat
 
 SCREENS = [EngineScreen, LogScreen]
@@ -77,3 +81,49 @@ async def test_the_new_key_works_and_the_old_one_does_not() -> None:
 async def test_a_clash_is_told_to_the_operator() -> None:
     async with seat(sample_state(), keys={"engine.stop": "s"}) as console:
         assert any("engine.stop" in line.text for line in console.session.logs("console"))
+
+
+def test_keys_of_widgets_and_questions_count() -> None:
+    assert check({"log.follow": "ctrl+e", "confirm.yes": "j"}, [LogScreen, EngineScreen])[1] == []
+    _, problems = check({"log.follow": "s"})
+    assert "`log.follow` cannot have `s`: it is the key of `log.source`" in problems[0]
+    assert "app.palette" in check({"log.copy": "ctrl+p"})[1][0]
+
+
+def test_the_program_itself_gives_no_key_twice() -> None:
+    assert clashes(ConsoleApp, [place.load() for place in SCREENS_ALL]) == []
+
+
+def test_a_key_given_twice_is_found() -> None:
+    class Child(LogScreen):
+        area = "Child"
+        BINDINGS: ClassVar[Any] = [Binding("end", "go", "Go", id="child.go")]
+
+    found = clashes(ConsoleApp, [Child])
+    assert found == ["Child: `end` is the key of `log.follow` and of `child.go`"]
+
+
+def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
+    screens = [place.load() for place in SCREENS_ALL]
+    rows = list(listing(ConsoleApp, screens, {"engine.stop": "ctrl+k"}))
+    by_id = {row.action_id: row for row in rows if row.action_id}
+    assert by_id["engine.stop"].keys == ("ctrl+k",)
+    assert by_id["app.help"].area == "Everywhere"
+    assert by_id["confirm.yes"].area.startswith("Question")
+    assert {"log.fold", "requests.open", "group.abort", "app.jump"} <= set(by_id)
+    assert all(row.title for row in rows)
+
+
+def test_the_list_of_keys_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--keys"]) == 0
+    told = capsys.readouterr().out
+    assert "engine.stop" in told
+    assert "No two actions have the same key" in told
+
+
+def test_the_list_says_what_the_settings_have_wrong(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    (home.root / "config.yaml").write_text("console:\n  keys:\n    engine.stop: s\n")
+    assert main(["--home", str(home.root), "--keys"]) == 1
+    assert "`engine.stop` cannot have `s`" in capsys.readouterr().out

@@ -8,10 +8,12 @@ from typing import Any
 import psutil
 import pytest
 
-from console.found import differences
-from console.launch import PROGRAM, flag_values, launch_of, told_argv, with_port
+from console.found import differences, fits, must_fit
+from console.launch import PROGRAM, flag_values, launch_of, role_args, told_argv, with_port
 from console.options import ConsoleOptions
+from core.errors import AjetError
 from core.home import Home, RunInfo
+from core.keys import told_of
 from core.settings import load
 
 
@@ -47,6 +49,22 @@ def test_without_published_arguments_the_operating_system_tells() -> None:
     assert launch_of(info(pid=2**22 + 1)) is None
 
 
+def test_arguments_without_their_key_are_not_used_again() -> None:
+    """A proxy started again without its key would be open to all."""
+    argv = json.loads(told_of(["proxy", "--api-key", "sk-1"]))
+    found = launch_of(info(argv))
+    assert found is not None
+    assert list(found.command) == psutil.Process().cmdline()
+    assert launch_of(info(argv, pid=2**22 + 1)) is None
+
+
+def test_the_file_of_the_key_is_handed_on_and_the_key_is_not() -> None:
+    given = {"proxy.api_key_file": "/etc/key", "proxy.api_key": "sk-1"}
+    args = role_args("proxy", load(None, {}, given))
+    assert flag_values(args, "--api-key-file") == ["/etc/key"]
+    assert "sk-1" not in args
+
+
 def test_arguments_of_something_else_are_not_believed() -> None:
     assert told_argv(info(["-x", "tests"])) == []
     assert told_argv(RunInfo(role="proxy", pid=1, started_at=0.0, extra={"argv": "{"})) == []
@@ -79,3 +97,20 @@ def test_the_same_flags_are_no_difference(argv: list[str] | None, tmp_path: Path
     assert differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), given) == ""
     free = options(tmp_path, {"proxy.port": 0}, next_port=False)
     assert differences(info(argv, port=8000), free) == ""
+
+
+def test_a_watcher_starts_its_own_kind(tmp_path: Path) -> None:
+    told = {"proxy.watch_only": True, "swarm_url": {"gpu": "http://gpu:1"}}
+    settings = load(None, {}, told)
+    assert "--watch-only" in role_args("proxy", settings)
+    assert "--watch-only" not in role_args("proxy", load(None, {}))
+    options = ConsoleOptions(home=Home.open(tmp_path), settings=settings)
+    serving = info(["proxy"], url="http://127.0.0.1:8000")
+    assert not fits(serving, options)
+    with pytest.raises(AjetError, match="home of its own"):
+        must_fit(serving, options)
+    watcher = RunInfo(role="proxy", pid=1, started_at=0.0, extra={"watch_only": "yes"})
+    must_fit(watcher, options)
+    plain = ConsoleOptions(home=Home.open(tmp_path), settings=load(None, {}))
+    assert fits(serving, plain)
+    assert "serves no requests" in differences(watcher, plain)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.mock_view import rate, result_lines, seconds_left, summary_lines
+from console.mock_view import rate, result_line, seconds_left, summary_lines
 from console.preview import read_preview
 from console.views import (
     line_width,
@@ -44,11 +44,28 @@ def test_the_summary_counts_ok_failed_and_skipped() -> None:
     assert "the proxy is gone" in text_of(summary_lines(failed, NOW, 80))
 
 
-def test_results_are_newest_first_and_fit() -> None:
-    lines = result_lines(mock(), 80)
-    assert len(lines) == 10
+@pytest.mark.parametrize("width", [60, 78, 158])
+def test_no_figure_is_cut_off(width: int) -> None:
+    more = {"skipped": 20, "already": 40, "concurrency": 12, "pace": 0.6, "passes": 3, "seed": 123}
+    full = mock(total=60, split="train", **more)
+    told = summary_lines(full, NOW + 10, width)
+    assert all(line_width(line) <= width for line in told[1:])
+    for words in (
+        "40 done before",
+        "left 10s",
+        "x12",
+        "pace 0.6s",
+        "passes 3",
+        "seed 123",
+        "train",
+    ):
+        assert words in text_of(told)
+
+
+def test_results_fit() -> None:
+    lines = [result_line(row, 80) for row in mock().rows]
     assert all(line_width(line) <= 80 for line in lines)
-    assert text_of([lines[6]]).startswith("✗")
+    assert text_of([lines[3]]).startswith("✗")
     assert "\x1b" not in text_of(lines)
 
 
@@ -61,7 +78,7 @@ def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempP
     assert found.problems[0].startswith("line 2: not JSON")
     assert read_preview("").rows
     assert "cannot be read" in read_preview(str(folder / "none")).error
-    assert read_preview(str(folder)).error == "this is not a file"
+    assert "in it: rows.jsonl" in read_preview(str(folder)).error
     assert "cannot be read" in read_preview("\0").error
     file.write_text("nothing\n")
     assert read_preview(str(file)).error == "no usable row at its beginning"

@@ -1,0 +1,74 @@
+"""How the console talks with its operator: toasts, questions, orders, the clipboard."""
+
+import logging
+from typing import Any, Literal
+
+from textual.app import App
+from textual.worker import Worker, WorkerState
+
+from console.screens.confirm import AskScreen, ConfirmScreen
+from console.session import Session
+from core.text import plain
+
+log = logging.getLogger(__name__)
+
+Severity = Literal["information", "warning", "error"]
+
+
+class Telling(App[int]):
+    """An app over one session that says how its orders went."""
+
+    session: Session
+
+    def say(self, message: str, severity: Severity = "information") -> None:
+        """A toast; text from anywhere, shown as it is."""
+        shown = plain(message)
+        self.notify(
+            shown if len(shown) <= 600 else shown[:599] + "…",
+            severity=severity,
+            markup=False,
+            timeout=4 if severity == "information" else 8,
+        )
+
+    async def confirm(self, title: str, body: str, danger_label: str = "Do it") -> bool:
+        """Ask before something is lost; await it inside a worker.
+
+        Args:
+            title: What is about to be done.
+            body: What it costs, in numbers.
+            danger_label: The verb on the button, "Abort" say.
+        """
+        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label))
+
+    async def ask(self, title: str, label: str = "", value: str = "") -> str | None:
+        """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
+        return await self.push_screen_wait(AskScreen(title, label, value))
+
+    def run_command(self, name: str, /, **args: Any) -> None:
+        """Order something in the background; a toast says how it went."""
+        self.run_worker(
+            self.order(name, **args),
+            name=name,
+            group="command",
+            description=name,
+            exit_on_error=False,
+        )
+
+    async def order(self, name: str, /, **args: Any) -> bool:
+        """Order something, tell how it went, and return whether it was done."""
+        outcome = await self.session.command(name, **args)
+        if outcome.message:
+            self.say(outcome.message, "information" if outcome.ok else "error")
+        return outcome.ok
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Background work that fails is told, and written to the log with its traceback."""
+        if event.state is WorkerState.ERROR:
+            error = event.worker.error
+            log.error("%s failed", event.worker.name, exc_info=error)
+            self.say(f"{event.worker.name} failed: {error}. See the log (F7)", "error")
+
+    def copy(self, text: str, what: str = "Copied") -> None:
+        """Put text on the operator's clipboard (OSC 52) and say so."""
+        self.copy_to_clipboard(text)
+        self.say(f"{what} ({len(text)} characters)")

@@ -1,0 +1,72 @@
+"""`rewards`: the source, its parts over the last groups and its last fault, for people or data."""
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from console.cli_common import cert_of, open_home, proxy_url, say, token_of
+from console.judge_spend_view import judge_head, judge_lines, judges_data
+from console.reward_fault import fault_lines, last_fault
+from console.reward_figures import Digests, RewardFigures, figures
+from console.reward_view import head_lines, part_head, part_line
+from console.views import Line
+from core.home import Home
+from core.state import State
+
+_WIDTH = 118
+"""Cells of a line for people."""
+
+
+def rewards(given: argparse.Namespace) -> int:
+    """Show what scores the answers.
+
+    Raises:
+        AjetError: no proxy answers.
+    """
+    home = open_home(given)
+    state = asyncio.run(_snapshot(given, home))
+    found = figures(Digests().last(state, max(1, given.last)), state.rewards.version)
+    if given.json:
+        data = _data(state, found)
+        say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return 0
+    now = time.time()
+    shown = head_lines(state, found, now, _WIDTH, True)
+    if found.parts:
+        shown += [(), part_head(_WIDTH), *(part_line(part, _WIDTH) for part in found.parts)]
+    if state.judges:
+        shown += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
+    fault = fault_lines(last_fault(state), now, _WIDTH, True)
+    for line in [*shown, (), *fault] if fault else shown:
+        say(_text(line))
+    return 0
+
+
+def _text(line: Line) -> str:
+    text = "".join(piece for piece, _ in line).rstrip()
+    return text.replace("  z folds", "")
+
+
+async def _snapshot(given: argparse.Namespace, home: Home) -> State:
+    from proxy.client import ControlClient
+
+    url = proxy_url(given, home)
+    async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
+
+
+def _data(state: State, found: RewardFigures) -> dict[str, Any]:
+    known, fault = state.rewards, last_fault(state)
+    return {
+        "source": known.source,
+        "version": known.version,
+        "since": known.since or None,
+        "ok": known.ok,
+        "model": known.parts,
+        "figures": found,
+        "judges": judges_data(state),
+        "fault": fault,
+    }

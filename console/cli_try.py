@@ -1,0 +1,118 @@
+"""`try` and `try-stop`: ask the policy one thing, from the command line; nothing is trained."""
+
+import argparse
+import asyncio
+import secrets
+import sys
+import time
+
+import msgspec
+
+from console.cli_common import cert_of, need_proxy, open_home, say, token_of
+from console.cli_orders import send
+from console.try_view import compared, progress
+from console.widgets.words import clock, duration
+from core.commands import validate
+from core.errors import AjetError, UsageError
+from core.state import State
+from core.state_look import Try
+from core.text import one_line, plain
+from proxy.client import ControlClient
+
+
+def stop(given: argparse.Namespace) -> int:
+    """Cancel a try."""
+    return send(given, open_home(given), "engine.try_stop", {"try_id": given.try_id})
+
+
+def try_prompt(given: argparse.Namespace) -> int:
+    """Ask, wait, show the answer and the last ones.
+
+    Returns:
+        0 with an answer, 1 without, 130 when it was interrupted; the episode is given back.
+
+    Raises:
+        UsageError: there is nothing to ask.
+        AjetError: no proxy runs, or it refuses.
+    """
+    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    if not prompt.strip():
+        raise UsageError("there is nothing to try", todo="Give a prompt")
+    if given.last < 0 or not given.timeout > 0:
+        raise UsageError("--last counts from 0 and --timeout is above 0")
+    return asyncio.run(_tried(given, prompt))
+
+
+async def _tried(given: argparse.Namespace, prompt: str) -> int:
+    home = open_home(given)
+    try_id = secrets.token_hex(4)
+    args = validate("engine.try", {"prompt": prompt, "server": given.server, "try_id": try_id})
+    async with ControlClient(
+        need_proxy(given, home), token_of(given, home), cert=cert_of(home)
+    ) as client:
+        await client.command("engine.try", args)
+        try:
+            async with asyncio.timeout(given.timeout):
+                state, one = await _answered(client, try_id, quiet=given.json)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            await _give_back(client, try_id)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            state, one = await _answered(client, try_id, quiet=True)
+    _show(given, state, one)
+    return 1 if one.error else 0
+
+
+async def _give_back(client: ControlClient, try_id: str) -> None:
+    try:
+        await asyncio.shield(client.command("engine.try_stop", {"try_id": try_id}))
+    except AjetError:
+        return  # it was answered meanwhile
+
+
+async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Try]:
+    """The state and the try in it once that is over; how far it is goes to standard error."""
+    shows = not quiet and sys.stderr.isatty()
+    pause = 0.1
+    while True:
+        state = await client.snapshot()
+        one = next((one for one in state.tries if one.try_id == try_id), None)
+        if one is not None and one.over:
+            if shows:
+                sys.stderr.write("\r\x1b[K")
+            return state, one
+        if shows and one is not None:
+            sys.stderr.write(f"\r\x1b[K{progress(one, state, time.time())}")
+            sys.stderr.flush()
+        await asyncio.sleep(pause)
+        pause = min(1.0, pause * 1.3)
+
+
+def _show(given: argparse.Namespace, state: State, one: Try) -> None:
+    shown = compared(state, one.try_id, 1 + given.last)
+    if given.json:
+        told = {"try": one, "last": shown[1:]}
+        say(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        return
+    for line in _told(one, None):
+        say(line)
+    for earlier in shown[1:]:
+        say("")
+        for line in _told(earlier, one):
+            say(line)
+
+
+def _told(one: Try, beside: Try | None) -> list[str]:
+    """A try for people; the prompt of an earlier one only where it is another."""
+    step = "step unknown" if one.step is None else f"step {one.step}"
+    head = f"{clock(one.at)}  {one_line(one.server, 30)}  {step}  {duration(one.seconds)}"
+    if beside is not None and one.prompt != beside.prompt:
+        head += f"  asked: {one_line(one.prompt, 60)}"
+    lines = [f"--- {head}"]
+    if one.error:
+        return [*lines, f"no answer: {one_line(one.error, 300)}"]
+    if one.text or not one.tool_calls:
+        lines.append(plain(one.text) or "(an empty answer)")
+    if one.tool_calls:
+        lines.append(plain(one.tool_calls))
+    return lines

@@ -1,0 +1,55 @@
+"""What `?` says about the one thing that has the focus."""
+
+from textual.widget import Widget
+
+_TEXTS = {
+    "ItemList": (
+        "the list",
+        "Enter opens what is under the cursor: of a part what it said of the newest groups, of a "
+        "group its candidates. The cursor stays on its row while others come in.",
+    ),
+    "GroupList": (
+        "the list of requests",
+        "The cursor stays on its group while others come in. Enter opens it, a second click too; "
+        "past the last row the list goes on into the journal.",
+    ),
+    "LogView": (
+        "the lines of the log",
+        "It stays at the newest line until you scroll up. t folds the tracebacks; Enter, or a "
+        "click, unfolds the one under the mark.",
+    ),
+    "ServerPanel": (
+        "one swarm server",
+        "Start, stop and restart are about this one. Tab goes to the next.",
+    ),
+    "CheckpointPanel": (
+        "the checkpoints of this server",
+        "The cursor says which one is restored. What the engine keeps for itself stays.",
+    ),
+    "FilterText": (
+        "the filter",
+        "Words of the request and terms that must all hold. Tab completes, Enter keeps it, Esc "
+        "clears it.",
+    ),
+    "TextArea": (
+        "a text of several lines",
+        "Letters are text here. Esc leaves, Ctrl+O goes to another thing, F-keys to other screens.",
+    ),
+    "Input": (
+        "a line of text",
+        "Letters and digits are text here. Enter takes it, Esc leaves, Ctrl+O goes to another "
+        "thing, F-keys to other screens.",
+    ),
+    "Button": ("a button", "Enter presses it, Tab goes to the next."),
+}
+
+
+def about(widget: Widget | None) -> tuple[str, str]:
+    """Name and explanation of a widget; both empty for one there is nothing to say about."""
+    if widget is None:
+        return "", ""
+    for base in type(widget).__mro__:
+        if base.__name__ in _TEXTS:
+            name, text = _TEXTS[base.__name__]
+            return name, widget.HELP or text
+    return "", widget.HELP or ""

@@ -1,0 +1,143 @@
+"""How the fields of a job get into its YAML, and what they change."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from console.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
+from core.errors import UsageError
+from core.text import one_line
+from swarm import job as jobs
+from swarm.job import Job, dump_job, get, load_job, put
+from swarm.job_check import Checked, Notice, check_job
+from swarm.job_diff import NOTHING, Change, changes
+
+__all__ = ["Change", "Checked", "Notice", "check_job"]
+
+
+def shown(value: Any) -> str:
+    """A value as people type it."""
+    if value is NOTHING:
+        return "–"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return one_line(str(value), 200)
+
+
+def values(text: str) -> dict[str, str]:
+    """What the fields show of a job; empty where it says nothing.
+
+    Raises:
+        JobError: the text is no job.
+    """
+    job = load_job(text)
+    found: dict[str, str] = {}
+    for field in FIELDS:
+        value = get(job, field.path)
+        found[field.name] = "" if value is None else shown(value)
+    return found
+
+
+def with_values(text: str, given: Mapping[str, str]) -> str:
+    """The job with other values in its fields; its text as it is when nothing differs.
+
+    Raises:
+        FieldError: a field cannot be used; names it.
+        JobError: the text is no job.
+    """
+    job, before = load_job(text), values(text)
+    changed = False
+    for name, typed in given.items():
+        field = BY_NAME[name]
+        if typed.strip() == before[name]:
+            continue
+        value = _read(field, typed.strip())
+        if value is None:
+            _drop(job, field.path)
+        else:
+            put(job, field.path, value)
+        changed = True
+    return dump_job(job) if changed else text
+
+
+def parse_set(pairs: Sequence[str]) -> dict[str, str]:
+    """`lr=1e-4` and the like, as the command line gives them.
+
+    Raises:
+        UsageError: no `=`, or a field that is none.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or name not in BY_NAME:
+            raise UsageError(
+                f"`{one_line(pair, 60)}` sets nothing", "--set", f"Fields: {', '.join(BY_NAME)}"
+            )
+        found[name] = RULES.get(value, value) if name == "rule" else value
+    return found
+
+
+def _read(field: Field, typed: str) -> Any:
+    if not typed:
+        if field.name in ("prompt", "response", "turn", "window"):
+            return None
+        raise FieldError(field, "is empty", field.about)
+    if field.kind == "rule":
+        if typed not in jobs.STOP_RULES:
+            raise FieldError(field, f"cannot be `{typed:.40}`", f"One of: {', '.join(RULES)}")
+        return typed
+    if field.kind == "text":
+        return typed
+    try:
+        number = float(typed)
+    except ValueError:
+        number = float("nan")
+    whole = field.kind == "int"
+    if number != number or abs(number) == float("inf") or (whole and not number.is_integer()):
+        kind = "a whole number" if whole else "a number"
+        raise FieldError(field, f"cannot be `{typed:.40}`", f"Give {kind}: {field.about}")
+    if number < (1 if whole else 0):
+        raise FieldError(field, f"cannot be {typed:.40}", f"At least {1 if whole else 0}")
+    return int(number) if whole else number
+
+
+def _drop(job: Job, path: str) -> None:
+    above, _, last = path.rpartition(".")
+    inner = get(job, above)
+    if isinstance(inner, dict):
+        inner.pop(last, None)
+
+
+def difference(running: str, text: str, whole: bool) -> list[Change]:
+    """What a job changes against the one that runs, fields first.
+
+    Args:
+        running: The job that runs, as far as it is known.
+        text: The new one.
+        whole: All of the running one is known; else only keys that are known are compared.
+
+    Raises:
+        JobError: one of them is no job.
+    """
+    if not running:
+        return []
+    found = changes(load_job(running), load_job(text))
+    if not whole:
+        found = [one for one in found if one.before is not NOTHING and one.after is not NOTHING]
+    order = {field.path: place for place, field in enumerate(FIELDS)}
+    return sorted(found, key=lambda one: order.get(one.path, len(order)))
+
+
+def change_words(change: Change) -> tuple[str, str, str]:
+    """Name, value before and value after, for people."""
+    field = field_of(change.path)
+    name = field.label if field is not None else change.path.removeprefix("ajet.")
+    return name, _value(change.before), _value(change.after)
+
+
+def _value(value: Any) -> str:
+    words = {rule: word for word, rule in RULES.items()}
+    return words.get(value, shown(value)) if isinstance(value, str) else shown(value)

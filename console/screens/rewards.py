@@ -1,0 +1,241 @@
+"""What scores the answers: the source, its parts and what each of them decided, its last fault."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+
+from console import reward_change, reward_entries
+from console.judge_spend_view import judge_head, judge_lines
+from console.reward_fault import Fault, fault_lines, last_fault
+from console.reward_figures import WINDOWS, Digest, Digests, PartFigures, by_step, figures
+from console.reward_view import head_lines, is_constant, part_head, part_line, part_words
+from console.reward_watch_view import watch_lines
+from console.screens.base import ConsoleScreen
+from console.screens.reward_part import RewardPartScreen
+from console.screens.rewards_whatif import RewardsWhatIfScreen
+from console.session import Session
+from console.widgets.chart import curve
+from console.widgets.pane import Pane
+from console.widgets.reward_list import Item, ItemList
+from console.widgets.section import Room, Section, heading, lines
+from core.text import one_line
+
+_AT_ONCE = frozenset({"*", "rewards"})
+"""Painted with the flush; everything else once a second."""
+
+
+_CHANGES = (
+    Binding(
+        "W",
+        "change('rewards.weight')",
+        "Weigh",
+        id="rewards.weight",
+        tooltip="Another weight for the part; asked first, the next group is scored so",
+    ),
+    Binding(
+        "M",
+        "change('rewards.gate')",
+        "Gate",
+        id="rewards.gate",
+        tooltip="Make the part a factor of the whole reward, or a weighted part again; asks first",
+    ),
+    Binding(
+        "O",
+        "change('rewards.enable')",
+        "On/off",
+        id="rewards.enable",
+        tooltip="Switch the part on or off, the others share its weight; asks first",
+    ),
+)
+
+
+class RewardsScreen(ConsoleScreen):
+    """Figures over the last groups; a row is a part, Enter shows what it said."""
+
+    area: ClassVar[str] = "Rewards"
+    help_text: ClassVar[str] = (
+        "The reward is the product of the gates times the weighted sum of the other parts. Figures "
+        "are over the answers of the last groups that were scored or ended; w changes how many. "
+        "decided: the share of groups, of those with unlike rewards, in which another answer would "
+        "have come out on top without this part, or none alone. The trace is the part's mean from "
+        "group to group within its own range; the curve below is by global step with one "
+        "deviation as a band. noted: a number a hook wrote down, at weight 0.\n"
+        "with length: correlation of reward and answer length, both less their group's mean, as "
+        "only differences within a group teach. Dead groups teach nothing; not scored: the rewards "
+        "abstained, and the group waits for you.\n"
+        "A judge has a line of its own: calls, calls a group, tokens, cost by the prices of its "
+        "settings (no price: none is set), share of questions its cache answered, share of groups "
+        "it abstained from, replies it had to repair, mean seconds of a call.\n"
+        "Hook files are loaded again when they are saved. When a save is broken, the version "
+        "before goes on, and the fault stands here. e opens its place in your editor, y copies it."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "e",
+            "edit",
+            "Edit",
+            id="rewards.edit",
+            tooltip="The file in your editor, at the line of the last fault",
+        ),
+        Binding(
+            "y",
+            "copy",
+            "Copy fault",
+            id="rewards.copy",
+            tooltip="Cause, place and traceback of the last fault to the clipboard",
+        ),
+        Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="The traceback, or fold it"),
+        Binding("f", "fault_group", "Its group", id="rewards.fault_group", tooltip="It failed on"),
+        Binding(
+            "w",
+            "window",
+            "How many",
+            id="rewards.window",
+            tooltip="Figures over the last 100, 500 or 20 groups",
+        ),
+        Binding(
+            "i",
+            "what_if",
+            "What if",
+            id="rewards.what_if",
+            tooltip="Try other weights on the groups that are over; nothing counts until applied",
+        ),
+        *_CHANGES,
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._window = WINDOWS[0]
+        self._unfolded = False
+        self._digests = Digests()
+        self._last: list[Digest] = []
+        self._parts: dict[str, PartFigures] = {}
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Source and sums, the fault, the parts, the curve of the part under the cursor."""
+        yield Pane(id="rewards-head")
+        yield Pane(id="rewards-fault")
+        yield ItemList(id="rewards-parts")
+        yield Pane(id="rewards-judges")
+        yield Section(self._curve, frozenset({"clock", "rewards"}), id="rewards-curve")
+
+    @property
+    def fault(self) -> Fault | None:
+        """The last fault."""
+        return last_fault(self.session.state)
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint a change of the source at once, what groups say once a second."""
+        if dirty.isdisjoint({*_AT_ONCE, "clock"}):
+            return
+        session, now = self.session, self.session.now()
+        state = session.state
+        self._last = self._digests.last(state, self._window)
+        found = figures(self._last, state.rewards.version)
+        self._parts = {part.name: part for part in found.parts}
+        head = self.query_one("#rewards-head", Pane)
+        width = max(20, self.size.width - 2)
+        told = head_lines(state, found, now, width, session.seen)
+        head.show_lines([*told, *watch_lines(state, width)])
+        self._show_fault()
+        judges = self.query_one("#rewards-judges", Pane)
+        judges.display = bool(state.judges)
+        judges.show_head("judges", judge_head)
+        judges.show_lines(judge_lines(state, self.size.width))
+        parts = self.query_one(ItemList)
+        parts.display = bool(found.parts)
+        parts.show_head("parts", part_head)
+        parts.show_items(found.parts, lambda room: _items(found.parts, room))
+        self.query_one("#rewards-curve", Section).paint(session, dirty | {"clock"})
+        self.refresh_bindings()
+
+    def _show_fault(self) -> None:
+        pane, fault = self.query_one("#rewards-fault", Pane), self.fault
+        pane.display = fault is not None
+        width = max(20, self.size.width - 3)
+        pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
+
+    def _curve(self, session: Session, room: Room) -> Content:
+        """The part under the cursor by global step."""
+        part = self._parts.get(self.query_one(ItemList).cursor)
+        if part is None:
+            return Content("")
+        name = one_line(part.name, 40).upper()
+        words = part_words(part, room.width - len(name) - 20)
+        if is_constant(part):
+            return heading(name, words)
+        points = by_step(self._last, part.name)
+        title = heading(name, words, "by global step" if len(points) > 1 else "one step so far")
+        return lines(title, *curve(points, room.width, room.height - 1))
+
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
+        """Another part: its curve."""
+        event.stop()
+        self.query_one("#rewards-curve", Section).repaint()
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what there is."""
+        match action:
+            case "change":
+                cursor = self.query_one(ItemList).cursor
+                return reward_change.may(self.host, str(parameters[0]), cursor)
+            case "edit":
+                return reward_entries.can_edit(self.host)
+            case "copy":
+                return self.fault is not None
+            case "fold":
+                fault = self.fault
+                return fault is not None and bool(fault.traceback)
+            case "fault_group":
+                fault = self.fault
+                return fault is not None and bool(fault.group_id)
+        return super().check_action(action, parameters)
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Enter: what the part said."""
+        event.stop()
+        self.host.push_screen(RewardPartScreen(event.key))
+
+    def action_window(self) -> None:
+        """The next number of groups."""
+        at = WINDOWS.index(self._window)
+        self._window = WINDOWS[(at + 1) % len(WINDOWS)]
+        self.update_view(_AT_ONCE)
+
+    def action_what_if(self) -> None:
+        """Try other weights."""
+        self.host.push_screen(RewardsWhatIfScreen())
+
+    def action_fold(self) -> None:
+        """Unfold the traceback, or fold it again."""
+        self._unfolded = not self._unfolded
+        self.set_class(self._unfolded, "-unfolded")
+        self.update_view(_AT_ONCE)
+
+    def action_copy(self) -> None:
+        """The fault to the clipboard."""
+        reward_entries.copy_fault(self.host)
+
+    def action_fault_group(self) -> None:
+        """The group it failed on."""
+        reward_entries.open_group(self.host)
+
+    def action_change(self, command: str) -> None:
+        """Ask about the part under the cursor, then order."""
+        reward_change.change(self.host, command, self.query_one(ItemList).cursor)
+
+    def action_edit(self) -> None:
+        """The place of the fault, or the hook, in the editor."""
+        reward_entries.edit(self.host)
+
+
+def _items(parts: tuple[PartFigures, ...], width: int) -> Iterable[Item]:
+    return (Item(part.name, (part_line(part, width),)) for part in parts)

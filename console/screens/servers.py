@@ -1,0 +1,175 @@
+"""All swarm servers at a glance, one line each; everything the chosen one tells below."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from console.screens.base import ConsoleScreen
+from console.screens.overview import starting
+from console.server_view import detail, table_head, table_row
+from console.views import Line
+from console.widgets.pane import Pane
+from console.widgets.reward_list import Item, ItemList
+from console.widgets.section import Section
+from console.widgets.words import elapsed
+from core.errors import AjetError
+from core.looking import ServerLook
+
+LOOK_SECONDS = 1.0
+"""Between two readings of the server under the cursor, while the screen is in front."""
+OLD = 3.0
+"""Seconds after which a reading says how old it is."""
+
+
+class ServerTable(ItemList):
+    """One line a server; the keys that turn pages turn those below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "screen.scroll_detail(-12)", "Page up", show=False),
+        Binding(
+            "pagedown,space",
+            "screen.scroll_detail(12)",
+            "Scroll below",
+            key_display="PgDn",
+            tooltip="Clients, episodes, tasks, the newest call, the server's log",
+        ),
+        Binding("enter", "open", "Engine", tooltip="The same server with its steps and orders"),
+    ]
+
+
+class ServersScreen(ConsoleScreen):
+    """Several servers in one view."""
+
+    area: ClassVar[str] = "Servers"
+    help_text: ClassVar[str] = (
+        "One line for each swarm server: its state and the time in it, the global step, how far "
+        "the batch is by the server's own rule, episodes that clients hold and those that are "
+        "free, clients, and how old all that is when the server does not answer. What is not known "
+        "is a dash.\n"
+        "Below, everything the server under the cursor tells, read again each second: the three "
+        "counters of its batch, its states with how long each lasted, its clients by name, claimed "
+        "episodes with idle time against their limit, the tasks of this batch with their rewards, "
+        "the newest call of any client and the server's log. Nothing here changes anything: "
+        "reading is all that is ever asked for it."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ServerTable"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("J,shift+down", "scroll_detail(1)", "Scroll", show=False),
+        Binding("K,shift+up", "scroll_detail(-1)", "Scroll back", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks: dict[str, ServerLook] = {}
+        self._trouble: dict[str, str] = {}
+
+    @property
+    def target_server(self) -> str | None:
+        """The server under the cursor."""
+        chosen = self.query_one(ServerTable).cursor
+        return chosen if chosen in self.session.state.servers else None
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Table and detail; until something is known, what is being started."""
+        yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
+        yield ServerTable(id="servers-table")
+        yield Pane(id="servers-detail")
+
+    def on_mount(self) -> None:
+        """Read for as long as it is looked at."""
+        self.set_interval(LOOK_SECONDS, self._read)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        name = self.target_server
+        if self.is_current and name is not None and self.session.lost_at is None:
+            self._fetch(name)
+
+    @work(group="look", exclusive=True, exit_on_error=False)
+    async def _fetch(self, name: str) -> None:
+        try:
+            self._looks[name] = await self.session.look(name)
+            self._trouble.pop(name, None)
+        except AjetError as error:
+            self._trouble[name] = f"it cannot be read now: {error.what}"
+        if self.is_mounted:
+            self.host.guarded(self._paint)
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Repaint what shows servers; time passes in every line."""
+        seen = self.session.seen
+        before = self.query_one("#starting")
+        if before.display == seen:
+            before.display = not seen
+            for shown in ("#servers-table", "#servers-detail"):
+                self.query_one(shown).display = seen
+            dirty = frozenset({"*"})
+        if not seen:
+            self.query_one("#starting", Section).paint(self.session, dirty)
+        elif any(one in ("*", "servers", "clock", "link", "proxy") for one in dirty):
+            self._paint()
+
+    def _paint(self) -> None:
+        session = self.session
+        table = self.query_one(ServerTable)
+        now = session.as_of
+        servers = tuple(session.state.servers.values())
+        table.show_head("head", table_head)
+
+        def rows(width: int) -> list[Item]:
+            found = enumerate(servers)
+            return [Item(one.name, (table_row(one, at, now, width),)) for at, one in found]
+
+        made_from = tuple(table_row(one, at, now, 120) for at, one in enumerate(servers))
+        table.show_items(made_from, rows)
+        if not table.cursor and servers:
+            table.action_edge(0)
+        self._paint_detail()
+
+    def _paint_detail(self) -> None:
+        session, name = self.session, self.target_server
+        pane = self.query_one("#servers-detail", Pane)
+        server = session.state.servers.get(name or "")
+        if server is None:
+            pane.show_lines([(("There is no swarm server to look at.", "$muted"),)])
+            return
+        told, now = self._looks.get(server.name), session.as_of
+        trouble, ours = self._why_old(server.name, told), session.state.client_uuid
+
+        def build(width: int) -> list[Line]:
+            return detail(server, told, trouble, now, width, ours)
+
+        pane.show(tuple(build(100)), build)
+
+    def _why_old(self, name: str, told: ServerLook | None) -> str:
+        """What is to be said of a reading that is not of now."""
+        why = self._trouble.get(name, "")
+        age = self.session.now() - told.at if told is not None else 0.0
+        if told is not None and age > OLD:
+            what = f"what follows the states is {elapsed(age)} old"
+            return f"{why}; {what}" if why else what
+        return why
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
+        """Another server: from its top."""
+        self.query_one("#servers-detail", Pane).scroll_home(animate=False)
+        self._paint_detail()
+        self._read()
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """The same server on the Engine screen."""
+        self.host.action_go("engine")
+
+    def action_scroll_detail(self, rows: int) -> None:
+        """Scroll what is told of the server."""
+        self.query_one("#servers-detail", Pane).scroll_relative(
+            y=rows, animate=False, immediate=True
+        )

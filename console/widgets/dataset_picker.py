@@ -1,0 +1,166 @@
+"""Picks a dataset: type to filter, arrows to look, Enter to take."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from console.datasets import FOLDER, Found, datasets
+from console.preview import previews
+from console.views import fit
+from console.widgets.dataset_pane import DatasetPane, size_text
+from core.text import one_line
+
+_PLACES = {"home": FOLDER, "here": "here", "shipped": ""}
+
+
+class DatasetPicker(ModalScreen[str | None]):
+    """A list of datasets beside a look at the one under the cursor.
+
+    Args:
+        home: The home's folder, or None.
+        columns: `PART=COLUMN,...` of the form, for the look.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="picker.leave"),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "scroll_look(-5)", "Rows up", show=False),
+        Binding("pagedown", "scroll_look(5)", "Rows down", show=False),
+    ]
+
+    def __init__(self, home: Path | None, columns: str = "") -> None:
+        super().__init__()
+        self._home = home
+        self._columns = columns
+        self._all: Sequence[Found] = ()
+        self._shown: list[Found] = []
+
+    def compose(self) -> ComposeResult:
+        """Filter, list, look."""
+        with Vertical(classes="dialog", id="picker"):
+            yield Static("Which dataset?", markup=False, classes="dialog-title")
+            yield Input(placeholder="type to filter, or a path", id="picker-filter", compact=True)
+            with Horizontal(id="picker-body"):
+                yield OptionList(id="picker-list", compact=True, markup=False)
+                yield DatasetPane(id="picker-look")
+            yield Static(
+                f"Enter takes it, Esc leaves. From here and the home's folder {FOLDER}",
+                markup=False,
+                classes="dialog-hint",
+            )
+
+    def on_mount(self) -> None:
+        """Find what there is."""
+        self.query_one("#picker-list", OptionList).can_focus = False
+        self.query_one("#picker-filter", Input).focus()
+        self._find()
+
+    @work(thread=True, exclusive=True, group="find", exit_on_error=False)
+    def _find(self) -> None:
+        root = self._home if self._home is not None else Path("/nonexistent")
+        found = datasets(root, Path.cwd())
+        self.app.call_from_thread(self._take, found)
+
+    def _take(self, found: Sequence[Found]) -> None:
+        self._all = found
+        self._filter()
+
+    def _filter(self) -> None:
+        wanted = self.query_one("#picker-filter", Input).value.strip().lower()
+        self._shown = [one for one in self._all if matches(one, wanted)]
+        self._list()
+        self._look()
+
+    def on_resize(self) -> None:
+        """Other widths."""
+        self.call_after_refresh(self._list)
+
+    def _list(self) -> None:
+        options = self.query_one("#picker-list", OptionList)
+        at = 0 if options.highlighted is None else options.highlighted
+        options.clear_options()
+        width = max(24, options.scrollable_content_region.width - 2)
+        options.add_options([Option(Text(label(one, width))) for one in self._shown])
+        if self._shown:
+            options.highlighted = min(at, len(self._shown) - 1)
+
+    def _look(self) -> None:
+        path = self.chosen
+        if path is not None:
+            reader = partial(previews, path, self._columns, self._home)
+            self.query_one(DatasetPane).look(reader)
+
+    @property
+    def chosen(self) -> str | None:
+        """What Enter would take: the one under the cursor, else what was typed."""
+        options = self.query_one("#picker-list", OptionList)
+        if self._shown and options.highlighted is not None:
+            return self._shown[options.highlighted].path
+        return self.query_one("#picker-filter", Input).value.strip() or None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while it is typed."""
+        event.stop()
+        self._filter()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take it."""
+        event.stop()
+        if (path := self.chosen) is not None:
+            self.dismiss(path)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Look at another."""
+        event.stop()
+        self._look()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click takes it."""
+        event.stop()
+        self.dismiss(self._shown[event.option_index].path)
+
+    def action_move(self, by: int) -> None:
+        """Another one."""
+        options = self.query_one("#picker-list", OptionList)
+        if self._shown:
+            at = (options.highlighted or 0) + by
+            options.highlighted = max(0, min(at, len(self._shown) - 1))
+
+    def action_scroll_look(self, rows: int) -> None:
+        """More of the look."""
+        self.query_one(DatasetPane).scroll_relative(y=rows, animate=False)
+
+    def action_leave(self) -> None:
+        """Take none."""
+        self.dismiss(None)
+
+
+def matches(one: Found, wanted: str) -> bool:
+    """Whether all that was typed is in the name, in that order."""
+    at = 0
+    text = f"{one.where} {one.name}".lower()
+    for letter in wanted:
+        at = text.find(letter, at) + 1
+        if not at:
+            return False
+    return True
+
+
+def label(one: Found, width: int) -> str:
+    """Name, place and size on one line."""
+    size = "folder" if one.folder else size_text(one.size) if one.size else ""
+    right = "  ".join(part for part in (size, _PLACES.get(one.where, "")) if part)
+    name = fit(one_line(one.name, 200), max(8, width - len(right) - 2))
+    return name + " " * max(2, width - cell_len(name) - len(right)) + right

@@ -1,0 +1,116 @@
+"""The fields of a job, two beside each other; one that has the focus says what it does."""
+
+from collections.abc import Mapping
+
+from textual.app import ComposeResult
+from textual.containers import Grid, Horizontal
+from textual.css.query import NoMatches
+from textual.events import DescendantFocus
+from textual.message import Message
+from textual.widgets import Input, Label, Select
+
+from console.job_fields import BY_NAME, FIELDS, RULES, Field
+from core.text import plain
+
+
+class JobForm(Grid):
+    """Fields that keep bare letters to themselves while one has the focus."""
+
+    class Edited(Message):
+        """A field has changed."""
+
+    class Entered(Message):
+        """A field has the focus."""
+
+        def __init__(self, field: Field) -> None:
+            super().__init__()
+            self.field = field
+
+    def __init__(self) -> None:
+        super().__init__(id="job-form")
+
+    def compose(self) -> ComposeResult:
+        """A label and a field each."""
+        for field in FIELDS:
+            with Horizontal(classes="job-field", id=f"box-{field.name}"):
+                yield Label(field.label, markup=False)
+                if field.kind == "rule":
+                    yield Select(
+                        [(word, rule) for word, rule in RULES.items()],
+                        compact=True,
+                        id=f"job-{field.name}",
+                        prompt="the server's own",
+                    )
+                else:
+                    kind = {"int": "integer", "float": "number"}.get(field.kind, "text")
+                    own = "the server's own" if field.name in _OPTIONAL else ""
+                    yield Input(
+                        compact=True,
+                        id=f"job-{field.name}",
+                        placeholder=own,
+                        type="text",
+                        classes=f"-{kind}",
+                        max_length=300,
+                    )
+
+    def fill(self, values: Mapping[str, str] | None) -> bool:
+        """Show these values, which is no edit; False when there are none."""
+        for name, value in (values or {}).items():
+            with self.prevent(Input.Changed, Select.Changed):
+                self._put(name, value)
+        return values is not None
+
+    def _put(self, name: str, value: str) -> None:
+        if BY_NAME[name].kind != "rule":
+            self.query_one(f"#job-{name}", Input).value = plain(value)
+            return
+        select: Select[str] = self.query_one(f"#job-{name}", Select)
+        if value in RULES.values():
+            select.value = value
+        else:
+            select.clear()
+
+    def values(self) -> dict[str, str]:
+        """What stands in the fields."""
+        found: dict[str, str] = {}
+        for field in FIELDS:
+            if field.kind == "rule":
+                chosen: Select[str] = self.query_one(f"#job-{field.name}", Select)
+                value = chosen.value
+                found[field.name] = value if isinstance(value, str) else ""
+            else:
+                found[field.name] = self.query_one(f"#job-{field.name}", Input).value
+        return found
+
+    def mark(self, changed: frozenset[str], wrong: str = "") -> None:
+        """Mark the fields that differ from what runs, and the one that cannot be used."""
+        for field in FIELDS:
+            box = self.query_one(f"#box-{field.name}")
+            box.set_class(field.path in changed, "-changed")
+            box.set_class(field.name == wrong, "-wrong")
+
+    def edit(self, name: str = "") -> None:
+        """Put the cursor into a field, the first one when none is named."""
+        try:
+            self.query_one(f"#job-{name or FIELDS[0].name}").focus()
+        except NoMatches:
+            return
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Tell the screen, which checks."""
+        event.stop()
+        self.post_message(self.Edited())
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        """Tell the screen, which checks."""
+        event.stop()
+        self.post_message(self.Edited())
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Say what the field is for."""
+        name = (event.widget.id or "").removeprefix("job-")
+        if name in BY_NAME:
+            self.post_message(self.Entered(BY_NAME[name]))
+
+
+_OPTIONAL = frozenset({"prompt", "response", "turn", "window"})

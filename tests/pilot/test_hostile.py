@@ -1,0 +1,220 @@
+"""Text from models, servers and files stays text on every screen and in every question."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from textual.content import Content
+from textual.widgets import Input
+
+from console.palette import as_text, entries
+from console.places import SCREENS
+from core.errors import AjetError
+from core.events import ClientSeen
+from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.settings import RatingSettings
+from core.text import one_line
+from core.tokens import EpisodeTokens, Token, TokenCall
+from tests.support.console import NOW, FakeBoss, FakeChild, FakeReply, Seat, screen_text, seat
+from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
+
+TYPED = ("palette",)
+"""Views of Textual's own, for which the guard is all there is."""
+BY_NAME = pytest.mark.parametrize("kind", list(TEXTS))
+
+
+def link_of(text: str) -> HostileLink:
+    link = HostileLink(hostile_state(text))
+    link.detail = hostile_events(text)
+    link.reply = FakeReply(False, text)
+    rows = tuple(Token(id=at, text=text[:2000], mask=at % 2) for at in range(4))
+    call = TokenCall(prompt_tokens=2, tokens=rows)
+    link.token_log = EpisodeTokens(episode_uuid=text, state="live", calls=(call,), task_id=text)
+    link.looks["embedded"] = ServerLook(
+        server="embedded",
+        at=NOW,
+        clients=(ClientSeen(name=text, running=2),),
+        episodes=(EpisodeLook(uuid=text, client=text, task=text, idle=3.0),),
+        tasks=(TaskLook(task=text, clients=(text,)),),
+        folder=text,
+        log=(LogLook(at=NOW, tag=text, text=text),),
+        asked=text,
+    )
+    return link
+
+
+def boss_of(text: str) -> FakeBoss:
+    child = FakeChild("engine", "exited", None, text, 1, text, tail=(text, text))
+    return FakeBoss({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
+
+
+async def screens(console: Seat, text: str) -> AsyncIterator[str]:
+    press = console.press
+    for place in SCREENS:
+        await press(f"f{place.digit}")
+        yield place.name
+    for key, name in (("question_mark", "help"), ("ctrl+o", "jump"), ("colon", "line")):
+        await press(key)
+        yield name
+        await press("escape")
+
+
+async def in_a_group(console: Seat, text: str) -> AsyncIterator[str]:
+    press = console.press
+    await press("f2", "home", "down", "down", "enter")
+    yield "group"
+    for keys in ("d", "r", "r", "z", "p"):
+        await press(keys)
+        yield f"group, {keys}"
+    await press("escape", "n")
+    yield "note"
+    await press("escape", "x")
+    yield "abort"
+    await press("escape", "escape")
+    console.app.clear_notifications()
+
+
+async def requests(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "m", "semicolon")
+    yield "marked"
+    await console.press("escape", "slash", *"text~x", "enter")
+    yield "filter"
+    await console.press("escape")
+
+
+async def rating(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f3")
+    for keys in ("v", "d", "g", "escape", "w", "escape", "j", "escape", "o", "escape", "X"):
+        await console.press(keys)
+        yield f"rate, {keys}"
+    await console.press("escape")
+
+
+async def rewards_and_log(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f6", "enter")
+    yield "rewards, enter"
+    await console.press("escape", "f7", "t", "end")
+    yield "log, unfolded"
+    await console.press("slash", *"a", "enter")
+    yield "log, searched"
+    await console.press("escape")
+
+
+async def engine(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f5")
+    for title, _, run in list(entries(console.app)):
+        if title.startswith(("Engine: Stop", "Engine: Re", "Engine: Save", "Proxy: Re")):
+            run()
+            await console.settle()
+            yield title
+            await console.press("escape")
+
+
+async def questions(console: Seat, text: str) -> AsyncIterator[str]:
+    app = console.app
+    for question in (
+        app.confirm(text[:5000], text[:5000], "Do it"),
+        app.ask(text[:5000], text[:5000], text[:5000]),
+    ):
+        app.run_worker(question, exit_on_error=False)
+        await console.settle()
+        yield "question"
+        await console.press("escape")
+    app.say(text, "error")
+    await console.settle()
+    yield "toast"
+    await console.press("ctrl+q")
+    yield "quit"
+    await console.press("escape", "ctrl+p")
+    await console.pilot.pause(0.1)
+    yield "palette"
+    await console.press("escape")
+
+
+async def wide(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.pilot.resize_terminal(160, 48)
+    async for name in screens(console, text):
+        yield f"wide {name}"
+
+
+View = Callable[[Seat, str], AsyncIterator[str]]
+VIEWS: tuple[View, ...] = (
+    screens,
+    in_a_group,
+    requests,
+    rating,
+    rewards_and_log,
+    engine,
+    questions,
+    wide,
+)
+"""Every screen and every question; each yields the names of what is open."""
+
+
+ALL_AT_ONCE = "".join(TEXTS.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "views"),
+    [
+        *(pytest.param(ALL_AT_ONCE, (view,), id=view.__name__) for view in VIEWS),
+        *(
+            pytest.param(text, VIEWS, marks=pytest.mark.soak, id=kind)
+            for kind, text in TEXTS.items()
+        ),
+    ],
+)
+@pytest.mark.timeout(120)
+async def test_every_screen_and_question_shows_it_safely(
+    text: str, views: tuple[View, ...], tmp_path: Path
+) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text(text, "utf-8", "surrogatepass")
+    async with seat(link=link_of(text), boss=boss_of(text)) as console:
+        session = console.session
+        given = {"tags": (text[:100], "b"), "guidelines": str(guide)}
+        session.rating = RatingSettings(**given)  # type: ignore[arg-type]  # as settings give it
+        for line in ("ERROR x", "Traceback (most recent call last):", f"  {text}", text, text):
+            session.note("proxy", line)
+        session.trouble = text
+        for view in views:
+            async for name in view(console, text):
+                assert not harm(console.app), name
+                assert console.app.is_running, name
+                if name.rpartition(" ")[2] not in TYPED:
+                    assert not console.app.guard.caught, f"{name} leaves it to the guard"
+                console.app.guard.caught = 0
+        told = [line.text for line in session.logs("console") if "Traceback" in line.text]
+        assert not told
+
+
+@BY_NAME
+async def test_a_start_that_fails_shows_it_safely(kind: str) -> None:
+    text = TEXTS[kind]
+    link = HostileLink()
+    link.broken = AjetError(text)
+    async with seat(link=link, boss=boss_of(text), size=(80, 24)) as console:
+        assert not console.session.seen
+        console.session.step("engine", "failed", text, (text, text), title=text)
+        console.session.trouble = text
+        await console.settle()
+        assert "FAILED" in screen_text(console.app)
+        assert not harm(console.app)
+        assert not console.app.guard.caught
+
+
+@BY_NAME
+@pytest.mark.parametrize("end", range(40, 61, 5))
+def test_the_palette_reads_no_markup_in_what_it_says_of_a_group(kind: str, end: int) -> None:
+    text = one_line(TEXTS[kind], end)
+    assert Content.from_markup(as_text(text)).plain == text
+
+
+async def test_what_is_pasted_into_a_line_cannot_reach_the_terminal() -> None:
+    async with seat(at="log") as console:
+        await console.press("slash")
+        for text in TEXTS.values():
+            console.app.screen.query_one(Input).value = text[:3000]
+            await console.settle()
+            assert not harm(console.app)
+        assert console.app.guard.caught

@@ -1,0 +1,308 @@
+"""The job of a server: fields, YAML, what it changes, saved, applied behind one question."""
+
+from typing import Any
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from console.palette import entries
+from console.screens.inside import InsideScreen, episode_loss
+from console.screens.job import JobScreen
+from console.widgets.job_parts import work_lines
+from core.events import EngineChanged, WorkChanged, WorkStep
+from core.job_sheet import JobSheet
+from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.state_work import Work
+from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, hand_job, load_job, put
+from tests.support.console import HOSTILE, NOW, FakeLink, Seat, group_events, sample_state, seat
+from tests.support.sample import sample_events, state_of
+
+
+def job(**values: Any) -> str:
+    made = default_job()
+    put(made, LEARNING_RATE, values.get("lr", 5e-4))
+    put(made, BATCH, values.get("batch", 4))
+    return dump_job(made)
+
+
+def link(**more: Any) -> FakeLink:
+    made = FakeLink(sample_state())
+    made.job_sheet = JobSheet(
+        **{
+            "server": "embedded",
+            "running": job(),
+            "whole": True,
+            "source": "as last sent from here",
+            "default": job(),
+            "hand": dump_job(hand_job()),
+            "path": "/h/jobs/embedded.yaml",
+            **more,
+        }
+    )
+    return made
+
+
+async def opened(console: Seat) -> JobScreen:
+    await console.press("e")
+    for _ in range(20):
+        if "Learning rate" in console.text() and "CHANGES" in console.text():
+            break
+        await console.settle()
+    screen = console.app.screen
+    assert isinstance(screen, JobScreen)
+    return screen
+
+
+async def typed(console: Seat, field: str, text: str) -> None:
+    box = console.app.screen.query_one(f"#job-{field}", Input)
+    box.focus()
+    box.value = text
+    await console.settle()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_the_saved_job_and_what_it_changes(size: tuple[int, int]) -> None:
+    made = link(saved=job(lr=1e-4), saved_at=NOW)
+    async with seat(link=made, size=size, at="engine") as console:
+        await opened(console)
+        text = console.text()
+        for words in (
+            "Job of embedded",
+            "/h/jobs/embedded.yaml",
+            "Learning rate",
+            "0.0005",
+            "→ 0.0001",
+            "as last sent from here",
+        ):
+            assert words in text, words
+
+
+async def test_a_changed_field_is_compared_and_saved() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        assert "no difference" in console.text()
+        await typed(console, "lr", "3e-4")
+        assert "→ 0.0003" in console.text()
+        await console.press("escape", "s")
+        name, args = console.link.commands[-1]
+        assert (name, args["server"]) == ("engine.job", "embedded")
+        assert get(load_job(args["job"]), LEARNING_RATE) == 3e-4
+
+
+async def test_a_field_that_cannot_be_used_is_named_and_nothing_is_sent() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await typed(console, "batch", "x[/b]")
+        assert "Tasks a step: cannot be `x[/b]`" in console.text()
+        await console.press("escape", "s")
+        await console.press("escape", "a")
+        assert console.link.commands == []
+        assert console.app.focused is None or console.app.focused.id == "job-batch"
+
+
+async def test_apply_asks_once_with_the_loss_and_the_changes() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await typed(console, "lr", "3e-4")
+        await console.press("escape", "a")
+        text = console.text()
+        for words in ("Apply the job to embedded?", "Changes: Learning rate", "are lost"):
+            assert words in text, words
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("a", "y")
+        name, args = console.link.commands[-1]
+        assert (name, args["server"]) == ("engine.apply", "embedded")
+        assert get(load_job(args["job"]), LEARNING_RATE) == 3e-4
+        assert not isinstance(console.app.screen, JobScreen)
+
+
+async def test_the_yaml_is_checked_with_its_line() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await console.press("y")
+        area = console.app.screen.query_one("#job-yaml", TextArea)
+        assert area.text == job()
+        area.text = "ajet:\n  rollout:\n    num_repeat: few\n"
+        await console.press("escape", "s")
+        assert "num_repeat` is 'few'" in console.text()
+        assert "line 3" in console.text()
+        assert area.cursor_location == (2, 0)
+        area.text = job(batch=6) + "extra: 1\n"
+        await console.press("escape", "s")
+        assert console.link.commands[-1][1]["job"].endswith("extra: 1\n")
+        assert "unknown key `extra`" in console.text()
+        await console.press("y")
+        assert console.app.screen.query_one("#job-batch", Input).value == "6"
+
+
+async def test_presets_and_the_job_that_runs() -> None:
+    async with seat(link=link(saved=job(batch=9)), at="engine") as console:
+        screen = await opened(console)
+        batch = screen.query_one("#job-batch", Input)
+        assert batch.value == "9"
+        for key, value in (("h", "1"), ("d", "4"), ("h", "1"), ("u", "4")):
+            await console.press(key)
+            assert batch.value == value, key
+
+
+async def test_a_console_that_looks_on_sees_the_job_and_sends_nothing() -> None:
+    async with seat(link=link(), at="engine", read_only=True) as console:
+        await opened(console)
+        await console.press("s", "a")
+        assert console.link.commands == []
+
+
+async def test_a_job_that_cannot_be_read_says_so() -> None:
+    made = link()
+    made.job_sheet = None
+    async with seat(link=made, at="engine") as console:
+        await console.press("e")
+        await console.settle()
+        assert "The job cannot be read: embedded: there is no such server" in console.text()
+        await console.press("escape")
+        assert not isinstance(console.app.screen, JobScreen)
+
+
+async def test_hostile_text_of_a_job_is_shown_as_it_is() -> None:
+    made = default_job(HOSTILE)
+    async with seat(link=link(saved=dump_job(made), source=HOSTILE), at="engine") as console:
+        await opened(console)
+        text = console.text()
+        assert "[/b][red]" in text
+        assert "\x1b" not in text
+
+
+# --- several servers -----------------------------------------------------------------------------
+
+
+def several() -> FakeLink:
+    state = state_of(
+        *sample_events(),
+        EngineChanged(server="gpu", state="ROLLING", url="http://gpu:1", step=3),
+        EngineChanged(server="cpu", state="OFFLINE", url="http://cpu:1"),
+    )
+    made = link()
+    made.state = state
+    return made
+
+
+async def test_all_servers_are_stopped_behind_one_question() -> None:
+    async with seat(link=several(), size=(100, 40), at="engine") as console:
+        titles = [title for title, _, _ in entries(console.app)]
+        assert "Engine: Stop embedded, gpu" in titles
+        assert "Engine: Start cpu" in titles
+        await console.press("K")
+        text = console.text()
+        assert "embedded:" in text
+        assert "gpu:" in text
+        await console.press("y")
+        assert sorted(args["server"] for _, args in console.link.commands) == ["embedded", "gpu"]
+        assert {name for name, _ in console.link.commands} == {"engine.stop"}
+
+
+async def test_a_job_goes_to_all_servers() -> None:
+    async with seat(link=several(), size=(100, 40), at="engine") as console:
+        await opened(console)
+        await console.press("A")
+        text = console.text()
+        assert "Apply the job to 3 servers?" in text
+        assert "It is OFFLINE: it is started" in text
+        await console.press("y")
+        told = [(name, args["server"]) for name, args in console.link.commands]
+        assert sorted(told) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]
+
+
+# --- what is being done --------------------------------------------------------------------------
+
+
+def working(phase: str = "doing", said: str = "") -> WorkChanged:
+    return WorkChanged(
+        server="embedded",
+        work="Apply a job",
+        began=NOW - 12,
+        phase=phase,
+        said=said,
+        steps=(
+            WorkStep(title="stop the engine", phase="done", began=NOW - 12, ended=NOW - 9),
+            WorkStep(title="wait for a stable OFFLINE", phase=phase, began=NOW - 9),
+            WorkStep(title="send the job"),
+        ),
+    )
+
+
+async def test_each_step_is_on_screen_and_can_be_cancelled() -> None:
+    async with seat(link=link(), at="engine") as console:
+        console.link.publish(working())
+        await console.settle()
+        text = console.text()
+        assert "✓ stop the engine 3.0s" in text
+        assert "▸ wait for a stable OFFLINE 9s" in text
+        assert "· send the job" in text
+        await console.press("n")
+        assert console.link.commands == [("engine.cancel", {"server": "embedded"})]
+        console.link.publish(working("cancelled", "cancelled; the engine is OFFLINE"))
+        await console.settle()
+        assert "the engine is OFFLINE" in console.text()
+
+
+def test_a_work_that_went_well_leaves_the_screen() -> None:
+    done = Work(title="Start", phase="done", began=NOW - 9, ended=NOW - 5, said="it is ROLLING")
+    assert "it is ROLLING" in work_lines(done, NOW, 80)[0].plain
+    assert not work_lines(done, NOW + 300, 80)
+    done.phase = "failed"
+    assert work_lines(done, NOW + 300, 80)
+    assert not work_lines(None, NOW, 80)
+
+
+# --- inside a server -----------------------------------------------------------------------------
+
+
+async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
+    made = link()
+    made.looks["embedded"] = ServerLook(
+        server="embedded",
+        at=NOW,
+        free=6,
+        claimed=2,
+        episodes=(
+            EpisodeLook(uuid="e-late", client="other", idle=230.0, limit=240.0, calls=3),
+            EpisodeLook(uuid="e-new", client=made.state.client_uuid, idle=2.0, limit=240.0),
+        ),
+        tasks=(TaskLook(task="t1", episodes=2, rewards=(0.25, 0.75)),),
+        log=(LogLook(at=NOW, tag="trainer", text=HOSTILE),),
+    )
+    async with seat(link=made, size=(100, 48), at="engine") as console:
+        await console.press("i")
+        await console.settle()
+        text = console.text()
+        for words in (
+            "2 episodes claimed of 8 slots, 6 free",
+            "3m50 / 4m00",
+            "other",
+            "TASKS OF THIS BATCH",
+            "0.25 0.75",
+            "SERVER LOG",
+        ):
+            assert words in text, words
+        await console.press("x")
+        assert "Client other holds it and is not asked." in console.text()
+        await console.press("3", "y")
+        assert console.link.commands == [
+            (
+                "engine.abort_episode",
+                {"server": "embedded", "episode": "e-late", "reason": "debugging"},
+            )
+        ]
+        await console.press("escape")
+        assert not isinstance(console.app.screen, InsideScreen)
+
+
+def test_what_aborting_an_episode_costs() -> None:
+    state = state_of(*group_events(1, until="GENERATING"))
+    group = state.groups["g0001"]
+    one = EpisodeLook(uuid="ep-1-0", client="me", idle=3.0, limit=240.0, calls=1)
+    assert "candidate of your group g0001" in episode_loss(one, group, "me", "ROLLING")
+    assert "goes back to the pool" in episode_loss(one, group, "me", "ROLLING")
+    assert "is deleted" in episode_loss(one, None, "me", "ROLLING_POST")
+    assert "no open group holds it" in episode_loss(one, None, "me", "ROLLING")

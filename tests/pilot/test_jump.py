@@ -1,0 +1,204 @@
+"""Jump mode, help of what has the focus, the mouse on the frame, and the palette's ways out."""
+
+from textual.widgets import Button, Input, Static
+
+from console.jump import LETTERS, names
+from console.palette import entries
+from console.screens.abort import AbortScreen
+from console.screens.help import HelpScreen
+from console.screens.jump import JumpScreen
+from console.widgets.candidates import Candidates
+from console.widgets.group_list import GroupList
+from console.widgets.log_view import LogView
+from core.events import AlertRaised, EngineChanged
+from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
+
+
+def jumper(console: Seat) -> JumpScreen:
+    screen = console.app.screen
+    assert isinstance(screen, JumpScreen)
+    return screen
+
+
+def test_names_are_different_and_of_one_length() -> None:
+    for count in (0, 1, 26, 27, 300, 700):
+        found = names(count)
+        assert len(set(found)) == len(found) == min(count, 26 * 26)
+        assert len({len(one) for one in found}) <= 1
+    assert names(3) == list(LETTERS[:3])
+
+
+async def test_a_letter_goes_to_a_row_of_the_list() -> None:
+    async with seat(sample_state(), at="requests") as console:
+        groups = console.app.screen.query_one(GroupList)
+        await console.press("j", "j")
+        third = groups.cursor
+        await console.press("home", "ctrl+o")
+        assert "A letter goes there" in console.text()
+        await console.press("d")
+        assert groups.cursor == third
+        assert groups.has_focus
+
+
+async def test_escape_another_key_and_a_click_leave_all_as_it_was() -> None:
+    async with seat(sample_state(), at="requests") as console:
+        before = console.app.screen.query_one(GroupList).cursor
+        for key in ("escape", "9", "ctrl+o"):
+            await console.press("ctrl+o", key)
+            assert not isinstance(console.app.screen, JumpScreen), key
+        await console.press("ctrl+o")
+        await console.pilot.click(offset=(40, 12))
+        await console.settle()
+        assert not isinstance(console.app.screen, JumpScreen)
+        assert console.app.current_mode == "requests"
+        assert console.app.screen.query_one(GroupList).cursor == before
+
+
+async def test_a_letter_chooses_an_answer_and_never_votes() -> None:
+    async with seat(sample_state(), size=(160, 48), at="rate") as console:
+        cards = console.app.screen.query_one(Candidates)
+        await console.press("ctrl+o")
+        at = {(target.at.x, target.at.y): name for name, target in jumper(console).named.items()}
+        panes = [pane for pane in cards.children if pane.display]
+        await console.press(at[panes[2].region.x, panes[2].region.y])
+        assert cards.selected == 2
+        assert console.link.commands == []
+
+
+async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
+    async with seat(sample_state(), size=(160, 48)) as console:
+        await console.press("ctrl+o", "g")
+        assert console.app.current_mode == "engine"
+        bar = console.text().splitlines()[0]
+        await console.pilot.click(offset=(bar.index("2 Requests") + 2, 0))
+        await console.settle()
+        assert console.app.current_mode == "requests"
+
+
+async def test_jump_works_while_text_is_typed_and_in_a_question() -> None:
+    async with seat(sample_state(), at="log") as console:
+        await console.press("slash", *"abc", "ctrl+o")
+        assert jumper(console).named
+        await console.press("a")
+        assert isinstance(console.app.focused, LogView)
+        console.app.run_worker(console.app.confirm("Sure?", "much is lost"), exit_on_error=False)
+        await console.settle()
+        await console.press("ctrl+o")
+        assert len(jumper(console).named) == 2
+        await console.press("s")
+        assert isinstance(console.app.focused, Button)
+        assert console.app.focused.id == "yes"
+        await console.press("escape")
+
+
+async def test_the_letters_go_when_the_terminal_changes() -> None:
+    async with seat(sample_state(), at="requests") as console:
+        await console.press("ctrl+o")
+        await console.pilot.resize_terminal(100, 30)
+        await console.settle()
+        assert not isinstance(console.app.screen, JumpScreen)
+
+
+# --- help ------------------------------------------------------------------------------------
+
+
+async def test_help_tells_of_what_has_the_focus() -> None:
+    async with seat(sample_state(), size=(100, 48), at="requests") as console:
+        await console.press("question_mark")
+        text = console.text()
+        assert "In focus: the list of requests" in text
+        assert "This screen: Requests" in text
+        assert "Its candidates in full" in text
+        await console.press("escape")
+
+
+async def test_help_opens_from_a_line_of_text_with_f12() -> None:
+    async with seat(sample_state(), size=(100, 48), at="log") as console:
+        await console.press("slash", *"a?", "f12")
+        assert isinstance(console.app.screen, HelpScreen)
+        assert "In focus: a line of text" in console.text()
+        await console.press("escape")
+        assert console.app.screen.query_one(Input).value == "a?"
+
+
+async def test_help_names_keys_that_clash() -> None:
+    keys = {"engine.stop": "s", "log.folds": "x"}
+    async with seat(sample_state(), size=(100, 48), keys=keys) as console:
+        console.app.clear_notifications()
+        await console.press("question_mark")
+        found = console.app.screen.query(".dialog-problem").results(Static)
+        text = "\n".join(str(one.content) for one in found)
+        assert "! console.keys" in console.text()
+        assert "`engine.stop` cannot have `s`: it is the key of `engine.start`" in text
+        assert "there is no action `log.folds`; did you mean `log.fold`?" in text
+
+
+# --- palette ---------------------------------------------------------------------------------
+
+
+def held() -> object:
+    return state_of(
+        EngineChanged(server="embedded", state="ROLLING_POST", step=1, at=NOW - 9),
+        *group_events(1, at=NOW - 3, until="AWAITING_RATING"),
+        AlertRaised(key="hold:embedded", cause="1 open rating holds up the weight update"),
+    )
+
+
+async def test_the_ways_out_are_offered_only_while_something_is_held_up() -> None:
+    names = ["Rating: Accept all open groups", "Rating: Abort all open groups"]
+    async with seat(sample_state()) as console:
+        titles = [title for title, _, _ in entries(console.app)]
+        assert not set(names) & set(titles)
+    async with seat(held()) as console:  # type: ignore[arg-type]  # a state
+        found = {title: run for title, _, run in entries(console.app)}
+        found[names[0]]()
+        await console.settle()
+        assert console.link.commands.pop() == ("rating.accept_all", {"server": "embedded"})
+        found[names[1]]()
+        await console.settle()
+        assert isinstance(console.app.screen, AbortScreen)
+        assert "1 group without a rating" in console.text()
+        await console.press("3", "y")
+        expected = {"server": "embedded", "reason": "debugging"}
+        assert console.link.commands == [("rating.abort_all", expected)]
+
+
+async def test_the_palettes_abort_asks_for_a_reason_as_the_key_does() -> None:
+    async with seat(sample_state(), size=(80, 30), at="requests") as console:
+        await console.press("down")
+        bodies = []
+        for open_it in ("key", "palette"):
+            if open_it == "key":
+                await console.press("x")
+            else:
+                {title: run for title, _, run in entries(console.app)}["Group: Abort"]()
+                await console.settle()
+            assert isinstance(console.app.screen, AbortScreen)
+            body = console.app.screen.query(".dialog-body").first()
+            bodies.append(str(body.render()))
+            await console.press("1", "y")
+        assert bodies[0] == bodies[1]
+        assert console.link.commands[0] == console.link.commands[1]
+        assert console.link.commands[0][1]["reason"] == "reward miscalculation"
+
+
+# --- alerts ----------------------------------------------------------------------------------
+
+
+async def test_an_alert_names_its_key_and_act_goes_there() -> None:
+    async with seat(held(), size=(80, 24)) as console:  # type: ignore[arg-type]  # a state
+        line = next(row for row in console.text().splitlines() if "holds up" in row)
+        assert line.rstrip().endswith(" 3")
+        assert "a Act" in console.text()
+        await console.press("a")
+        assert console.app.current_mode == "rate"
+        assert "A accepts all" in console.text()
+        await console.press("f1", "d")
+        assert console.link.commands[-1] == ("alert.dismiss", {"key": "hold:embedded"})
+
+
+async def test_without_an_alert_there_is_nothing_to_act_on() -> None:
+    async with seat(state_of(EngineChanged(server="e", state="ROLLING"))) as console:
+        assert "a Act" not in console.text()
+        await console.press("a")
+        assert console.app.current_mode == "overview"

@@ -1,0 +1,71 @@
+"""Weights, gates and switches of the parts, from the Rewards screen and the palette."""
+
+from typing import Any
+
+from textual.widgets import Input
+
+from console.palette import entries
+from console.screens.confirm import AskScreen, ConfirmScreen
+from core.events import Event, RewardPart, RewardsChanged
+from tests.pilot.test_rewards_screen import parted
+from tests.support.console import HOSTILE, NOW, seat, state_of
+
+PARTS = (
+    RewardPart(name="finished", kind="finished", gate=True),
+    RewardPart(name="politeness", kind="hook", weight=0.5),
+    RewardPart(name="brevity", kind="length", weight=0.5),
+    RewardPart(name=f"off {HOSTILE}", kind="length", enabled=False),
+)
+
+
+def changed(parts: tuple[RewardPart, ...] = PARTS) -> list[Event]:
+    told = RewardsChanged(
+        source="/h/rewards.yaml", ok=True, version="v1", parts=parts, at=NOW - 900
+    )
+    return [told, *parted(1), *parted(2)]
+
+
+async def test_another_weight_is_asked_for_and_ordered() -> None:
+    async with seat(state_of(*changed()), at="rewards") as desk:
+        await desk.press("W")
+        assert isinstance(desk.app.screen, AskScreen)
+        assert "The next group is" in desk.text()
+        assert desk.app.screen.query_one(Input).value == "0.5"
+        desk.app.screen.query_one(Input).value = "heavy"
+        await desk.press("enter")
+        assert not desk.link.commands
+        await desk.press("W")
+        desk.app.screen.query_one(Input).value = "0.8"
+        await desk.press("enter")
+    assert _weights(desk.link.commands) == [("rewards.weight", 0.8)]
+
+
+def _weights(commands: list[Any]) -> list[Any]:
+    return [(name, args["weight"]) for name, args in commands]
+
+
+async def test_gate_and_switch_are_confirmed() -> None:
+    async with seat(state_of(*changed()), at="rewards") as desk:
+        for key, word in (("M", "a gate?"), ("O", "off?")):
+            await desk.press(key)
+            assert isinstance(desk.app.screen, ConfirmScreen)
+            assert word in desk.text()
+            assert "The next group is" in desk.text()
+            await desk.press("escape")
+        assert not desk.link.commands
+
+
+async def test_the_palette_has_every_part_also_those_that_are_off() -> None:
+    async with seat(state_of(*changed()), at="rewards") as desk:
+        titles = [title for title, *_ in entries(desk.app) if title.startswith("Rewards: ")]
+    assert "Rewards: Weigh brevity" in titles
+    assert "Rewards: No gate finished" in titles
+    assert "Rewards: Weigh finished" not in titles
+    assert any(title.startswith("Rewards: Switch off") and title[-3:] == " on" for title in titles)
+
+
+async def test_a_hook_folder_alone_has_nothing_to_weigh() -> None:
+    one = (RewardPart(name="hook", kind="hook"),)
+    async with seat(state_of(*changed(one)), at="rewards") as desk:
+        await desk.press("W")
+        assert not isinstance(desk.app.screen, AskScreen)

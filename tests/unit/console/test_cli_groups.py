@@ -1,0 +1,176 @@
+"""Orders for several groups at once: by ids, by a filter, with a question where one is due."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import pytest
+
+from console.cli import main
+from console.cli_groups import loss
+from core.errors import AjetError
+from core.state import Alert, State
+from proxy.client import CommandReply, ControlLost
+from tests.support.sample import group_events, state_of
+
+
+class Proxy:
+    """A control API in memory."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.orders: list[tuple[str, dict[str, Any]]] = []
+        self.refused: dict[str, AjetError] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def snapshot(self) -> State:
+        return self.state
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
+        self.orders.append((name, dict(args)))
+        if error := self.refused.get(args.get("group_id", "")):
+            raise error
+        return CommandReply(True, f"{name} is done")
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    made = Proxy()
+    monkeypatch.setattr("proxy.client.ControlClient", lambda *_, **__: made)
+    monkeypatch.setattr("console.cli_groups.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli_seat.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli_orders.need_proxy", lambda *_: "http://proxy")
+    made.state = state_of(
+        *group_events(1, until="AWAITING_RATING", rewards=(0.1, 0.15)),
+        *group_events(2, until="AWAITING_RATING", rewards=(0.9, 0.2)),
+        *group_events(3, rewards=(0.1, 0.12)),
+    )
+    return made
+
+
+def _ids(proxy: Proxy) -> list[str]:
+    return [args["group_id"] for _, args in proxy.orders]
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "args"),
+    [
+        (["rescore"], "group.rescore", {}),
+        (["rerun"], "group.rerun", {}),
+        (["accept"], "group.accept", {}),
+        (["unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),
+        (["mark"], "group.mark", {"marked": True}),
+        (["mark", "--clear"], "group.mark", {"marked": False}),
+        (["mark", "--toggle"], "group.mark", {}),
+        (["note", "--text", "odd"], "group.note", {"note": "odd"}),
+        (["note", "--clear"], "group.note", {"note": ""}),
+        (["abort", "--yes", "--reason", "debugging"], "group.abort", {"reason": "debugging"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_order_for_several_ids(
+    proxy: Proxy, argv: list[str], name: str, args: dict[str, Any]
+) -> None:
+    assert main([argv[0], "g0001", "g2", "g2", *argv[1:]]) == 0
+    assert proxy.orders == [(name, {"group_id": one, **args}) for one in ("g0001", "g2")]
+
+
+def test_a_filter_takes_those_the_order_makes_sense_for(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["abort", "--where", "reward<0.2", "--yes"]) == 0
+    assert _ids(proxy) == ["g0001"]  # the third is over
+    proxy.orders.clear()
+    assert main(["mark", "--where", "reward<0.2"]) == 0
+    assert _ids(proxy) == ["g0001", "g0003"]
+    assert main(["accept", "--where", "text~nowhere"]) == 0
+    assert "no group fits" in capsys.readouterr().out
+
+
+def test_an_abort_by_a_filter_asks_and_names_the_loss(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["abort", "--where", "state:awaiting"]) == 2
+    told = capsys.readouterr().err
+    assert "Abort 2 groups" in told
+    assert "4 episodes" in told
+    assert "--yes" in told
+    assert not proxy.orders
+
+
+def test_what_is_refused_is_told_and_the_others_are_done(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.refused = {"g1": AjetError("group g1 is over")}
+    assert main(["rescore", "g1", "g2"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "group.rescore is done\n"
+    assert told.err == "ajet-console: group g1 is over\n"
+    assert main(["rescore", "g1", "g2", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert not data["ok"]
+    assert [(one["group_id"], one["ok"]) for one in data["groups"]] == [("g1", False), ("g2", True)]
+
+
+def test_a_proxy_that_goes_ends_it(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    proxy.refused = {"g1": ControlLost("the proxy does not answer")}
+    assert main(["rescore", "g1", "g2", "--json"]) == 1
+    assert _ids(proxy) == ["g1"]
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert groups[1]["message"].startswith("not tried")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["accept"],
+        ["accept", "g1", "--where", "dead:yes"],
+        ["accept", "--where", " "],
+        ["accept", "--where", "nonsense<3"],
+        ["note", "g1"],
+        ["edit", "g1", "0", "--text", "x"],
+        ["edit", "g1", "1", "--text", " "],
+        ["edit", "g1", "1", "--file", "/no/such/file"],
+        ["alert-dismiss", "a", "--all"],
+        ["repeat", "g1"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_orders_nothing(
+    proxy: Proxy, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert not proxy.orders
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_loss_of_one_group_names_it() -> None:
+    state = state_of(*group_events(1, until="AWAITING_RATING"))
+    assert loss(state, ["g0001"])[0] == "Abort group g0001"
+    assert loss(state, ["nope"]) == ("Abort group nope", "")
+
+
+def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    alert = Alert(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
+    proxy.state.alerts["lost.gpu"] = alert
+    assert main(["alert-dismiss"]) == 0
+    told = capsys.readouterr().out
+    assert "lost.gpu" in told
+    assert "\x1b" not in told
+    assert main(["alert-dismiss", "lost.gpu", "other", "--json"]) == 1
+    assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
+    data = json.loads(capsys.readouterr().out)
+    assert [one["ok"] for one in data["alerts"]] == [True, False]
+
+
+@pytest.mark.parametrize("role", ["proxy-restart", "engine-restart-process"])
+def test_nothing_is_restarted_where_nothing_runs(
+    role: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([role, "--yes"]) == 1
+    assert "runs in this home" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""The flags of `mock`, and where it finds datasets."""
+
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from console.datasets import datasets, find_dataset
+from console.mock_args import FLAGS, check_target, mock_args
+from core.commands import COMMANDS
+from core.errors import UsageError
+from core.home import Home
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--rate", "0"], "--rate cannot be 0"),
+        (["--updates", "0"], "--updates cannot be 0"),
+        (["--held-out", "1.5"], "--held-out cannot be 1.5"),
+        (["--rate", "1", "--pace", "2"], "exclude each other"),
+        (["--columns", "qury=x"], "did you mean `query`"),
+        (["gone.csv"], "there is no dataset `gone.csv`"),
+        (["--target", "opencod"], "did you mean `opencode`"),
+        (["--target", "gone.yaml"], "there is no such target"),
+        (["--dry"], "--dry tries a target file"),
+    ],
+)
+def test_wrong_flags_are_named(
+    given: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *given]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_the_engine_does_is_not_known_without_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    for flag in (["--pause-sync"], ["--updates", "1"]):
+        assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *flag]) == 2
+        assert f"{flag[0]}: what the engine does is not known" in capsys.readouterr().err
+
+
+def test_datasets_are_found_by_name_in_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = Home.open(tmp_path / "home")
+    folder = home.root / "datasets"
+    (folder / "saved").mkdir(parents=True)
+    (folder / "saved" / "state.json").write_text("{}")
+    (folder / "a.csv").write_text("query\nx\n")
+    (tmp_path / "b.jsonl").write_text("{}\n")
+    (tmp_path / "other.txt").write_text("")
+    assert find_dataset(home, "a.csv") == folder / "a.csv"
+    assert find_dataset(home, "b.jsonl") == Path("b.jsonl")
+    assert find_dataset(home, "").name == "questions.jsonl"
+    with pytest.raises(UsageError, match=r"Did you mean `b\.jsonl`"):
+        find_dataset(home, "b.json")
+    found = [(one.name, one.where, one.folder) for one in datasets(home.root, tmp_path)]
+    assert found[0][1] == "shipped"
+    assert set(found[1:]) == {
+        ("a.csv", "home", False),
+        ("saved", "home", True),
+        ("b.jsonl", "here", False),
+    }
+    assert datasets(tmp_path / "none", tmp_path / "none")[1:] == []
+
+
+def test_every_argument_of_the_order_is_a_flag() -> None:
+    names = {arg.name for arg in COMMANDS["mock.start"].args}
+    assert names == {*FLAGS, "dataset"}
+    args = {"dataset": "d", "seed": -3, "pause_sync": True, "restart": False, "held_out": 0.2}
+    assert mock_args(args) == ["d", "--seed", "-3", "--held-out", "0.2", "--pause-sync"]
+    assert mock_args({"target": "http://h:1/v1"}) == ["--base-url", "http://h:1/v1"]
+    assert mock_args({"target": "opencode"}) == ["--target", "opencode"]
+
+
+def test_a_target_is_looked_at_before_anything_is_started(tmp_path: Path) -> None:
+    for fine in ("", "http://h:1/v1", "codex"):
+        check_target(fine)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: command\ncomand: x\n")
+    with pytest.raises(UsageError, match="did you mean `command`"):
+        check_target(str(bad))

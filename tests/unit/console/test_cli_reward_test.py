@@ -1,0 +1,120 @@
+"""`reward-test` on the command line."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from core.home import Home
+from tests.support.sample import NOW, group_events
+from tests.unit.proxy.rewards.test_trial import kept, written
+
+ROWS = (
+    {"query": "q", "answers": ["Paris is it.", "no"], "rewards": [0.1, 0.9]},
+    {"query": "r", "answers": ["a b c", "d e f"]},
+)
+HOOK = "def on_compute_relative_reward(results, answers):\n    total = 1\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return Home.open(tmp_path / "home").root
+
+
+def hooks(tmp_path: Path, line: str) -> str:
+    folder = tmp_path / "hooks"
+    folder.mkdir(exist_ok=True)
+    (folder / "on_compute_relative_reward.py").write_text(f"{HOOK}    {line}\n")
+    return str(folder)
+
+
+def run(home: Path, *args: str) -> int:
+    return main(["reward-test", "--home", str(home), *args])
+
+
+def test_a_file_with_the_built_in_rewards(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", file) == 0
+    out = capsys.readouterr().out
+    assert "winner 2 to 1" in out
+    assert "winner flips 1 of 1, dead groups gained 0, lost 0" in out
+    assert "2 groups, version " in out
+    assert " s of scoring" in out
+
+
+def test_the_journal_with_hooks_as_data(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewards = [0.2, 0.8, 0.4, 0.1]
+    kept(home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3)))
+    line = "return [total / (2 + place) for place in range(len(answers))]"
+    assert run(home, "--last", "2", "--hooks", hooks(tmp_path, line), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"]["flips"] == 2
+    assert [one["group_id"] for one in found["groups"]] == ["g0002", "g0003"]
+    assert [one["winner_before"] for one in found["groups"]] == [1, 1]
+    assert [one["winner_after"] for one in found["groups"]] == [0, 0]
+    assert run(home, "--one", "g0003") == 0
+    out = capsys.readouterr().out
+    assert "answer 2: " in out
+    assert "(sent 0.8)" in out
+    assert "diversity" in out
+
+
+def test_abstentions_and_faults_have_their_exit_codes(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", file, "--hooks", hooks(tmp_path, "return [total / 0]")) == 1
+    out = capsys.readouterr().out
+    assert "abstained 2: ZeroDivisionError" in out
+    assert out.count("Traceback") == 1
+    assert run(home, "--file", file, "--hooks", hooks(tmp_path, "return (")) == 1
+    assert "on_compute_relative_reward.py:3" in capsys.readouterr().err
+    mixed = str(written(tmp_path / "m.jsonl", {"query": "q"}, *ROWS))
+    assert run(home, "--file", mixed) == 1
+    assert f"left out: {mixed}:1: answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--last", "0"),
+        ("--pdb",),
+        ("--last", "3"),
+        ("--weight", "lenth=1", "--file", "F"),
+        ("--weight", "length", "--file", "F"),
+        ("--weight", "length=nan", "--file", "F"),
+        ("--last", "3", "--one", "g"),
+        ("--rewards", "a", "--hooks", "b"),
+        ("--file", "none.jsonl"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], home: Path, tmp_path: Path) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, *(file if one == "F" else one for one in args)) == 2
+
+
+def test_the_debugger_stops_in_the_hook(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("p len(answers) * 111\nc\n"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
+    assert run(home, "--one", "g0001", "--hooks", folder, "--pdb") == 0
+    out = capsys.readouterr().out
+    assert "on_compute_relative_reward.py(2)" in out
+    assert "444" in out
+    assert "rewards 0.5 0.5 0.5 0.5" in out
+    for name in [name for name in sys.modules if name.startswith(("on_compute", "ajet"))]:
+        del sys.modules[name]

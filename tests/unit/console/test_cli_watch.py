@@ -1,0 +1,177 @@
+"""The feed by line: what is told, where it goes on, when it ends."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from console.cli_watch import Follower, Json, People, Wanted, known_kinds
+from core.errors import UsageError
+from core.events import AnyEvent, EngineChanged, Event, GroupEvent, GroupNoted, WhatIfChanged
+from core.reducer import reduce
+from core.state import State
+from proxy.client import ControlLost, Reset
+from tests.support.sample import HOSTILE, group_events, stamp
+
+
+class Proxy:
+    """A feed of events, some of which were before the snapshot."""
+
+    def __init__(self, *events: Event) -> None:
+        self.events_ = [stamp(event, at) for at, event in enumerate(events, 1)]
+        self.known = 0
+        self.asked: list[int] = []
+        self.cut_after: int | None = None
+        self.reset = False
+
+    async def snapshot(self) -> State:
+        state = State(run_id="run-1")
+        for event in self.events_[: self.known]:
+            reduce(state, event)
+        return state
+
+    async def events(self, after: int, run_id: str = "") -> AsyncIterator[Any]:
+        self.asked.append(after)
+        if self.reset:
+            self.reset = False
+            yield Reset()
+        for event in self.events_:
+            if event.seq > after:
+                yield event
+                if event.seq == self.cut_after:
+                    self.cut_after = None
+                    raise ControlLost("the proxy closed the feed")
+
+
+class Told:
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def __call__(self, lines: list[bytes]) -> None:
+        self.lines += lines
+
+    @property
+    def kinds(self) -> list[str]:
+        return [json.loads(line)["kind"] for line in self.lines]
+
+
+def _follower(
+    told: Told, line: str | None = None, until: str | None = None, **more: Any
+) -> Follower:
+    wanted = Wanted(line, more.pop("kinds", ()), until)
+    return Follower(wanted, more.pop("form", Json()), write=told, **more)
+
+
+async def test_a_snapshot_comes_first_then_the_events_as_the_journal_has_them() -> None:
+    proxy, told = Proxy(*group_events(1)), Told()
+    proxy.known = 2
+    await _follower(told).follow(proxy)
+    assert told.kinds[0] == "snapshot"
+    assert json.loads(told.lines[0])["seq"] == 2
+    assert [json.loads(line)["seq"] for line in told.lines[1:]] == [
+        event.seq for event in proxy.events_[2:]
+    ]
+
+
+async def test_after_a_break_it_goes_on_behind_the_last_one_and_tells_nothing_twice() -> None:
+    proxy, told = Proxy(*group_events(1)), Told()
+    proxy.cut_after = 4
+    follower = _follower(told, until="group_closed")
+    with pytest.raises(ControlLost):
+        await follower.follow(proxy)
+    assert await follower.follow(proxy)
+    assert proxy.asked == [0, 4]
+    seqs = [json.loads(line).get("seq") for line in told.lines[1:]]
+    assert seqs == sorted(set(seqs))
+    assert told.kinds.count("snapshot") == 1
+
+
+async def test_a_reset_tells_the_snapshot_again() -> None:
+    proxy, told = Proxy(*group_events(1)), Told()
+    proxy.reset = True
+    await _follower(told).follow(proxy)
+    assert told.kinds[:2] == ["snapshot", "snapshot"]
+
+
+async def test_after_begins_without_a_snapshot() -> None:
+    proxy, told = Proxy(*group_events(1)), Told()
+    proxy.known = len(proxy.events_)
+    await _follower(told, after=3).follow(proxy)
+    assert "snapshot" not in told.kinds
+    assert json.loads(told.lines[0])["seq"] == 4
+
+
+async def test_it_ends_with_what_is_waited_for() -> None:
+    proxy, told = Proxy(*group_events(1), EngineChanged(server="gpu", state="ROLLING")), Told()
+    assert await _follower(told, until="group_scored").follow(proxy)
+    assert told.kinds[-1] == "group_scored"
+    assert not await _follower(Told(), until="group_closed:FAILED").follow(proxy)
+    assert await _follower(Told(), until="engine-changed:rolling").follow(proxy)
+    proxy.known = len(proxy.events_)  # it is there already
+    assert await _follower(Told(), until="engine_changed:ROLLING").follow(proxy)
+
+
+async def test_a_what_if_that_is_done_before_is_not_waited_for() -> None:
+    proxy = Proxy(WhatIfChanged(what="length 0.1", phase="done"))
+    proxy.known = 1
+    assert await _follower(Told(), until="what_if_changed:done").follow(proxy)
+    proxy = Proxy(WhatIfChanged(what="length 0.1"))
+    proxy.known = 1
+    assert not await _follower(Told(), until="what_if_changed:done").follow(proxy)
+
+
+async def test_only_events_of_groups_that_fit() -> None:
+    proxy = Proxy(
+        *group_events(1, query="about paris"),
+        *group_events(2, query="about rome"),
+        EngineChanged(server="gpu", state="ROLLING"),
+    )
+    told = Told()
+    await _follower(told, "query~paris").follow(proxy)
+    ids = {json.loads(line).get("group_id") for line in told.lines[1:]}
+    assert ids == {"g0001"}
+    told = Told()
+    await _follower(told, kinds=["group_opened,group_closed"]).follow(proxy)
+    assert set(told.kinds) == {"snapshot", "group_opened", "group_closed"}
+
+
+def test_an_event_that_does_not_exist_is_wrong_use() -> None:
+    with pytest.raises(UsageError, match="Did you mean group_closed"):
+        Wanted(None, ["group_close"], None)
+    with pytest.raises(UsageError, match="no field"):
+        Wanted("nonsense<3", (), None)
+
+
+async def test_people_get_one_safe_line_an_event() -> None:
+    proxy = Proxy(*group_events(1, query=HOSTILE), GroupNoted(group_id="g0001", note=HOSTILE))
+    told = Told()
+    await _follower(told, form=People()).follow(proxy)
+    text = b"\n".join(told.lines).decode()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "will train" in text
+    assert all(len(line.decode()) < 260 for line in told.lines)
+
+
+def test_every_event_has_a_line_or_is_left_out_on_purpose() -> None:
+    from console.event_lines import _LINES
+
+    silent = {"claim_intended", "episode_claimed", "generation_started", "episode_ended"}
+    silent |= {"episodes_claimed", "episodes_ended", "group_leased"}
+    told = {str(one.__struct_config__.tag) for one in _LINES}
+    others = set(known_kinds()) - told - silent
+    assert told <= set(known_kinds())
+    assert not others & {str(one.__struct_config__.tag) for one in _GROUP_KINDS}
+
+
+_GROUP_KINDS = [one for one in AnyEvent.__args__ if issubclass(one, GroupEvent)]
+
+
+async def test_who_reads_no_more_ends_it() -> None:
+    def broken(_: list[bytes]) -> None:
+        raise BrokenPipeError
+
+    follower = Follower(Wanted(None, (), None), Json(), write=broken)
+    with pytest.raises(BrokenPipeError):
+        await follower.follow(Proxy(*group_events(1)))

@@ -1,0 +1,95 @@
+"""Fields of a job: into the YAML and back, what is refused, what is compared."""
+
+import pytest
+
+from console.job_fields import BY_NAME, FIELDS, RULES, FieldError
+from console.job_form import (
+    change_words,
+    difference,
+    parse_set,
+    values,
+    with_values,
+)
+from core.errors import UsageError
+from swarm import job as jobs
+from swarm import job_check
+from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, hand_job, load_job
+
+JOB = "# mine\n" + dump_job(default_job("m"))
+
+
+def test_the_fields_are_those_of_the_protocol() -> None:
+    known = {
+        "model": jobs.MODEL,
+        "batch": jobs.BATCH,
+        "repeats": jobs.REPEAT,
+        "lr": jobs.LEARNING_RATE,
+        "epochs": jobs.EPOCHS,
+        "kl": jobs.KL,
+        "temperature": jobs.TEMPERATURE,
+        "rule": jobs.STOP_RULE,
+        "prompt": job_check.PROMPT,
+        "response": job_check.RESPONSE,
+        "turn": job_check.TURN,
+        "window": job_check.WINDOW,
+    }
+    assert {name: field.path for name, field in BY_NAME.items()} == known
+    assert set(RULES.values()) == set(jobs.STOP_RULES)
+
+
+def test_the_fields_show_the_job() -> None:
+    found = values(JOB)
+    assert set(found) == {field.name for field in FIELDS}
+    assert (found["model"], found["batch"], found["lr"]) == ("m", "4", "0.0005")
+    assert found["window"] == ""
+
+
+def test_a_job_whose_fields_stay_keeps_its_text() -> None:
+    assert with_values(JOB, values(JOB)) == JOB
+
+
+def test_changed_fields_get_into_the_job() -> None:
+    text = with_values(JOB, {**values(JOB), "lr": "1e-4", "batch": " 8 ", "turn": "64"})
+    job = load_job(text)
+    assert get(job, LEARNING_RATE) == 1e-4
+    assert get(job, BATCH) == 8
+    assert get(job, "ajet.rollout.max_response_length_in_one_turn") == 64
+    again = load_job(with_values(text, {"turn": ""}))
+    assert get(again, "ajet.rollout.max_response_length_in_one_turn") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("lr", "x", "Learning rate: cannot be `x`. Give a number"),
+        ("lr", "nan", "cannot be `nan`"),
+        ("lr", "-1", "At least 0"),
+        ("batch", "2.5", "Give a whole number"),
+        ("batch", "0", "At least 1"),
+        ("model", "", "Model: is empty"),
+        ("rule", "soon", "One of: tasks"),
+    ],
+)
+def test_a_field_that_cannot_be_used_is_named(name: str, typed: str, words: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        with_values(JOB, {name: typed})
+    assert words in str(caught.value)
+    assert caught.value.field == name
+
+
+def test_fields_of_the_command_line() -> None:
+    found = parse_set(["lr=1e-4", "rule=episodes"])
+    assert get(load_job(with_values(JOB, found)), LEARNING_RATE) == 1e-4
+    assert found["rule"] == "rollout_until_finish_enough_episodes"
+    for wrong in ("lr", "learning=1"):
+        with pytest.raises(UsageError, match="sets nothing"):
+            parse_set([wrong])
+
+
+def test_only_what_is_known_of_a_part_is_compared() -> None:
+    running = "ajet: {data: {train_batch_size: 8}, embedded: {damping: 0.2}}"
+    (change,) = difference(running, JOB, whole=False)
+    assert change_words(change) == ("Tasks a step", "8", "4")
+    whole = difference(dump_job(hand_job("m")), JOB, whole=True)
+    assert [change_words(one)[0] for one in whole] == ["Tasks a step", "Learning rate"]
+    assert difference("", JOB, whole=True) == []

@@ -1,0 +1,220 @@
+"""The judges of the rewards in words and for programs, and what is said when one is in trouble."""
+
+import argparse
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from console import cli_rewards
+from console.alert_ways import way_of
+from console.event_lines import told as event_told
+from console.judge_spend_view import figures_of, judge_head, judge_lines, judges_data
+from console.reward_fault import last_fault
+from console.reward_figures import figures
+from console.reward_view import head_lines
+from console.views import line_width
+from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
+from core.reducer import reduce
+from core.settings import Settings
+from core.state import State
+from core.state_judge import JudgeSpend
+from proxy import serve
+from proxy.rewards.base import Abstention, SourceHealth
+from proxy.rewards.composed import ComposedSource
+from proxy.rewards.modelfile import parse
+from tests.support.console import HOSTILE, NOW, state_of
+from tests.support.groups import text_of
+
+PARTS = (
+    RewardPart(name="finished", kind="finished", gate=True),
+    RewardPart(name="helpful", kind="judge"),
+    RewardPart(name="calm", kind="judge", enabled=False),
+)
+
+
+def spent(judge: str = "helpful", **more: Any) -> JudgeSpent:
+    told: dict[str, Any] = {
+        "model": "judge-1",
+        "mode": "listwise",
+        "calls": 45,
+        "groups": 40,
+        "failures": 6,
+        "hits": 10,
+        "retries": 3,
+        "repairs": 2,
+        "prompt_tokens": 30_000,
+        "completion_tokens": 1_200,
+        "cost": 0.25,
+        "priced": True,
+        "limit": 1.0,
+        "seconds": 90.0,
+        "at": NOW - 1,
+    }
+    return JudgeSpent(judge=judge, **(told | more))
+
+
+def changed(cause: str = "", part: str = "", version: str = "v1") -> RewardsChanged:
+    return RewardsChanged(
+        source="/h/rewards.yaml",
+        ok=not cause,
+        version=version,
+        cause=cause,
+        part=part,
+        parts=PARTS,
+        at=NOW - 9,
+    )
+
+
+def text(state: State, width: int = 78) -> str:
+    return text_of(judge_lines(state, width))
+
+
+def test_shares_and_means() -> None:
+    found = figures_of(state_of(changed(), spent()).judges["helpful"])
+    assert found.calls_a_group == pytest.approx(45 / 40)
+    assert found.cached == pytest.approx(10 / 50)
+    assert found.failed == pytest.approx(6 / 40)
+    assert found.latency == pytest.approx(2.0)
+    assert found.spent == pytest.approx(0.25)
+    nothing = figures_of(JudgeSpend(judge="new"))
+    assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
+
+
+@pytest.mark.parametrize("width", [60, 78, 118, 158])
+def test_a_line_has_all_of_it(width: int) -> None:
+    state = state_of(changed(), spent(pairs=100, split=40, untold=1))
+    said = text(state, width)
+    for words in (
+        "helpful",
+        "45",
+        "1.1",
+        "31.2k",
+        "0.250",
+        "20%",
+        "15%",
+        "2.0s",
+        "judge-1 · listwise",
+        "limit 1 (25%)",
+        "order decided 40% of pairs",
+        "retries 3",
+        "1 call told no tokens",
+    ):
+        assert words in said, words
+    if width >= 78:
+        assert max(map(line_width, (judge_head(width), *judge_lines(state, width)))) <= width
+
+
+def test_no_price_is_said_and_not_a_cost_of_zero() -> None:
+    state = state_of(changed(), spent(priced=False, cost=0.0, limit=0.0))
+    assert "no price" in text(state)
+    assert "0.000" not in text(state)
+    assert judges_data(state)[0]["cost"] is None
+    assert judges_data(state)[0]["limit"] is None
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert judge_lines(state_of(changed()), 78) == []
+    said = text(state_of(changed(), JudgeSpent(judge="helpful", model="", mode="")))
+    assert "model not known yet" in said
+    assert "nan" not in said
+    assert "%" not in said
+
+
+def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
+    state = state_of(changed(), spent("gone"), spent("calm", trouble="out"), spent())
+    assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
+    assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
+    said = text(state)
+    assert said.count("not in use") == 2
+    assert "✖" not in said
+
+
+def test_trouble_is_told_once() -> None:
+    cause = "the judge failed 5 times in a row: 503: " + "overloaded " * 30
+    state = state_of(changed(), spent(trouble=cause))
+    lines = judge_lines(state, 78)
+    assert "✖ the judge failed 5 times" in text_of(lines)
+    assert len(lines) == 3
+    assert max(map(line_width, lines)) <= 78
+    state = state_of(changed(f"{cause}. Wait", "helpful"), spent(trouble=cause))
+    assert "✖ see its fault" in text(state)
+    assert "failed 5 times" not in text(state)
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "judge helpful in trouble"
+    head = text_of(head_lines(state, figures([]), NOW, 118, True))
+    assert "! a judge is in trouble" in head
+    assert "newest save broken" not in head
+    told = event_told(changed(cause, "helpful"))
+    assert told is not None
+    assert "judge helpful in trouble" in told.text
+
+
+def test_a_save_that_is_broken_is_still_called_so() -> None:
+    state = state_of(changed("no such kind", "model"))
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "did not load"
+
+
+def test_text_of_others_stays_text() -> None:
+    state = state_of(changed(), spent(HOSTILE, model=HOSTILE, trouble=HOSTILE))
+    said = text(state)
+    assert "\x1b" not in said
+    assert "\n" not in "".join(piece for line in judge_lines(state, 78) for piece, _ in line)
+
+
+def test_the_command_line_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    state = state_of(changed(), spent())
+
+    async def snapshot(given: object, home: object) -> State:
+        return state
+
+    monkeypatch.setattr(cli_rewards, "_snapshot", snapshot)
+    given = argparse.Namespace(home=tmp_path, last=20, json=True)
+    assert cli_rewards.rewards(given) == 0
+    (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]
+    assert (judge["judge"], judge["calls"], judge["tokens"], judge["cost"]) == (
+        "helpful",
+        45,
+        31_200,
+        0.25,
+    )
+    assert judge["figures"]["cached"] == 0.2
+    given.json = False
+    assert cli_rewards.rewards(given) == 0
+    assert "a group" in capsys.readouterr().out
+
+
+def test_an_alert_names_the_judge_and_leads_to_it() -> None:
+    state = State()
+    events: list[Event] = []
+
+    def publish(event: Event) -> None:
+        events.append(event)
+        reduce(state, event)
+
+    model = parse("parts:\n  helpful: {kind: judge, url: 'http://127.0.0.1:9'}\n", None)
+    source = ComposedSource(model=model)
+    bus = SimpleNamespace(publish=publish, state=state)
+    seat = cast(Any, SimpleNamespace(bus=bus, rewards=source, settings=Settings()))
+    trouble = SourceHealth(False, Abstention("helpful", "no key. Set it"), "v1")
+    serve._rewards_changed(seat, trouble)
+    (alert,) = state.alerts.values()
+    assert alert.key == "judge"
+    assert "the judge helpful is in trouble: no key" in alert.cause
+    way = way_of("judge")
+    assert way is not None
+    assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
+    assert "`rewards-enable helpful off`" in alert.todo
+    serve._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
+    assert list(state.alerts) == ["rewards"]
+    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    assert not state.alerts
+    kinds = [type(one) for one in events]
+    assert kinds.count(AlertRaised) == kinds.count(AlertCleared) == 2
