@@ -1,0 +1,195 @@
+"""What the console costs and how fast it answers, on a real pseudo terminal of 160x48.
+
+    .venv/bin/python -m bench.console [--quick]
+
+The proxy is a stand-in in a process of its own that brings 2,000 events a second, among them those
+of 100 candidates whose answers grow; the journal is a real one behind a real proxy. A naive
+variant (a message for each event, the table cleared and refilled for each) runs on the same feed
+in the same run. The ratios are what counts; the bars are those of the design.
+
+Where other programs want the cores too, a key also waits for them: the kernel tells how long the
+console was ready and stood in line. Both figures are printed; that without it has the bar.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.console_journal import opened
+from bench.console_live import NAIVE_LIMIT, RATE, naive_live, ours_live
+from bench.console_probe import HEAVY
+from bench.console_run import (
+    OVERVIEW,
+    QUICK,
+    REQUESTS,
+    Form,
+    Proxy,
+    attached,
+    crowding,
+    quantile,
+    say,
+    stand_in,
+)
+from bench.console_seat import Seat
+from bench.console_traffic import PAIR, query
+from bench.verdict import Verdicts
+from core.home import Home
+
+LINE = "on a machine of its own the same as the line above"
+FLOOD_LIMIT = 300.0
+ROWS = 5_000
+END = "OFFLINE"
+"""Painted once all requests of a flood were taken in."""
+TOTAL = r"Requests +(\d+) +↑"
+"""How many requests the list says there are."""
+
+
+def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
+    """From exec to the first full screen, and what was imported by then."""
+    took, own = [], []
+    for _ in range(form.paints):
+        with Seat(["-m", "console", *proxy.args], home) as seat:
+            took.append(seat.expect("Quit") - seat.began)
+            own.append(took[-1] - seat.stood())
+    middle, alone = quantile(took, 0.5), quantile(own, 0.5)
+    say("first paint", f"{middle:.2f} s", f"median of {len(took)}, slowest {max(took):.2f} s")
+    say("  without standing in line for a core", f"{alone:.2f} s", LINE)
+    file = home.root / "modules"
+    with Seat(["-m", "bench.console_probe", str(file), *proxy.args], home) as seat:
+        seat.expect("ROLLING")
+    modules = file.read_text().split()
+    heavy = [name for name in HEAVY if name in modules]
+    say("modules imported by then", str(len(modules)), f"heavy: {', '.join(heavy) or 'none'}")
+    verdicts.at_most("first_paint", alone, 1.0, "s")
+    verdicts.at_most("heavy_imports_before_it", len(heavy), 0, "packages")
+
+
+def idle(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
+    """Nothing happens: the clock of an engine that rolls is all that changes."""
+    shares = []
+    for key, name in ((OVERVIEW, "Overview"), (REQUESTS, "Requests")):
+        with attached(home, proxy, key) as seat:
+            shares.append(seat.share(form.idle))
+            say(f"idle CPU, {name}", f"{shares[-1]:.2f} %", f"{form.idle:g} s")
+    verdicts.at_most("idle_cpu", max(shares), 2.0, "%")
+
+
+def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
+    """Ours and the naive variant, side by side."""
+    ours, naive = ours_live(home, proxy, form), naive_live(home, proxy, form)
+    for name, one in (("ours", ours), ("naive", naive)):
+        say(f"{name}: events taken in", f"{one.rate:.0f} /s", f"of {RATE} /s sent")
+        say(f"{name}: CPU", f"{one.cpu:.1f} %", f"{one.per_event:.3f} ms an event taken in")
+        half, most = 1000 * quantile(one.moved, 0.5), 1000 * max(one.moved)
+        note = f"p50 {half:.0f}, slowest {most:.0f} ms, {len(one.moved)} keys"
+        say(f"{name}: key to its row painted, p95", f"{one.p95:.0f} ms", note)
+        say("  without standing in line for a core, p95", f"{one.own_p95:.0f} ms", LINE)
+        byte = 1000 * quantile(one.first, 0.95)
+        say("  to the first byte, p95", f"{byte:.0f} ms", "the next flush may have sent it")
+    slow = f"at least: given up after {NAIVE_LIMIT:g} s" if max(naive.moved) >= NAIVE_LIMIT else ""
+    say("naive / ours, key to paint p95", f"{naive.p95 / ours.p95:.0f} x", slow)
+    ratio = naive.per_event / ours.per_event
+    say("naive / ours, CPU an event", f"{ratio:.0f} x")
+    verdicts.at_most("key_to_paint_p95", ours.own_p95, 50.0, "ms")
+    verdicts.at_least("events_taken_in", ours.rate, 0.97 * RATE, "/s")
+    verdicts.at_least("naive_to_ours_key", naive.p95 / ours.p95, 10.0, "x")
+    verdicts.at_least("naive_to_ours_cpu_an_event", ratio, 7.0, "x")
+
+
+def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
+    """Each key of a filter line, over open requests that are told of all the while."""
+    proxy.order("rows", count=ROWS)
+    queries = [query(number).casefold() for number in range(ROWS)]
+    took: list[float] = []
+    own: list[float] = []
+    pick = random.Random(2)
+    with attached(home, proxy, REQUESTS) as seat:
+        proxy.order("touch", rate=RATE)
+        seat.rest(1.0)
+        for _ in range(form.filters):
+            seat.type("/")
+            seat.rest(0.5)
+            text = ""
+            for key in f"q{pick.randrange(ROWS):05}":
+                text += key
+                passed = sum(text in one for one in queries)
+                seat.rest(pick.uniform(0.1, 0.3))
+                stood, at = seat.stood(), seat.type(key)
+                took.append(seat.expect(f" {passed} of {ROWS} ", 10.0) - at)
+                own.append(took[-1] - (seat.stood() - stood))
+            seat.type("\x1b")
+            seat.rest(0.7)
+    proxy.order("quiet")
+    p95, half = 1000 * quantile(took, 0.95), 1000 * quantile(took, 0.5)
+    say("filter over 5,000 live rows, key to rows, p95", f"{p95:.0f} ms", f"p50 {half:.0f} ms")
+    alone = 1000 * quantile(own, 0.95)
+    say("  without standing in line for a core, p95", f"{alone:.0f} ms", LINE)
+    verdicts.at_most("filter_p95", alone, 100.0, "ms")
+
+
+def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
+    """Many requests of two candidates, as fast as they are taken."""
+    with attached(home, proxy, REQUESTS) as seat:
+        first, before, began = seat.number(TOTAL), seat.resident(), time.monotonic()
+        most = before
+        proxy.order("flood", requests=form.requests)
+        while END not in seat.seen and time.monotonic() - began < FLOOD_LIMIT:
+            seat.seen = ""
+            seat.read(0.5)
+            most = max(most, seat.resident())
+        seconds = time.monotonic() - began
+        seat.rest(1.0)
+        after = seat.resident()
+        done = seat.number(TOTAL) - first
+    rate = form.requests * PAIR / seconds
+    note = f"{seconds:.0f} s, {rate:.0f} events/s; {before:.0f} MB before, at most {most:.0f} MB"
+    say(f"memory after {form.requests:,} requests", f"{after:.0f} MB", note)
+    verdicts.at_most("resident_at_most", most, 300.0, "MB")
+    verdicts.at_least("requests_taken_in", done, form.requests, "requests")
+
+
+def journal(verdicts: Verdicts, folder: Path, form: Form) -> None:
+    """A large journal behind a real proxy."""
+    found = opened(folder, form.groups)
+    size = f"{found.megabytes:.0f} MB"
+    say(f"journal of {form.groups:,} groups made", f"{found.made:.1f} s", size)
+    say("its state from the file", f"{found.state:.2f} s")
+    say("proxy up with it", f"{found.proxy:.2f} s", f"with an empty one {found.proxy_empty:.2f} s")
+    note = f"{found.rows:.2f} s from the console's start"
+    say("newest rows shown, from the first screen", f"{found.rows_after:.2f} s", note)
+    say("  without standing in line for a core", f"{found.rows_own:.2f} s", LINE)
+    say("oldest rows shown, from the key", f"{found.oldest:.2f} s", "read from the journal")
+    verdicts.at_most("journal_to_state", found.state, 1.0, "s")
+    verdicts.at_most("journal_rows_shown", found.rows_own, 1.0, "s")
+
+
+def main() -> None:
+    """Measure everything once."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
+    form = QUICK if parser.parse_args().quick else Form()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and nothing stays behind
+    verdicts, began = Verdicts(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home.open(Path(folder) / "home")
+        with stand_in(home) as proxy:
+            first_paint(verdicts, home, proxy, form)
+            idle(verdicts, home, proxy, form)
+            live(verdicts, home, proxy, form)
+            flood(verdicts, home, proxy, form)
+            filtering(verdicts, home, proxy, form)
+        journal(verdicts, Path(folder), form)
+    load = os.getloadavg()[0]
+    note = f"a busy loop's time over its CPU; load average {load:.1f}, {os.cpu_count()} cores"
+    say("how crowded the machine was", f"{crowding():.2f} x", note)
+    say("the bench itself", f"{time.monotonic() - began:.0f} s")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

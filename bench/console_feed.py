@@ -1,0 +1,254 @@
+"""A stand-in for the proxy's control API, in a process of its own: snapshot, feed, pages.
+
+    python -m bench.console_feed HOME
+
+It prints its port. `POST /bench/ORDER` with a JSON object says what the feed brings:
+
+    live {"rate": 2000, "streams": 100}     events a second, candidates that answer bit by bit
+    flood {"requests": 1000}                as fast as it is read; then the engine is OFFLINE
+    rows {"count": 5000}                    begin anew with so many open requests
+    touch {"rate": 2000}                    events of requests that are there
+    quiet {}                                nothing
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from bench.console_traffic import (
+    PAIR,
+    RUN,
+    SERVER,
+    TEXTS,
+    Traffic,
+    frames,
+    life,
+    old_group,
+    query,
+    start,
+)
+from core.events import CandidateAnswered, ConsoleAttached, EngineChanged, Event, encode
+from core.history import HistoryPage
+from core.home import Home
+from core.reducer import reduce
+from core.state import State
+
+TICK = 0.02
+PING_EVERY = 5.0
+BATCH = 250
+OPENING = 300
+"""Requests done before anybody looked."""
+
+Writer = asyncio.StreamWriter
+Work = Callable[[Writer, asyncio.Event], Awaitable[None]]
+"""Feeds one follower until the event is set."""
+
+
+class Feed:
+    """The state, and one follower: the newest."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.sent = 0
+        self._traffic = Traffic(100_000)
+        self._work: Work = self._quiet
+        self._changed = asyncio.Event()
+        self._anew = False
+        self._tick = 0
+        self._publish(start())
+        for number in range(OPENING):
+            self._publish(msgspec.structs.replace(one, at=time.time()) for one in life(number))
+
+    def _publish(self, events: Iterable[Event]) -> bytes:
+        out = []
+        for event in events:
+            seq = self.state.seq + 1
+            stamped = msgspec.structs.replace(
+                event, seq=seq, run_id=RUN, at=event.at or time.time()
+            )
+            reduce(self.state, stamped)
+            out.append(b"id: %d\nevent: %s\ndata: %s\n\n")
+            out[-1] %= (seq, stamped.kind.encode(), encode(stamped))
+        self.sent += len(out)
+        return b"".join(out)
+
+    # --- what the feed brings -----------------------------------------------------------------
+
+    def order(self, name: str, args: dict[str, Any]) -> None:
+        """Do something else from now on."""
+        if name == "live":
+            self._traffic.streams(args["streams"])
+            half = args["rate"] // 2
+            streams = bool(args["streams"])
+
+            def some(count: int) -> Iterable[Event]:
+                yield from self._traffic.short(count - count // 2 if streams else count)
+                yield from self._traffic.long(count // 2)
+
+            assert half
+            self._work = self._paced(args["rate"], some)
+        elif name == "touch":
+            self._work = self._paced(args["rate"], self._touches)
+        elif name == "flood":
+            self._work = self._flood(args["requests"])
+        elif name == "rows":
+            self._rows(args["count"])
+            self._anew, self._work = True, self._quiet
+        else:
+            self._work = self._quiet
+        self._changed.set()
+
+    def _paced(self, rate: int, some: Callable[[int], Iterable[Event]]) -> Work:
+        async def run(writer: Writer, changed: asyncio.Event) -> None:
+            began, done = time.monotonic(), 0
+            while not changed.is_set():
+                await asyncio.sleep(TICK)
+                due = int((time.monotonic() - began) * rate) - done
+                while due > 0:  # a reader that is slow gets them late: nothing is left out
+                    step = min(due, BATCH)
+                    await send(writer, self._publish(some(step)))
+                    done, due = done + step, due - step
+                    if changed.is_set():
+                        return
+
+        return run
+
+    def _flood(self, requests: int) -> Work:
+        async def run(writer: Writer, changed: asyncio.Event) -> None:
+            seq, form = self.state.seq + 1, frames()
+            for number in range(requests):
+                if number % 20 == 0 and changed.is_set():
+                    return
+                given: dict[bytes, Any] = {b"s%d" % at: seq + at for at in range(PAIR)}
+                seq += PAIR
+                given |= {b"group": b"f%d" % number, b"at": b"%.3f" % time.time()}
+                await send(writer, form % given)
+            self.state.seq = seq - 1
+            done = EngineChanged(server=SERVER, state="OFFLINE", step=1)
+            await send(writer, self._publish([done]))
+            await self._quiet(writer, changed)
+
+        return run
+
+    async def _quiet(self, writer: Writer, changed: asyncio.Event) -> None:
+        while not changed.is_set():
+            try:
+                async with asyncio.timeout(PING_EVERY):
+                    await changed.wait()
+            except TimeoutError:
+                await send(writer, b"event: ping\ndata: {}\n\n")
+
+    def _rows(self, count: int) -> None:
+        self.state = State(seq=self.state.seq)
+        self._publish(start())
+        for number in range(count):
+            events = life(number)[:10]  # all have answered, none is scored
+            self._publish(msgspec.structs.replace(one, at=time.time()) for one in events)
+
+    def _touches(self, count: int) -> Iterable[Event]:
+        rows = len(self.state.groups)
+        for _ in range(count):
+            self._tick += 1
+            number = self._tick * 7919 % rows
+            yield CandidateAnswered(
+                server=SERVER,
+                group_id=f"g{number:04}",
+                index=self._tick % 4,
+                episode_uuid=f"ep-{number}-{self._tick % 4}",
+                message={"role": "assistant", "content": TEXTS[self._tick % 64]},
+                finish_reason="stop",
+                seconds=1.0,
+            )
+
+    async def follow(self, writer: Writer) -> None:
+        """Serve the feed until the follower is gone."""
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
+        await send(writer, self._publish([ConsoleAttached(consoles=1)]))
+        self._changed.set()  # whoever followed until now is let go
+        changed = self._changed = asyncio.Event()
+        while self._changed is changed:
+            changed.clear()
+            if self._anew:
+                self._anew = False
+                await send(writer, b"id: %d\nevent: reset\ndata: {}\n\n" % self.state.seq)
+            await self._work(writer, changed)
+
+    # --- everything else ----------------------------------------------------------------------
+
+    def answer(self, path: str, body: bytes) -> Any:
+        """The JSON value for one request."""
+        at = urlsplit(path)
+        if at.path.startswith("/bench/"):
+            name = at.path.removeprefix("/bench/")
+            if name != "sent":
+                self.order(name, msgspec.json.decode(body or b"{}"))
+            return {"sent": self.sent}
+        if at.path == "/control/snapshot":
+            return {"seq": self.state.seq, "state": self.state}
+        if at.path == "/control/groups":
+            given = parse_qs(at.query)
+            first, limit = int(given["first"][0]), int(given["limit"][0])
+            total = self.state.totals.groups
+            ranks = range(first, min(first + limit, total))
+            return HistoryPage(first, total, [old_group(one, time.time()) for one in ranks])
+        if at.path.startswith("/control/groups/"):
+            return {"events": []}
+        return {"ok": True, "message": "done", "result": {}}
+
+
+async def send(writer: Writer, data: bytes) -> None:
+    """One chunk; waits while the other end does not read."""
+    if data:
+        writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+        await writer.drain()
+
+
+async def serve(home: Home) -> None:
+    """Listen until the process is ended."""
+    feed = Feed()
+    home.token()
+
+    async def talk(reader: asyncio.StreamReader, writer: Writer) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                path = head.split(" ", 2)[1]
+                size = next(
+                    (
+                        int(line[15:])
+                        for line in head.split("\r\n")
+                        if line.lower().startswith("content-length:")
+                    ),
+                    0,
+                )
+                body = await reader.readexactly(size)
+                if path.startswith("/control/events"):
+                    await feed.follow(writer)
+                    return
+                said = msgspec.json.encode(feed.answer(path, body))
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                    b"content-length: %d\r\n\r\n%s" % (len(said), said)
+                )
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    assert query(1)
+    asyncio.run(serve(Home.open(Path(sys.argv[1]))))

@@ -1,0 +1,97 @@
+"""A journal of many requests: made, opened by a proxy, looked at in a console."""
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.console_seat import Seat
+from bench.console_traffic import life, query, start
+from core.bus import Bus
+from core.journal import Journal
+from tests.support.stack import Stack
+
+NOWHERE = "swarm=http://127.0.0.1:9"
+"""A swarm server that is not there: only the journal is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Seconds, but for the size."""
+
+    made: float
+    megabytes: float
+    state: float
+    """From the file to the state, in one process."""
+    proxy: float
+    """From the proxy's start until it listens."""
+    proxy_empty: float
+    """The same with an empty journal."""
+    rows: float
+    """From the console's start to the newest rows of its Requests list."""
+    rows_after: float
+    """From its first screen to there, the key for the list among it."""
+    rows_own: float
+    """The same without what the console stood in line for a core."""
+    oldest: float
+    """From the key to the oldest rows, which only the journal has."""
+
+
+def make(path: Path, groups: int) -> float:
+    """Write a journal as a proxy does; returns the seconds that took."""
+    began = time.monotonic()
+    journal = Journal(path)
+    bus = Bus(journal, "bench-run")
+    first = time.time() - groups * 3
+    for event in start():
+        bus.publish(event)
+    for number in range(groups):
+        for event in life(number):
+            bus.publish(msgspec.structs.replace(event, at=first + number * 3))
+        while len(journal._jobs) > 20_000:
+            time.sleep(0.005)
+    journal.close()
+    return time.monotonic() - began
+
+
+def load(path: Path) -> float:
+    """Open the file and make the state of it; returns the seconds that took."""
+    began = time.monotonic()
+    journal = Journal(path)
+    try:
+        assert journal.load_state().totals.groups
+        return time.monotonic() - began
+    finally:
+        journal.close()
+
+
+def opened(folder: Path, groups: int) -> Opened:
+    """Take all figures."""
+    with Stack(folder / "empty") as stack:
+        began = time.monotonic()
+        stack.proxy("--swarm-url", NOWHERE)
+        empty = time.monotonic() - began
+    with Stack(folder / "full") as stack:
+        made = make(stack.home.journal, groups)
+        state = min(load(stack.home.journal) for _ in range(3))
+        size = stack.home.journal.stat().st_size / 1e6
+        began = time.monotonic()
+        info = stack.proxy("--swarm-url", NOWHERE)
+        proxy = time.monotonic() - began
+        args = ["-m", "console", "--attach", info.url]
+        with Seat([*args, "--token-file", str(stack.home.token_file)], stack.home) as seat:
+            painted, stood = seat.expect("Quit"), seat.stood()
+            seat.type("2")
+            there = seat.expect(query(groups - 1)[:8])
+            rows, after = there - seat.began, there - painted
+            own = after - (seat.stood() - stood)
+            seat.rest(0.3)
+            asked = seat.type("G")
+            oldest = seat.expect(query(0)[:8]) - asked
+    return Opened(made, size, state, proxy, empty, rows, after, own, oldest)
+
+
+if __name__ == "__main__":
+    print(make(Path(sys.argv[1]), int(sys.argv[2])))

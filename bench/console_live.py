@@ -1,0 +1,102 @@
+"""Ours and the naive variant while 2,000 events a second arrive."""
+
+import random
+import time
+from dataclasses import dataclass
+
+from bench.console_run import REQUESTS, Form, Proxy, attached, quantile
+from bench.console_seat import Seat
+from core.home import Home
+
+RATE = 2_000
+STREAMS = 100
+NAIVE_LIMIT = 5.0
+"""Seconds after which a key of the naive variant counts as that slow and is given up."""
+LIST_TOP = 4
+"""First row of the list on the screen: bar, title and column titles stand above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What 2,000 events a second cost."""
+
+    cpu: float
+    """Per cent of a core."""
+    rate: float
+    """Events taken in a second."""
+    first: list[float]
+    """Seconds from a key to the first byte."""
+    moved: list[float]
+    """Seconds from a key to the cursor's row where the key put it."""
+    own: list[float]
+    """The same without what the program stood in line for a core."""
+
+    @property
+    def per_event(self) -> float:
+        """Milliseconds of CPU for an event taken in."""
+        return self.cpu * 10 / max(self.rate, 1e-9)
+
+    @property
+    def p95(self) -> float:
+        """Milliseconds from a key to its row."""
+        return 1000 * quantile(self.moved, 0.95)
+
+    @property
+    def own_p95(self) -> float:
+        """The same without what the program stood in line for a core."""
+        return 1000 * quantile(self.own, 0.95)
+
+
+Taken = tuple[list[float], list[float], list[float]]
+
+
+def keys(seat: Seat, count: int, limit: float, top: int) -> Taken:
+    """Move the cursor down, and to the top again when it has gone twenty rows."""
+    first: list[float] = []
+    moved: list[float] = []
+    own: list[float] = []
+    pick = random.Random(1)
+    while len(moved) < count:
+        seat.type("\x1b[H")
+        end = time.monotonic() + limit
+        while seat.row != top and time.monotonic() < end:
+            seat.read(0.1)
+        for row in range(top + 1, min(top + 21, top + 1 + count - len(moved))):
+            seat.rest(pick.uniform(0.06, 0.2))
+            one, two, stood = seat.key("\x1b[B", row, limit)
+            first.append(one)
+            moved.append(two)
+            own.append(two - stood)
+            if two >= limit:
+                break
+    return first, moved, own
+
+
+def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
+    """The Requests list with a group beside it."""
+    with attached(home, proxy, REQUESTS) as seat:
+        proxy.order("live", rate=RATE, streams=STREAMS)
+        seat.rest(2.0)
+        before, began = proxy.order("sent"), time.monotonic()
+        cpu = seat.share(form.live)
+        rate = (proxy.order("sent") - before) / (time.monotonic() - began)
+        first, moved, own = keys(seat, form.keys, 2.0, LIST_TOP)
+        proxy.order("quiet")
+    return Live(cpu, rate, first, moved, own)
+
+
+def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
+    """The naive variant on the same feed."""
+    told = home.root / "handled"
+    told.write_text("0")
+    with Seat(["-m", "bench.console_naive", proxy.url, proxy.token, str(told)], home) as seat:
+        seat.expect("sprd")
+        seat.rest(1.0)
+        proxy.order("live", rate=RATE, streams=STREAMS)
+        seat.rest(1.0)
+        before, began = int(told.read_text()), time.monotonic()
+        cpu = seat.share(form.naive)
+        rate = (int(told.read_text()) - before) / (time.monotonic() - began)
+        first, moved, own = keys(seat, form.naive_keys, NAIVE_LIMIT, 3)
+        proxy.order("quiet")
+    return Live(cpu, rate, first, moved, own)

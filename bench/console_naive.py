@@ -1,0 +1,89 @@
+"""The same list as one would write it first: a message for each event, the table refilled for each.
+
+    python -m bench.console_naive URL TOKEN FILE
+
+It reads the same feed through the same client and reducer, and holds the same number of groups.
+FILE gets the number of events it has taken in.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from textual.app import App, ComposeResult
+from textual.message import Message
+from textual.widgets import DataTable, Static
+
+from bench.console_seat import BAND
+from console.views import columns_for, row_line
+from core.events import Event
+from core.reducer import reduce
+from core.state import State
+from proxy.client import ControlClient
+
+
+class Happened(Message):
+    """One event of the feed."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__()
+        self.event = event
+
+
+class NaiveApp(App[None]):
+    """A table of requests, newest on top."""
+
+    CSS = (
+        "Static { height: 1; } DataTable { height: 1fr; }"
+        f" DataTable > .datatable--cursor {{ background: {BAND}; }}"
+    )
+
+    def __init__(self, url: str, token: str, told: Path) -> None:
+        super().__init__()
+        self._told = told
+        self._client = ControlClient(url, token)
+        self._groups = State()
+        self._handled = 0
+
+    def compose(self) -> ComposeResult:
+        """A title and the table."""
+        yield Static("Requests")
+        yield DataTable(cursor_type="row")
+
+    @property
+    def table(self) -> DataTable[Any]:
+        """The table."""
+        return self.query_one(DataTable)
+
+    def on_mount(self) -> None:
+        """Begin to follow."""
+        self.table.focus()
+        self.run_worker(self._follow())
+
+    async def _follow(self) -> None:
+        self._groups = await self._client.snapshot()
+        self._refill()
+        async for event in self._client.events(self._groups.seq, console=True):
+            if isinstance(event, Event):
+                self.post_message(Happened(event))
+
+    def on_happened(self, message: Happened) -> None:
+        """Take it in and show everything again."""
+        reduce(self._groups, message.event)
+        self._handled += 1
+        self._refill()
+        self._told.write_text(str(self._handled))
+
+    def _refill(self) -> None:
+        table, at = self.table, self.table.cursor_row
+        columns = columns_for(158, several_servers=False)
+        table.clear(columns=True)
+        table.add_columns(*(column.title or "-" for column in columns))
+        for group in reversed(self._groups.groups.values()):
+            pieces = row_line(group, columns, group.opened_at)
+            table.add_row(*(text for text, _ in pieces[1::2]))
+        table.move_cursor(row=at, animate=False)
+
+
+if __name__ == "__main__":
+    NaiveApp(sys.argv[1], sys.argv[2], Path(sys.argv[3])).run()

@@ -1,0 +1,30 @@
+"""The console, which says what it had imported when its first screen was painted.
+
+    python -m bench.console_probe FILE ARGS
+
+FILE gets one module a line. Nothing else is different from `ajet-console ARGS`.
+"""
+
+import sys
+from pathlib import Path
+
+from console.app import ConsoleApp
+from console.cli import main
+
+HEAVY = ("fastapi", "aiohttp", "openai", "numpy")
+"""What must not be among them."""
+
+
+class _Told(ConsoleApp):
+    """Tells before whatever takes time begins."""
+
+    def _begin(self) -> None:
+        Path(sys.argv[1]).write_text("\n".join(sorted(sys.modules)))
+        super()._begin()
+
+
+if __name__ == "__main__":
+    import console.app
+
+    console.app.ConsoleApp = _Told  # type: ignore[misc]  # run_console makes what stands there
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,94 @@
+"""What the parts of the console bench share: how much is measured, the stand-in, a seat, a row."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from bench.console_seat import Seat
+from core.home import Home
+
+OVERVIEW, REQUESTS = "\x1bOP", "\x1bOQ"
+"""F1 and F2."""
+PROBE = 0.02
+_crowded: list[float] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much is measured."""
+
+    paints: int = 7
+    idle: float = 10.0
+    live: float = 12.0
+    keys: int = 200
+    naive: float = 15.0
+    naive_keys: int = 5
+    filters: int = 8
+    groups: int = 10_000
+    requests: int = 100_000
+
+
+QUICK = Form(3, 3.0, 3.0, 50, 4.0, 1, 2, 10_000, 10_000)
+
+
+class Proxy:
+    """The stand-in."""
+
+    def __init__(self, home: Home, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.token = home.token()
+        self.args = ["--attach", self.url, "--token-file", str(home.token_file)]
+
+    def order(self, name: str, **args: Any) -> int:
+        """Bring something else; returns how many events were made until now."""
+        answer = httpx.post(f"{self.url}/bench/{name}", json=args, trust_env=False, timeout=30)
+        return int(answer.json()["sent"])
+
+
+@contextlib.contextmanager
+def stand_in(home: Home) -> Iterator[Proxy]:
+    """A stand-in, started and ended."""
+    command = [sys.executable, "-m", "bench.console_feed", str(home.root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield Proxy(home, int(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def attached(home: Home, proxy: Proxy, place: str) -> Iterator[Seat]:
+    """A console that follows the stand-in, at rest on one of its screens."""
+    with Seat(["-m", "console", *proxy.args], home) as seat:
+        seat.expect("ROLLING")
+        seat.type(place)
+        seat.rest(1.5)
+        yield seat
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The value below which so large a part lies."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def say(name: str, figure: str, note: str = "") -> None:
+    """One row of the table."""
+    print(f"| {name:46} | {figure:>11} | {note:60} |", flush=True)
+    began, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < PROBE:
+        pass
+    _crowded.append((time.monotonic() - began) / PROBE)
+
+
+def crowding() -> float:
+    """How much longer than alone things took here: a busy loop's time over its CPU, mean."""
+    return sum(_crowded) / len(_crowded)

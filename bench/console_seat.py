@@ -1,0 +1,189 @@
+"""A program on a real pseudo terminal, and what its keys and its CPU cost."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from core.home import Home
+
+BAND = "#26354a"
+"""What lies under the row with the cursor, in the dark theme and in the naive variant."""
+ROOT = Path(__file__).resolve().parent.parent
+_BAND = b"48;2;%d;%d;%d" % tuple(bytes.fromhex(BAND[1:]))
+_MARKS = re.compile(rb"\x1b\[(\d+);(\d+)H|" + re.escape(_BAND))
+_ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\))")
+KEPT = 400_000
+"""Characters of what was painted that are kept to look in."""
+
+
+class Seat:
+    """One program at a terminal; reads all the time that it is asked for something."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        home: Home,
+        width: int = 160,
+        height: int = 48,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("AJET")}
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)  # an operator's files are compiled once
+        self.began = time.monotonic()
+        self.child = subprocess.Popen(
+            [sys.executable, *args],
+            env={
+                **kept,
+                "AJET_CONSOLE_HOME": str(home.root),
+                "PYTHONPATH": str(ROOT),
+                "TERM": "xterm-256color",
+                "COLORTERM": "truecolor",
+                **(more or {}),
+            },
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self.process = psutil.Process(self.child.pid)
+        self.seen = ""
+        self.bytes = 0
+        self.row = 0
+        """Where the cursor's row was painted last."""
+        self._y = 0
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            print(f"--- terminal\n{self.seen[-3000:]}")
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill()
+        self.child.wait(10)
+        os.close(self._master)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(self, seconds: float) -> bool:
+        """Read what is painted within `seconds`; returns at the first bytes, or without any."""
+        ready, _, _ = select.select([self._master], [], [], max(0.0, seconds))
+        found = b""
+        if ready:
+            with contextlib.suppress(BlockingIOError, OSError):
+                while data := os.read(self._master, 1 << 16):
+                    found += data
+        if found:
+            self.bytes += len(found)
+            found = self._rest + found
+            cut = found.rfind(b"\x1b", len(found) - 40)  # it may not be whole
+            cut = cut if cut > 0 else len(found)
+            self._rest, found = found[cut:], found[:cut]
+            self._look(found)
+            text = _ESCAPES.sub(b" ", found).decode("utf-8", "replace")
+            self.seen = (self.seen + text)[-KEPT:]
+        return bool(ready)
+
+    def _look(self, data: bytes) -> None:
+        for mark in _MARKS.finditer(data):
+            if mark[1] is not None:
+                self._y = int(mark[1])
+            else:
+                self.row = self._y
+
+    def rest(self, seconds: float) -> None:
+        """Read on for so long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.read(left)
+
+    def expect(self, words: str, limit: float = 20.0) -> float:
+        """Read until `words` were painted after this call began; when that was, monotonic."""
+        self.seen = ""
+        end = time.monotonic() + limit
+        while words not in self.seen:
+            assert time.monotonic() < end, f"not painted within {limit:g} s: {words!r}"
+            assert self.child.poll() is None, f"the program ended with {self.child.returncode}"
+            self.read(0.1)
+        return time.monotonic()
+
+    def number(self, pattern: str) -> int:
+        """What the pattern's group last stood for on the screen; 0 when it was not there."""
+        found = re.findall(pattern, self.seen)
+        return int(found[-1]) if found else 0
+
+    # --- measuring ------------------------------------------------------------------------------
+
+    def type(self, keys: str) -> float:
+        """Write keys; when that was."""
+        at = time.monotonic()
+        os.write(self._master, keys.encode())
+        return at
+
+    def key(self, key: str, to: int, limit: float) -> tuple[float, float, float]:
+        """From a key to the first byte, to the cursor's row at `to`, and in line for a core.
+
+        In seconds; `limit` for what did not come.
+        """
+        while self.read(0.0):
+            pass
+        before = self.bytes
+        first, stood = 0.0, self.stood()
+        at = self.type(key)
+        while (gone := time.monotonic() - at) < limit:
+            self.read(limit - gone)
+            if not first and self.bytes != before:
+                first = time.monotonic() - at
+            if self.row == to:
+                return first, time.monotonic() - at, self.stood() - stood
+        return first or limit, limit, 0.0
+
+    def stood(self) -> float:
+        """Seconds that the program's main thread was ready and stood in line for a core.
+
+        On a machine of one's own next to nothing; elsewhere it is not the program's. Linux tells
+        it; 0 where nobody does.
+        """
+        try:
+            return int(Path(f"/proc/{self.child.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
+    def cpu(self) -> float:
+        """Seconds of CPU used until now."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def share(self, seconds: float) -> float:
+        """Per cent of one core used within the next `seconds`."""
+        began, used = time.monotonic(), self.cpu()
+        self.rest(seconds)
+        return 100 * (self.cpu() - used) / (time.monotonic() - began)
+
+    def resident(self) -> float:
+        """Megabytes of memory now."""
+        return float(self.process.memory_info().rss) / 1e6
