@@ -1,0 +1,1 @@
+"""Runnable examples; from the root of the repository: `python -m examples.persona`."""

@@ -1,0 +1,51 @@
+"""One question to an episode's model, for examples whose agents are a few lines."""
+
+import re
+from typing import Any
+
+import httpx
+
+from swarm.errors import SwarmError
+from swarm.task import OpenaiBaseUrlAndApiKey
+
+_NUMBER = re.compile(r"-?\d+")
+
+
+class Asker:
+    """Asks models; any number of threads may share it. Use it as a context."""
+
+    def __init__(self, seconds: float = 120.0) -> None:
+        self._http = httpx.Client(timeout=seconds, trust_env=False)
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def ask(self, api: OpenaiBaseUrlAndApiKey, text: str, **more: Any) -> str:
+        """What the episode's model answers to one user message.
+
+        Args:
+            api: Whose model.
+            text: The message.
+            more: Further fields of the request.
+
+        Raises:
+            SwarmError: no answer; the episode cannot be used any more.
+        """
+        body = {"model": api.model, "messages": [{"role": "user", "content": text}], **more}
+        head = {"Authorization": f"Bearer {api.api_key}"}
+        try:
+            answer = self._http.post(f"{api.base_url}/chat/completions", json=body, headers=head)
+            answer.raise_for_status()
+            # Servers up to 2026-05 say an error in a 200, which has no choices.
+            return str(answer.json()["choices"][0]["message"]["content"] or "")
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise SwarmError(f"no answer: {error!r:.300}", api.episode_uuid) from error
+
+
+def last_number(text: str) -> int | None:
+    """The last whole number of a text."""
+    found = _NUMBER.findall(text)
+    return int(found[-1][:30]) if found else None

@@ -1,0 +1,15 @@
+"""One episode with everything it did: every call, its tokens, the reward, or the traceback.
+
+    python agent_roll_one_episode_debug.py --item 3
+
+Nothing is trained on it unless `--train` is given. `ajet-console debug-episode --watch` does the
+same after each change of a file here; the server keeps running.
+"""
+
+import sys
+from pathlib import Path
+
+from swarm.debug import main
+
+if __name__ == "__main__":
+    sys.exit(main([str(Path(__file__).resolve().parent), *sys.argv[1:]]))

@@ -1,0 +1,30 @@
+"""Which tasks the agent is trained on."""
+
+import os
+from pathlib import Path
+
+from swarm import RouterTaskReader, Task
+from swarm.readers import (
+    AjetTaskReader,
+    HuggingfaceDatRepo,
+    JsonlDatasetFile,
+    JsonlTrainingFp,
+)
+
+DATASET = os.environ.get("DATASET") or "dataset.jsonl"
+"""A JSONL file, a Parquet file or a Hugging Face directory; relative to this folder."""
+
+
+def get_training_dataset_item_list() -> list[Task]:
+    """All items. A row's fields are in `metadata`; `main_query` is what the agent is asked."""
+    path = Path(__file__).resolve().parent / DATASET
+    if path.suffix == ".jsonl":
+        kind = "jsonl_dataset_file"
+        config = AjetTaskReader(
+            jsonl_dataset_file=JsonlDatasetFile(training=JsonlTrainingFp(str(path)))
+        )
+    else:
+        kind = "huggingface_dat_repo"
+        config = AjetTaskReader(huggingface_dat_repo=HuggingfaceDatRepo(dataset_path=str(path)))
+    reader = RouterTaskReader(reader_type=kind, reader_config=config)
+    return list(reader.generate_training_tasks())

@@ -1,0 +1,1 @@
+"""Three kinds of tasks share every batch in a ratio that can be changed while it runs."""

@@ -1,0 +1,123 @@
+"""Three clients, three kinds of tasks, 40/30/30 of every batch; then the shares are changed.
+
+    python -m examples.cocktail
+
+At the end the mix is measured, before the change and after it, and must lie within 5 points.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from core.errors import AjetError
+from examples.cocktail.kinds import KINDS
+from examples.stage import Stage, StageError, said, say
+from examples.swarming import engine_of, flags, job_of, left_claimed, read_diary, until
+from swarm import SwarmClient
+
+BATCH, REPEATS = 10, 4
+FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
+THEN = {"maths": 0.2, "code": 0.3, "terminal": 0.5}
+POINTS = 5.0
+"""How far the measured mix may lie from the shares."""
+LIMIT = 120.0
+"""Seconds a step may take."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the example; the exit code."""
+    parser = flags("cocktail", 12)
+    parser.add_argument(
+        "--no-throttle", dest="throttle", action="store_false", help="see what comes without shares"
+    )
+    given = parser.parse_args(argv)
+    if given.updates < 4:
+        sys.stderr.write("cocktail: give at least 4 updates\n")
+        return 2
+    try:
+        with Stage(given.keep) as stage:
+            return _run(stage, given)
+    except KeyboardInterrupt:
+        return 130
+    except (AjetError, ExceptionGroup) as error:
+        sys.stderr.write(f"cocktail: {said(error)}\n")
+        return 1
+
+
+def _run(stage: Stage, given: argparse.Namespace) -> int:
+    url = engine_of(stage)
+    mix, diary = stage.folder / "mix.json", stage.folder / "diary.jsonl"
+    diary.unlink(missing_ok=True)  # of an earlier run in the same folder
+    with SwarmClient(url) as client:
+        client.auto_sync_train_config_and_start_engine(
+            job_of(BATCH, REPEATS, "cocktail"), timeout=120
+        )
+        first = client.get_global_step()
+        last = first + given.updates - 1
+        half = first + given.updates // 2
+        _write(mix, FIRST)
+        for kind in KINDS:
+            command = [sys.executable, "-m", "examples.cocktail.client", "--kind", kind]
+            command += ["--swarm-url", url, "--mix", str(mix), "--diary", str(diary)]
+            command += ["--batch", str(BATCH), "--repeats", str(REPEATS), "--until", str(last)]
+            stage.start(kind, *command, *([] if given.throttle else ["--no-throttle"]))
+        until("the first step", LIMIT, lambda: client.get_global_step() > first)
+        _reach(client, half, diary)
+        _write(mix, THEN)
+        say(f"-- shares are now {_shown({k: 100 * v for k, v in THEN.items()})}")
+        _reach(client, last + 1, diary)
+        until("the last claims are given back", 60, lambda: not left_claimed(client))
+    ended = read_diary(diary)
+    # What was begun under the old shares is in the step of the change: it is left out.
+    before = _told("before", [one for one in ended if one["step"] < half], FIRST)
+    after = _told("after", [one for one in ended if half < one["step"] <= last], THEN)
+    say("claims left 0")
+    if given.throttle and max(before, after) > POINTS:
+        raise StageError(f"the mix is {max(before, after):.1f} points off")
+    return 0
+
+
+def _write(path: Path, shares: Mapping[str, float]) -> None:
+    """The whole file or the one before: clients read it at any time."""
+    path.with_suffix(".new").write_text(json.dumps(shares), "utf-8")
+    os.replace(path.with_suffix(".new"), path)
+
+
+def _reach(client: SwarmClient, step: int, diary: Path) -> None:
+    """Wait for a step; each one that is done is told."""
+    while (now := client.get_global_step()) < step:
+        until(f"step {now + 1}", LIMIT, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
+        lines = [one for one in read_diary(diary) if one["step"] == now]
+        say(f"step {now}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
+
+
+def _mix(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Share of each kind among episodes, in percent."""
+    count = Counter(one["kind"] for one in lines)
+    return {kind: 100 * count[kind] / max(count.total(), 1) for kind in KINDS}
+
+
+def _reward(lines: Sequence[Mapping[str, Any]]) -> str:
+    return f"{mean(one['reward'] for one in lines):.2f}" if lines else "-"
+
+
+def _shown(mix: Mapping[str, float]) -> str:
+    return "  ".join(f"{kind} {share:.0f} %" for kind, share in mix.items())
+
+
+def _told(when: str, lines: Sequence[Mapping[str, Any]], shares: Mapping[str, float]) -> float:
+    """Say how a part of the run went; the largest distance from the shares, in points."""
+    found = _mix(lines)
+    off = max(abs(found[kind] - 100 * shares[kind]) for kind in KINDS)
+    say(f"{when}: {_shown(found)} of {len(lines)} episodes, at most {off:.1f} points off")
+    return off
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The client of one kind of tasks, a process of its own: it takes its share of every batch.
+
+    AJET_SWARM_URL=http://gpu-box:10086 python -m examples.cocktail.client --kind code \\
+        --mix mix.json --diary diary.jsonl
+
+The shares stand in a file, read again before each task: write it anew to change them.
+"""
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import os
+import random
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from examples.ask import Asker
+from examples.cocktail.kinds import KINDS, Question
+from swarm import (
+    OpenaiBaseUrlAndApiKey,
+    Retry,
+    SwarmClient,
+    SwarmError,
+    SwarmThrottlePolicy,
+    Task,
+    WorkflowOutput,
+    run_episodes,
+)
+from swarm.errors import EngineOff, GaveUp, Unreachable
+
+IDLE = 15.0
+"""Seconds without a call after which the server takes an episode back."""
+WAIT = 5.0
+"""Seconds a throttled task waits before its share is read again."""
+
+
+LANES = 2
+"""Tasks of a kind at once."""
+
+Claim = tuple[str, OpenaiBaseUrlAndApiKey]
+
+
+class Over(SwarmError):
+    """The last step is done."""
+
+
+class Client:
+    """One kind's tasks: two at a time, the repeats of each side by side.
+
+    With one, nothing would run between two tasks, and then a throttle policy lets anybody through.
+    More than its share of a batch would be taken over into the next one.
+    """
+
+    def __init__(self, client: SwarmClient, asker: Asker, given: argparse.Namespace) -> None:
+        self._client, self._asker, self._given = client, asker, given
+        self._kind = KINDS[given.kind]
+        self._draw = random.Random(f"{given.kind} {given.seed}")
+        self._numbers = itertools.count(1)
+        self._opening = threading.Lock()
+        """Tasks are begun one after the other: each is seen by the check of the next."""
+        self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def share(self) -> float:
+        """Of a batch, as the file says now; 0 takes part in none."""
+        shares = json.loads(Path(self._given.mix).read_text("utf-8"))
+        return float(shares.get(self._given.kind, 0.0))
+
+    def work(self) -> None:
+        """Work until the last step is done.
+
+        Raises:
+            SwarmError: there is no server, or its engine is OFFLINE.
+        """
+        with ThreadPoolExecutor(LANES) as lanes:
+            for lane in [lanes.submit(self._lane) for _ in range(LANES)]:
+                lane.result()
+
+    def _lane(self) -> None:
+        again = Retry(tries=3, never=(Over, EngineOff, Unreachable))
+        repeats = self._given.repeats
+        with contextlib.suppress(Over):
+            while True:
+                with self._opening:
+                    question = self._kind.draw(self._draw)
+                    name = f"{self._given.kind}-{os.getpid()}-{next(self._numbers)}"
+                    task = Task(main_query=question.text, task_id=name)
+                    held = [self._begin(name)]
+                run = functools.partial(self._episode, question, held)
+                for one in run_episodes([task] * repeats, run, max_workers=repeats, retry=again):
+                    if isinstance(one.error, again.never):
+                        raise one.error
+                    if one.error is not None:  # this one is missing; the next task is another
+                        sys.stderr.write(f"{one.error}\n")
+
+    def _episode(self, question: Question, held: list[Claim], task: Task) -> None:
+        try:
+            uuid, api = held.pop()
+        except IndexError:
+            uuid, api = self._begin(task.task_id)
+        try:
+            messages = [
+                {"role": "system", "content": question.told},
+                {"role": "user", "content": question.text},
+            ]
+            answer = self._asker.ask(api, "", messages=messages)
+            reward = self._kind.reward(question, answer)
+            step = self._client.get_global_step()
+            if self._client.end_episode(task, uuid, WorkflowOutput(reward=reward)).ended:
+                self._note(step, task.task_id, uuid, reward)
+        finally:
+            self._client.abort_episode(uuid)  # does nothing when it was ended
+
+    def _begin(self, task: str) -> Claim:
+        """Claim an episode of the task once its share lets it.
+
+        Raises:
+            Over: the last step is done.
+        """
+        while self._client.get_global_step() <= self._given.until:
+            share = self.share()
+            if share <= 0:
+                time.sleep(0.2)
+                continue
+            policy = SwarmThrottlePolicy(
+                ratio=share if self._given.throttle else 10.0,
+                expected_batch_size=self._given.batch,
+                expected_num_repeat=self._given.repeats,
+                current_task_id=task,
+            )
+            with contextlib.suppress(GaveUp):
+                return self._client.begin_episode(IDLE, throttle_policy=policy, timeout=WAIT)
+        raise Over("the last step is done", task)
+
+    def _note(self, step: int, task: str, episode: str, reward: float) -> None:
+        line = {
+            "what": "ended",
+            "at": time.time(),
+            "kind": self._given.kind,
+            "step": step,
+            "task": task,
+            "episode": episode,
+            "reward": reward,
+        }
+        os.write(self._diary, (json.dumps(line) + "\n").encode())
+
+
+def main() -> int:
+    """Run one client; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.cocktail.client")
+    parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
+    parser.add_argument("--kind", choices=tuple(KINDS), required=True)
+    parser.add_argument("--mix", required=True, help='shares as JSON: {"maths": 0.4, ...}')
+    parser.add_argument("--diary", required=True, help="file that all clients append to")
+    parser.add_argument("--batch", type=int, default=10, help="tasks of a batch")
+    parser.add_argument("--repeats", type=int, default=4, help="episodes of a task")
+    parser.add_argument("--until", type=int, default=8, help="last step to work on")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--no-throttle", dest="throttle", action="store_false")
+    given = parser.parse_args()
+    with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
+        Client(swarm, asker, given).work()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The three kinds of tasks: what is asked, and how the answer is checked."""
+
+import random
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from examples.cocktail.limited import run
+from examples.cocktail.symbols import last_value, value_of
+
+_BLOCK = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One task.
+
+    Attributes:
+        told: The system message.
+        text: What is asked.
+        wanted: The expression the answer must come to.
+    """
+
+    told: str
+    text: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of tasks: how one is drawn, and what an answer is worth, 0 to 1."""
+
+    draw: Callable[[random.Random], Question]
+    reward: Callable[[Question, str], float]
+
+
+def maths_reward(question: Question, answer: str) -> float:
+    """1 when the answer's last expression is worth the same, exactly."""
+    return float(last_value(answer) == value_of(question.wanted))
+
+
+def code_reward(question: Question, answer: str) -> float:
+    """1 when the program, run on its own, sets `x` to what is wanted."""
+    block = _BLOCK.findall(answer)
+    value = last_value(answer)
+    if not block and value is None:
+        return 0.0
+    program = block[-1] if block else f"x = {value}"
+    seal = secrets.token_hex(8)  # unknown to the program: it cannot say itself that it is right
+    check = f"\nassert x == {question.wanted}\nprint('{seal}')\n"
+    with tempfile.TemporaryDirectory(prefix="cocktail-") as folder:
+        said = run([sys.executable, "-I", "-S", "-"], Path(folder), program + check)
+    return float(said is not None and said.endswith(f"{seal}\n"))
+
+
+def terminal_reward(question: Question, answer: str) -> float:
+    """1 when a shell that did as it was told leaves as many files as wanted in its folder."""
+    block = _BLOCK.findall(answer)
+    value = last_value(answer)
+    if block:
+        commands = block[-1]
+    elif value is not None and value.denominator == 1 and 0 <= value <= 100:
+        commands = "".join(f"touch file{n}\n" for n in range(int(value)))
+    else:
+        return 0.0
+    with tempfile.TemporaryDirectory(prefix="cocktail-") as folder:
+        if run(["/bin/sh", "-s"], Path(folder), commands) is None:
+            return 0.0
+        files = sum(one.is_file() for one in Path(folder).iterdir())
+    return float(files == value_of(question.wanted))
+
+
+def _maths(draw: random.Random) -> Question:
+    a, b = draw.randint(1, 9), draw.randint(1, 9)
+    return Question("Give a number or an expression.", f"What is {a} + {b}?", f"{a} + {b}")
+
+
+def _code(draw: random.Random) -> Question:
+    a, b = sorted((draw.randint(1, 9), draw.randint(1, 9)), reverse=True)
+    told = "Give x, or Python code that sets x."
+    return Question(told, f"What is {a} - {b}?", f"{a} - {b}")
+
+
+def _terminal(draw: random.Random) -> Question:
+    a, b = draw.randint(1, 5), draw.randint(1, 5)
+    told = "Give a number, or shell commands."
+    return Question(told, f"Make {a} + {b} files.", f"{a} + {b}")
+
+
+KINDS: Final = {
+    "maths": Kind(_maths, maths_reward),
+    "code": Kind(_code, code_reward),
+    "terminal": Kind(_terminal, terminal_reward),
+}
+"""Name -> kind."""

@@ -1,0 +1,49 @@
+"""Arithmetic, exactly: what an expression is worth, and the last one a text has."""
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Final
+
+LONGEST: Final = 60
+"""Characters of an expression that are read."""
+_EXPRESSION = re.compile(r"[-+(]*\d[\d\s.+*/()×÷-]*")
+_BINARY: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def value_of(expression: str) -> Fraction | None:
+    """What it is worth; None when it is no arithmetic of `+ - * /`."""
+    if len(expression) > LONGEST:
+        return None
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def last_value(text: str) -> Fraction | None:
+    """What the last expression of a text is worth: `14/2`, `3 + 4` and `7` are the same."""
+    for found in reversed(_EXPRESSION.findall(text.replace("×", "*").replace("÷", "/"))):
+        value = value_of(found.rstrip(" .+*/(-"))
+        if value is not None:
+            return value
+    return None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return Fraction(str(node.value))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        inner = _value(node.operand)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        done = _BINARY[type(node.op)](_value(node.left), _value(node.right))
+        return Fraction(done)
+    raise ValueError("no arithmetic")

@@ -1,0 +1,1 @@
+"""Several client processes share a batch; some die, some come later."""

@@ -1,0 +1,181 @@
+"""Three clients share a batch; one is killed half-way, another comes later.
+
+    python -m examples.distributed
+
+At the end it is counted: every step done, every sample once, no claim left.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from core.errors import AjetError
+from examples.stage import Stage, StageError, said, say
+from examples.swarming import (
+    engine_of,
+    flags,
+    job_of,
+    left_claimed,
+    read_diary,
+    until,
+    updates,
+)
+from swarm import SwarmClient
+
+BATCH, REPEATS = 8, 4
+LIMIT = 180.0
+"""Seconds a step may take, one with a death in it too."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What is running."""
+
+    stage: Stage
+    client: SwarmClient
+    url: str
+    last: int
+    """The step to end after."""
+    diary: Path
+    children: dict[str, Popen[bytes]] = field(default_factory=dict)
+
+    def begin(self, name: str) -> None:
+        """Start a client process."""
+        module = [sys.executable, "-m", "examples.distributed.client", "--swarm-url", self.url]
+        numbers = {"--batch": BATCH, "--repeats": REPEATS, "--until": self.last}
+        more = [text for pair in numbers.items() for text in map(str, pair)]
+        self.children[name] = self.stage.start(
+            name, *module, "--name", name, "--diary", str(self.diary), *more
+        )
+
+    def lines(self, what: str) -> list[dict[str, Any]]:
+        """Lines of the diary."""
+        return [line for line in read_diary(self.diary) if line["what"] == what]
+
+    def step(self) -> int:
+        """Where the engine is."""
+        return self.client.get_global_step()
+
+    def reach(self, step: int) -> None:
+        """Wait for a step, told as they come."""
+        while (now := self.step()) < step:
+            until(f"step {now + 1}", LIMIT, lambda now=now: self.step() > now)  # type: ignore[misc]  # bound at once
+            say(f"step {now} is done")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the example; the exit code."""
+    given = flags("distributed", 6).parse_args(argv)
+    if given.updates < 3:
+        sys.stderr.write("distributed: give at least 3 updates\n")
+        return 2
+    try:
+        with Stage(given.keep) as stage:
+            return _run(stage, given)
+    except KeyboardInterrupt:
+        return 130
+    except (AjetError, ExceptionGroup) as error:
+        sys.stderr.write(f"distributed: {said(error)}\n")
+        return 1
+
+
+def _run(stage: Stage, given: argparse.Namespace) -> int:
+    url = engine_of(stage)
+    with SwarmClient(url) as client:
+        client.auto_sync_train_config_and_start_engine(
+            job_of(BATCH, REPEATS, "distributed"), timeout=120
+        )
+        first = client.get_global_step()
+        last = first + given.updates - 1
+        (stage.folder / "diary.jsonl").unlink(missing_ok=True)  # of an earlier run
+        run = Run(stage, client, url, last, stage.folder / "diary.jsonl")
+        for name in ("ann", "bob", "eve"):
+            run.begin(name)
+        run.reach(first + 1)
+        _kill(run, "bob")
+        run.reach(first + 2)
+        run.begin("joe")
+        run.reach(last + 1)
+        return _report(run, first)
+
+
+def _kill(run: Run, name: str) -> None:
+    """End a client with SIGKILL in the middle of a batch, while it holds episodes."""
+    uuid = next(line["client"] for line in run.lines("hello") if line["who"] == name)
+
+    def held() -> int:
+        pool = run.client.get_rollout_stat()
+        mine = [r for r in (pool.running_episode_details or {}).values() if r.client_uuid == uuid]
+        half = (pool.completed_episodes or 0) >= BATCH * REPEATS // 3
+        return len(mine) if half and pool.state.rolling else 0
+
+    until(f"{name} in the middle of a batch", LIMIT, lambda: held() > 0)
+    os.kill(run.children[name].pid, signal.SIGKILL)
+    run.children[name].wait()
+    time.sleep(0.1)  # what it had sent is answered
+    buffer = run.client.get_episode_buffer()
+    kept = sum(one.claimed and one.client_uuid == uuid for one in buffer)
+    say(f"step {run.step()}: {name} is killed, {kept} episodes still in its name")
+
+
+def _report(run: Run, first: int) -> int:
+    """Count, and say whether all is well: the exit code."""
+    ended, ending = run.lines("ended"), run.lines("ending")
+    done = {one["step"]: one for one in updates(run.url, first - 1)}
+    per: dict[int, Counter[str]] = defaultdict(Counter)
+    for line in ended:
+        per[line["step"]][line["who"]] += 1
+    began = Counter(line["step"] for line in ending)
+    say("\n| step | ended by | trained | mean reward | s |\n|---|---|---|---|---|")
+    wrong: list[str] = []
+    for step in range(first, run.last + 1):
+        who, figures = per[step], done.get(step)
+        shares = ", ".join(f"{name} {count}" for name, count in sorted(who.items()))
+        trained = figures["calls"] if figures else who.total()
+        if not who.total() <= trained <= began[step]:
+            wrong.append(f"step {step}: {trained} trained, {who.total()} ended")
+        if len({r["task"] for r in ended if r["step"] == step}) < BATCH:
+            wrong.append(f"step {step}: fewer than {BATCH} tasks")
+        told = _figures(figures)
+        say(f"| {step} | {shares} | {trained} | {told} |")
+    twice = [uuid for uuid, n in Counter(r["episode"] for r in ended).items() if n > 1]
+    wrong += [f"{len(twice)} episodes ended twice"] if twice else []
+    until("the last claims are given back", 30, lambda: not left_claimed(run.client))
+    say(
+        f"\nsteps {run.last - first + 1}, none lost; samples {len(ended)}, each once; claims left 0"
+    )
+    say(f"joe: first sample {_first(run, 'joe'):.2f} s after it came")
+    if wrong:
+        raise StageError("; ".join(wrong))
+    return 0
+
+
+def _figures(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return " | "
+    return f"{one['reward_mean']:.2f} | {one['step_seconds'] or 0:.1f}"
+
+
+def _first(run: Run, name: str) -> float:
+    """Seconds from a client's start to its first sample.
+
+    Raises:
+        StageError: it was never used.
+    """
+    came = next(line["at"] for line in run.lines("hello") if line["who"] == name)
+    for line in run.lines("ended"):
+        if line["who"] == name:
+            return float(line["at"] - came)
+    raise StageError(f"{name} was not used")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""A tutorial as a program: ask held-out questions, train, ask them again."""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+
+from core.errors import AjetError
+from core.state import Server
+from examples import picture
+from examples.stage import Stage, said, say
+
+LEG = 5
+"""Updates between two looks at the held-out questions."""
+TRIES = 3
+"""Answers to each held-out question."""
+SHOWN = 6
+MINUTES = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One held-out question."""
+
+    query: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What is taught, and how."""
+
+    name: str
+    measure: str
+    """What is measured, with its range."""
+    score: Callable[[Row, str], float]
+    """Of one answer, 0 to 1."""
+    held_out: Path
+    dataset: Path
+    proxy: tuple[str, ...]
+    """Flags of `ajet-console proxy`: the rewards."""
+    also: Mapping[str, Callable[[Row, str], float]] = field(default_factory=dict)
+    """Shown before and after, too."""
+    target: tuple[str, ...] = ()
+    """Flags of `ajet-console mock`: where the user asks."""
+    application: Callable[[Stage, str], None] | None = None
+    """Starts what stands between user and fake vLLM, with the address of the latter."""
+    updates: int = 25
+    seed: int = 7
+
+
+@dataclass(slots=True)
+class Course:
+    """What happened so far."""
+
+    curve: dict[int, float] = field(default_factory=dict)
+    """Held-out measure by updates done."""
+    rewards: dict[int, float] = field(default_factory=dict)
+    """Mean reward sent, by update."""
+    first: int | None = None
+    """The engine's step before the first update."""
+    done: int = 0
+    """Updates done."""
+    told: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self.began
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Questions with their references."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Row(row["query"], row["answer"]) for row in map(json.loads, lines)]
+
+
+def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
+    """Command line of an example; the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m examples.{lesson.name}")
+    parser.add_argument("--updates", type=int, default=lesson.updates, metavar="N")
+    parser.add_argument("--held-out", type=int, default=64, metavar="N", help="questions to ask")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the processes' folder here")
+    given = parser.parse_args(argv)
+    if given.updates < 1 or given.held_out < 1:
+        parser.error("give at least 1")
+    try:
+        with Stage(given.keep) as stage:
+            _run(lesson, stage, given.updates, given.held_out, given.out)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted; all processes are ended\n")
+        return 130
+    except (AjetError, ExceptionGroup, OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"{lesson.name}: {said(error)}\n")
+        return 1
+    return 0
+
+
+def _run(lesson: Lesson, stage: Stage, updates: int, held: int, out: Path) -> None:
+    course = Course()
+    engine = stage.serve("engine")
+    proxy = stage.serve("proxy", "--swarm-url", f"embedded={engine}", *lesson.proxy)
+    say(f"{lesson.name}: engine {engine}, fake vLLM {proxy}")
+    say(f"look on while it runs: ajet-console --home {stage.home.root}")
+    if lesson.application is not None:
+        lesson.application(stage, f"{proxy}/v1")
+    stage.console("engine-start", "--set", "batch=8")
+    rows = read_rows(lesson.held_out)[:held]
+    _tell(asyncio.run(stage.server(proxy)), course)
+    before = after = _look(lesson, stage, proxy, rows, course)
+    while course.done < updates:
+        _train(lesson, stage, proxy, min(LEG, updates - course.done), course)
+        after = _look(lesson, stage, proxy, rows, course)
+    _report(lesson, course, rows, before, after, out)
+
+
+def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -> None:
+    """The mock user asks until `leg` more updates are done."""
+    flags = ["--updates", str(leg), "--seed", str(lesson.seed), "--passes", "1000"]
+    mock = [sys.executable, "-m", "console", "mock", str(lesson.dataset), *flags]
+    child = stage.start("mock", *mock, "--concurrency", "8", *lesson.target)
+
+    def look() -> None:
+        _tell(asyncio.run(stage.server(proxy)), course)
+
+    left = MINUTES * 60 - course.seconds
+    stage.until_ended("mock", child, max(left, 10.0), look)
+
+
+def _tell(server: Server, course: Course) -> None:
+    """One line for each new update."""
+    step_now = server.step or 0
+    if course.first is None:
+        course.first = step_now
+    course.done = step_now - course.first
+    for step in server.steps:
+        number = step.step - course.first + 1
+        if not step.update or number <= course.told:
+            continue
+        course.told = number
+        course.rewards[number] = step.mean
+        bar = "#" * round(20 * min(max(step.mean, 0.0), 1.0))
+        say(
+            f"update {number:3}  mean reward {step.mean:5.2f} {bar:20}"
+            f"  {step.groups} groups, {step.dead} no signal  {course.seconds:4.0f} s",
+        )
+
+
+def _look(
+    lesson: Lesson,
+    stage: Stage,
+    proxy: str,
+    rows: Sequence[Row],
+    course: Course,
+) -> list[list[str]]:
+    """Ask the held-out questions."""
+    answers = asyncio.run(stage.answers(proxy, [row.query for row in rows], TRIES))
+    found = course.curve[course.done] = _mean(lesson.score, rows, answers)
+    say(f"held out after {course.done:3} updates: {lesson.measure} {found:.2f}")
+    return answers
+
+
+def _mean(
+    score: Callable[[Row, str], float], rows: Sequence[Row], answers: Sequence[Sequence[str]]
+) -> float:
+    return mean(
+        score(row, text) for row, texts in zip(rows, answers, strict=True) for text in texts
+    )
+
+
+def _report(
+    lesson: Lesson,
+    course: Course,
+    rows: Sequence[Row],
+    before: Sequence[Sequence[str]],
+    after: Sequence[Sequence[str]],
+    out: Path,
+) -> None:
+    """Answers before and after, the curve, a plot and a table in files."""
+    say("")
+    for row, first, last in list(zip(rows, before, after, strict=True))[:SHOWN]:
+        say(f"> {row.query}\n  before: {first[0]}\n  after:  {last[0]}")
+    lines = [
+        f"| {lesson.name}, {len(rows)} held-out questions | before | after |",
+        "|---|---|---|",
+    ]
+    for name, score in {lesson.measure: lesson.score, **lesson.also}.items():
+        low, high = _mean(score, rows, before), _mean(score, rows, after)
+        lines.append(f"| {name} | {low:.2f} | {high:.2f} |")
+    steps = list(course.curve)
+    lines += [
+        "",
+        "| updates | " + " | ".join(map(str, steps)) + " |",
+        "|---" * (len(steps) + 1) + "|",
+        f"| {lesson.measure} | " + " | ".join(f"{course.curve[n]:.2f}" for n in steps) + " |",
+    ]
+    say("\n" + "\n".join(lines) + "\n")
+    say("\n".join(picture.text(course.curve)))
+    out.mkdir(parents=True, exist_ok=True)
+    plot, table = out / f"{lesson.name}.svg", out / f"{lesson.name}.md"
+    title = f"{lesson.name}: {lesson.measure}"
+    plot.write_text(picture.svg(title, course.curve, course.rewards), encoding="utf-8")
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    say(f"\n{plot} {table}  {course.seconds:.0f} s")

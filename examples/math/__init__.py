@@ -1,0 +1,1 @@
+"""Small sums, rewarded by the number of the dataset."""

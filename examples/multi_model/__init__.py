@@ -1,0 +1,1 @@
+"""One workflow, two models on two servers, each with its own reward."""

@@ -1,0 +1,81 @@
+"""Teacher and student: one server's model says what is right, another's learns to say it.
+
+    python -m examples.multi_model.teacher_student
+
+The teacher's episodes are eval ones: nothing is trained on them, and its best guess is asked for
+(temperature 0; AgentJet servers ignore that). The student's reward is to agree with it.
+"""
+
+import json
+import random
+import sys
+from functools import cache
+from statistics import mean
+
+from core.errors import AjetError
+from examples.ask import Asker, last_number
+from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
+from examples.stage import Stage, said, say
+from examples.swarming import flags, job_of
+from swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
+from swarm.run import rollout
+
+
+def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int) -> None:
+    """Train the student for so many updates."""
+
+    @cache
+    def lesson(question: str) -> int | None:
+        with teacher.episode("lesson", 60, "eval", timeout=60) as episode:  # given back at the end
+            return last_number(asker.ask(episode.api, question, temperature=0.0))
+
+    def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
+        right = lesson(task.main_query)
+        return float(right is not None and last_number(asker.ask(api, task.main_query)) == right)
+
+    rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
+    draw = random.Random(7)
+    run = rollout(student, agent, discard_episode_timeout=60, timeout=60)
+    first = student.get_global_step()
+    for batch in range(2 * wanted):
+        tasks = [
+            Task(main_query=row["question"], task_id=f"{batch}/{row['id']}", metadata=row)
+            for row in draw.sample(rows, BATCH)
+        ]
+        results = run_episodes(
+            [task for task in tasks for _ in range(REPEATS)], run, max_workers=THREADS
+        )
+        agreed = mean(one.value for one in results if one.value is not None)
+        taught = mean(lesson(one.main_query) == int(one.metadata["answer"]) for one in tasks)
+        step = student.get_global_step()
+        say(f"student step {step}: agrees {agreed:.2f}; the teacher is right in {taught:.2f}")
+        if step - first >= wanted:
+            return
+
+
+def main() -> int:
+    """Run it; the exit code."""
+    given = flags("multi_model.teacher_student", 12).parse_args()
+    keep = given.keep or None
+    try:
+        with (
+            Stage(keep / "teacher" if keep else None) as one,
+            Stage(keep / "student" if keep else None) as other,
+            SwarmClient(one.serve("engine"), name="teacher") as teacher,
+            SwarmClient(other.serve("engine"), name="student") as student,
+            Asker() as asker,
+        ):
+            SwarmClient.async_and_start_multi_engine(
+                [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)]
+            )
+            teach(teacher, student, asker, given.updates)
+    except KeyboardInterrupt:
+        return 130
+    except (AjetError, ExceptionGroup) as error:
+        sys.stderr.write(f"teacher_student: {said(error)}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A chat application whose policy becomes enthusiastic."""

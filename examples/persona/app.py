@@ -1,0 +1,141 @@
+"""A small chat application: a web page, an API of its own, a model behind an OpenAI address.
+
+    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python examples/persona/app.py --port 3000
+
+It knows nothing of training. Whoever serves `OPENAI_BASE_URL` answers.
+"""
+
+import argparse
+import json
+import os
+import sys
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+REMEMBERED = 6
+"""Messages of a chat that go along with the next one."""
+LARGEST = 64_000
+"""Bytes of a request."""
+PAGE = """<!doctype html><meta charset="utf-8"><title>Chat</title>
+<style>
+body{font:16px/1.5 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}
+#log p{white-space:pre-wrap;margin:.6em 0}.you{color:#567}
+input{font:inherit;width:100%;padding:.5em;box-sizing:border-box}
+</style>
+<h1>Chat</h1><div id="log"></div>
+<form id="form"><input id="text" autofocus autocomplete="off" placeholder="Say something"></form>
+<script>
+let chat = "";
+function say(who, text) {
+  const line = document.createElement("p");
+  line.className = who; line.textContent = text; log.append(line);
+}
+form.onsubmit = async (event) => {
+  event.preventDefault();
+  const message = text.value.trim(); if (!message) return;
+  text.value = ""; say("you", message);
+  const reply = await fetch("chat", {method: "POST", body: JSON.stringify({message, chat})});
+  const found = await reply.json();
+  chat = found.chat || chat; say("it", found.answer || found.error);
+};
+</script>
+"""
+
+
+class Chats:
+    """The conversations and the model that continues them."""
+
+    def __init__(self, base_url: str, key: str, model: str) -> None:
+        self._http = httpx.Client(
+            base_url=base_url, headers={"authorization": f"Bearer {key}"}, timeout=120
+        )
+        self._model = model
+        self._chats: dict[str, list[dict[str, str]]] = {}
+
+    def answer(self, message: str, chat: str) -> dict[str, str]:
+        """The next answer of a chat; a new chat when there is none of that name."""
+        chat = chat if chat in self._chats else uuid.uuid4().hex
+        said = [*self._chats.get(chat, []), {"role": "user", "content": message}]
+        reply = self._http.post("chat/completions", json={"model": self._model, "messages": said})
+        reply.raise_for_status()
+        answer = str(reply.json()["choices"][0]["message"]["content"] or "")
+        said.append({"role": "assistant", "content": answer})
+        self._chats[chat] = said[-REMEMBERED:]
+        while len(self._chats) > 1000:
+            del self._chats[next(iter(self._chats))]
+        return {"answer": answer, "chat": chat}
+
+
+def handler(chats: Chats) -> type[BaseHTTPRequestHandler]:
+    """The routes: `GET /` is the page, `POST /chat` the API."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == "/":
+                self._reply(200, "text/html; charset=utf-8", PAGE.encode())
+            else:
+                self._reply(404, "text/plain", b"not found")
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("content-length") or 0)
+            if self.path != "/chat" or not 0 < size <= LARGEST:
+                self.close_connection = True
+                self._json(404, {"error": "POST /chat with a message"})
+                return
+            try:
+                asked: Any = json.loads(self.rfile.read(size))
+                message, chat = str(asked["message"]), str(asked.get("chat") or "")
+            except (ValueError, LookupError, TypeError, AttributeError):
+                self._json(400, {"error": "a JSON object with a message is expected"})
+                return
+            try:
+                self._json(200, chats.answer(message, chat))
+            except (httpx.HTTPError, ValueError, LookupError) as error:
+                self._json(502, {"error": f"the model does not answer: {error}"})
+
+        def _json(self, status: int, body: dict[str, str]) -> None:
+            self._reply(status, "application/json", json.dumps(body).encode())
+
+        def _reply(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Requests are not worth a line."""
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """Threads that do not hold up the end, and room for a burst of users."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="A small chat application")
+    parser.add_argument("--port", type=int, default=3000)
+    port: int = parser.parse_args().port
+    base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    key, model = os.environ.get("OPENAI_API_KEY", "any-key"), os.environ.get("MODEL", "ajet")
+    server = Server(("127.0.0.1", port), handler(Chats(base_url, key, model)))
+    sys.stdout.write(f"http://127.0.0.1:{server.server_port}/  model at {base_url}\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A learning curve as SVG and as text."""
+
+from collections.abc import Mapping
+from html import escape
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 460, 260, 40, 34, 14, 34
+_STYLE = (
+    "text{font:11px sans-serif;fill:#444}.t{font-weight:bold}.g{stroke:#ccc;stroke-width:.5}"
+    ".r{fill:none;stroke:#d9a05b;stroke-width:1.2}.m{fill:none;stroke:#1b4f8f;stroke-width:2.2}"
+    ".p{fill:#1b4f8f}"
+)
+Curve = Mapping[int, float]
+
+
+def svg(title: str, held_out: Curve, rewards: Curve) -> str:
+    """The held-out measure (thick) and the mean reward of each update (thin), both 0 to 1."""
+    last = max([1, *held_out, *rewards])
+
+    def at(step: int, value: float) -> tuple[float, float]:
+        x = LEFT + (WIDTH - LEFT - RIGHT) * step / last
+        return x, TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - min(max(value, 0.0), 1.0))
+
+    def line(kind: str, curve: Curve) -> str:
+        points = " ".join("{:.1f},{:.1f}".format(*at(step, curve[step])) for step in sorted(curve))
+        return f'<polyline class="{kind}" points="{points}"/>'
+
+    found = [f'<text class="t" x="{LEFT}" y="18">{escape(title)}</text>']
+    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x, y = at(0, value)
+        found.append(f'<path class="g" d="M{x} {y}H{WIDTH - RIGHT}"/>')
+        found.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{value:.2f}</text>')
+    for step in sorted(held_out):
+        x, y = at(step, held_out[step])
+        found.append(f'<circle class="p" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+        found.append(f'<text x="{x:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{step}</text>')
+    foot = "updates; thick: held-out questions, thin: mean reward of an update"
+    found.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{foot}</text>')
+    found += [line("r", rewards), line("m", held_out)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" height="{HEIGHT}"><style>{_STYLE}</style>'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>' + "".join(found) + "</svg>\n"
+    )
+
+
+def text(held_out: Curve) -> list[str]:
+    """One bar a look."""
+    return [
+        f"{step:4} updates  {value:.2f}  " + "█" * round(40 * min(max(value, 0.0), 1.0))
+        for step, value in sorted(held_out.items())
+    ]

@@ -1,0 +1,211 @@
+"""Everything an example needs to run, in a folder of its own: engine, fake vLLM, mock user."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import httpx
+
+from core.errors import AjetError
+from core.home import Home, running
+from core.state import Server
+from proxy.client import ControlClient
+
+ROOT = Path(__file__).resolve().parents[1]
+START_LIMIT = 60.0
+"""Seconds for a process to come up on a busy machine."""
+STOP_LIMIT = 10.0
+ASKED_AT_ONCE = 8
+
+
+class StageError(AjetError):
+    """A process of the example did not do what it should."""
+
+
+class Stage:
+    """Processes of one example. Leaving it ends them all, also on Ctrl-C and SIGTERM.
+
+    Args:
+        keep: Folder for settings, journal, logs and checkpoints; a temporary one when None.
+    """
+
+    def __init__(self, keep: Path | None = None) -> None:
+        self._temporary = None if keep else tempfile.TemporaryDirectory(prefix="ajet-example-")
+        self.folder = keep.resolve() if keep else Path(self._temporary.name)  # type: ignore[union-attr]  # one of them is there
+        self.home = Home.open(self.folder / "home")
+        self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("AJET")},
+            "AJET_CONSOLE_HOME": str(self.home.root),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGTERM, _end)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A second Ctrl-C must not leave processes behind.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            for _, child in reversed(self._children):
+                _stop(child)
+            if self._temporary is not None:
+                self._temporary.cleanup()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a program; what it says goes to `NAME.log`."""
+        with (self.home.logs / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                env=self.environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is ours; they are ended in order
+            )
+        self._children.append((name, child))
+        return child
+
+    def serve(self, role: str, *args: str) -> str:
+        """Start `ajet-console ROLE` on a free port; its address."""
+        child = self.start(role, sys.executable, "-m", "console", role, "--port", "0", *args)
+
+        def address() -> str:
+            info = running(self.home, role)
+            return info.url if info is not None and info.pid == child.pid else ""
+
+        return self.wait(role, child, address)
+
+    def wait(self, name: str, child: subprocess.Popen[bytes], found: Callable[[], str]) -> str:
+        """What `found` says once it says something.
+
+        Raises:
+            StageError: the process ended, or said nothing in time.
+        """
+        end = time.monotonic() + START_LIMIT
+        while not (what := found()):
+            if child.poll() is not None:
+                raise StageError(f"{name} ended with {child.returncode}", where=self.log(name))
+            if time.monotonic() > end:
+                raise StageError(f"{name} is not up after {START_LIMIT:g} s", where=self.log(name))
+            time.sleep(0.05)
+        return what
+
+    def log(self, name: str) -> str:
+        """The end of what a process said."""
+        with contextlib.suppress(OSError):
+            return (self.home.logs / f"{name}.log").read_text(errors="replace")[-1500:].strip()
+        return ""
+
+    def console(self, *args: str) -> None:
+        """One command of `ajet-console` to its end.
+
+        Raises:
+            StageError: it failed.
+        """
+        done = subprocess.run(
+            [sys.executable, "-m", "console", *args],
+            env=self.environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_LIMIT,
+            check=False,
+        )
+        if done.returncode:
+            raise StageError(f"ajet-console {args[0]} failed", where=done.stderr.strip())
+
+    def until_ended(
+        self, name: str, child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]
+    ) -> None:
+        """Call `look` now and then until a process has ended.
+
+        Raises:
+            StageError: it failed, or ran longer than `limit` seconds.
+        """
+        end = time.monotonic() + limit
+        while child.poll() is None:
+            if time.monotonic() > end:
+                raise StageError(f"{name} ran for more than {limit:g} s", where=self.log(name))
+            look()
+            time.sleep(0.3)
+        look()
+        if child.returncode:
+            raise StageError(f"{name} ended with {child.returncode}", where=self.log(name))
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    async def server(self, proxy: str) -> Server:
+        """The embedded engine as the fake vLLM knows it."""
+        async with ControlClient(proxy, self.home.token()) as control:
+            return next(iter((await control.snapshot()).servers.values()))
+
+    async def answers(self, proxy: str, questions: Sequence[str], tries: int) -> list[list[str]]:
+        """What the policy says at temperature 1; nothing is trained on it."""
+        door = asyncio.Semaphore(ASKED_AT_ONCE)
+        headers = {"X-Ajet-Train": "no"}
+        async with httpx.AsyncClient(
+            base_url=proxy, timeout=60, headers=headers, trust_env=False
+        ) as user:
+
+            async def one(text: str) -> str:
+                async with door:
+                    body = {"messages": [{"role": "user", "content": text}], "temperature": 1.0}
+                    answer = await user.post("/v1/chat/completions", json=body)
+                    answer.raise_for_status()
+                    return str(answer.json()["choices"][0]["message"]["content"] or "")
+
+            async with asyncio.TaskGroup() as group:
+                asked = [[group.create_task(one(text)) for _ in range(tries)] for text in questions]
+        return [[task.result() for task in tasks] for tasks in asked]
+
+
+def say(text: str) -> None:
+    """One line to whoever runs the example, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def said(error: BaseException) -> str:
+    """The first cause within a group of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the program and what it started, SIGKILL to what does not go."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(STOP_LIMIT)
+            return
