@@ -5,22 +5,36 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
+BENCHES := first_use console proxy_cost rewards boundary executors timelines engine by_hand learning rating
+# Compiled files are kept, whatever the environment says: each worker of the tests and each process
+# they start would else compile all sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check unit process bench soak format clean
+.PHONY: run test check types unit process beside bench soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
 
+# The tests that start processes run one after the other: they mind the time, and mostly wait. All
+# others run beside them and give way.
 test: $(READY)
-	$(PYTEST) -q -n 2 -m "not process and not soak"
-	$(PYTEST) -q -m "process and not soak"
+	@$(MAKE) --no-print-directory -j 2 process beside
+
+beside: $(READY)
+	nice -n 10 $(PYTEST) -q -n 2 -m "not process and not soak"
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -q -n 2 tests/unit tests/guards -m "not process and not soak"
+	@$(MAKE) --no-print-directory -j 2 types unit
+
+types: $(READY)
+	$(BIN)/mypy
+
+# Three workers on two cores: half of what a test takes is waiting.
+unit: $(READY)
+	$(PYTEST) -q -n 3 tests/unit tests/guards -m "not process and not soak and not slow"
 
 process: $(READY)
 	$(PYTEST) -q -m "process and not soak"
@@ -29,7 +43,15 @@ soak: $(READY)
 	$(PYTEST) -q -m soak --timeout 3600
 
 bench: $(READY)
-	@for one in first_use timelines engine by_hand learning; do echo "== $$one"; $(BIN)/python -m bench.$$one || exit 1; done
+	@failed=; for one in $(BENCHES); do \
+	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# The tutorials of docs/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
+examples: example-persona example-math
+
+example-persona example-math: example-%: $(READY)
+	@$(BIN)/python -m examples.$* $(ARGS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

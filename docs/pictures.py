@@ -1,14 +1,18 @@
 """Makes the pictures of the docs from a real run: engine, proxy, mock user and console.
 
-.venv/bin/python docs/pictures.py            # docs/img/*.svg
-.venv/bin/python docs/pictures.py DIR        # every screen at 80x24 and 160x48 into DIR
+.venv/bin/python docs/pictures.py            # docs/img: every screen, two sizes, dark and light
+.venv/bin/python docs/pictures.py DIR        # the same into DIR
+.venv/bin/python docs/pictures.py DIR rate   # the screens whose names begin so
 """
 
 import asyncio
 import re
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from textual.pilot import Pilot
 
 from console.app import ConsoleApp
 from console.options import ConsoleOptions
@@ -17,53 +21,106 @@ from core.settings import load
 from tests.support.stack import Stack, loop_up, until
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("overview", "requests", "group", "tokens", "rate", "mock", "engine", "log")
+SIZES = ((80, 24), (160, 48))
+THEMES = ("dark", "light")
+README = {"overview": (120, 36), "group": (120, 36), "rate": (120, 36)}
+"""Those on the front page, dark and without a size in their names."""
+RUNNING: Mapping[str, Sequence[str]] = {
+    "overview": ("f1",),
+    "servers": ("f9",),
+    "requests": ("f2", "home"),
+    "group": ("f2", "home", *["down"] * 5, "enter"),
+    "tokens": ("f2", "home", *["down"] * 5, "enter", "p"),
+    "rate": ("f3",),
+    "mock": ("f4",),
+    "engine": ("f5",),
+    "job": ("f5", "e"),
+    "inside": ("f5", "i"),
+    "tries": ("f1", "ctrl+t"),
+    "rewards": ("f6",),
+    "rewards-part": ("f6", "enter"),
+    "log": ("f7",),
+    "help": ("f2", "f12"),
+    "palette": ("f1", "ctrl+p"),
+    "jump": ("f2", "ctrl+o"),
+    "abort": ("f2", "home", "x"),
+    "stop": ("f5", "k"),
+}
+"""Screen -> the keys that lead there."""
+STILL: Mapping[str, Sequence[str]] = {"mock-picker": ("f4", "o")}
+"""The same, for what there is only while no mock user runs."""
 
 
-async def take(stack: Stack, folder: Path, name: str, size: tuple[int, int], theme: str) -> None:
-    """One picture of one screen of a console that is attached to the running proxy."""
-    options = ConsoleOptions(home=stack.home, settings=load(None, {}))
+async def home(pilot: Pilot[int]) -> None:
+    """Back to a front page: whatever is open is left."""
+    for _ in range(6):
+        if len(pilot.app.screen_stack) == 1:
+            return
+        await pilot.press("escape")
+
+
+async def take(
+    stack: Stack, folder: Path, stops: Mapping[str, Sequence[str]], size: tuple[int, int], name: str
+) -> None:
+    """Pictures of screens of one console that is attached to the running proxy.
+
+    Args:
+        stops: Screen -> keys.
+        name: What the files are called, with `{screen}`, `{size}` and `{theme}`.
+    """
+    options = ConsoleOptions(home=stack.home, settings=load(None, {}), start_engine=False)
     session, starter = open_session(options)
-    app = ConsoleApp(session, starter, theme=theme)
+    app = ConsoleApp(session, starter)
     async with app.run_test(size=size) as pilot:
-        for _ in range(100):
+        for _ in range(200):
             await pilot.pause(0.05)
-            if session.state.groups:
+            if session.seen and session.state.groups:
                 break
-        app.action_go("requests" if name in ("group", "tokens") else name)
-        await pilot.pause(0.5)
-        if name in ("group", "tokens"):
-            await pilot.press("down", "down", "down", "enter")
-            await pilot.pause(0.8)
-        if name == "tokens":
-            await pilot.press("p")
-            await pilot.pause(0.8)
-        await pilot.pause(0.6)
-        file = f"{name}-{size[0]}x{size[1]}-{theme}.svg" if folder != ROOT / "docs/img" else ""
-        picture = app.export_screenshot()
-        picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)  # fetch no fonts
-        picture = picture.replace("<svg ", '<svg xml:space="preserve" ', 1)
-        (folder / (file or f"{name}.svg")).write_text(picture)
+        for theme in THEMES if "{theme}" in name else THEMES[:1]:
+            app.theme = theme
+            for screen, keys in stops.items():
+                await home(pilot)
+                await pilot.press(*keys)
+                await pilot.pause(1.0)
+                file = name.format(screen=screen, size=f"{size[0]}x{size[1]}", theme=theme)
+                (folder / file).write_text(lean(app.export_screenshot(simplify=True)))
+            await home(pilot)
+
+
+def lean(picture: str) -> str:
+    """An SVG that fetches no fonts and says nothing twice."""
+    picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)
+    picture = re.sub(r"<clipPath id=\"[^\"]*-line-\d+\">.*?</clipPath>", "", picture, flags=re.S)
+    picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
+    picture = re.sub(r"terminal-\d+-", "t-", picture)
+    picture = re.sub(r"\n\s*", "\n", picture)
+    return picture.replace("<svg ", '<svg xml:space="preserve" ', 1)
 
 
 def main() -> None:
     """Run the loop for a while, then look at it."""
-    whole = len(sys.argv) > 1
-    folder = Path(sys.argv[1]) if whole else ROOT / "docs/img"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/img"
+    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as home, loop_up(Path(home)) as stack:
+
+    def picked(stops: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        return {screen: keys for screen, keys in stops.items() if screen.startswith(wanted)}
+
+    with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
         stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6")
         until("some steps", lambda: stack.step() >= 8, 120)
+        for _ in range(2):
+            stack.run("try", "Why is the sky blue?")
         assert stack.run("mode", "answer_first").returncode == 0
         until("groups wait", lambda: len(stack.state().waiting()) >= 3, 60)
-        if not whole:
-            for name in ("overview", "group", "rate"):
-                asyncio.run(take(stack, folder, name, (120, 36), "dark"))
-            return
-        for name in SCREENS:
-            for size in ((80, 24), (160, 48)):
-                asyncio.run(take(stack, folder, name, size, "dark"))
-        asyncio.run(take(stack, folder, "overview", (120, 36), "light"))
+        front = {screen: keys for screen, keys in picked(RUNNING).items() if screen in README}
+        for screen, keys in front.items():
+            asyncio.run(take(stack, folder, {screen: keys}, README[screen], "{screen}.svg"))
+        for size in SIZES:
+            asyncio.run(take(stack, folder, picked(RUNNING), size, "{screen}-{size}-{theme}.svg"))
+        stack.kill("mock")
+        for size in SIZES:
+            asyncio.run(take(stack, folder, picked(STILL), size, "{screen}-{size}-{theme}.svg"))
 
 
 if __name__ == "__main__":

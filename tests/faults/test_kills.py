@@ -26,9 +26,9 @@ def mock_in_background(stack: Stack, dataset: Path) -> None:
     stack.start("mock", str(dataset), "--concurrency", "4")
 
 
-def busy(stack: Stack, groups: int = 3) -> None:
+def busy(stack: Stack) -> None:
     """Groups are open: work is in its middle."""
-    until("work", lambda: stack.state().totals.groups >= groups, 30)
+    until("work", lambda: stack.state().totals.groups >= 3, 30)
 
 
 def at_random(stack: Stack, rng: random.Random) -> None:
@@ -105,7 +105,7 @@ def test_kill_the_mock_user(tmp_path: Path, seed: int) -> None:
     with loop_up(tmp_path / "home") as stack:
         dataset = rows_file(tmp_path / "rows.jsonl", 40)
         mock_in_background(stack, dataset)
-        busy(stack, 4)
+        until("a row is done", lambda: (mock := stack.state().mock) and mock.done, 60)
         at_random(stack, rng)
         stack.kill("mock")
         again = stack.run("mock", str(dataset), "--concurrency", "4")

@@ -77,9 +77,14 @@ async def test_a_stop_in_the_midst_of_answers(tmp_path: Path) -> None:
             for path in BODIES:
                 assert LAST[path] in quick[path].result().body
                 assert soon[path].result().status == 200
-                assert failed(path, slow[path].result().body.decode())
+                told = slow[path].result().body.decode()
+                assert failed(path, told)
+                assert "shutting down" in told
+                assert "in time" not in told
+                assert "rate_limit_exceeded" not in told
                 assert whole[path].result().status == 503
                 assert whole[path].result().headers["retry-after"]
+                assert b"shutting down" in whole[path].result().body
             assert await asyncio.to_thread(child.wait, 10) == 0
             assert not swarm.claimed()
             assert "Traceback" not in stack.log("proxy")
@@ -133,3 +138,33 @@ async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
         assert running(stack.home, "proxy") is None
     assert isinstance(believing("https://gpu-box:8000", cert), ssl.SSLContext)
     assert believing("http://gpu-box:8000", cert) is True
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_a_key_is_asked_for_and_written_nowhere(tmp_path: Path, in_file: bool) -> None:
+    secret = "sk-nobody-shall-read-this"
+    file = tmp_path / "key"
+    file.write_text(f"{secret}\n")
+    told = ("--api-key-file", str(file)) if in_file else ("--api-key", secret)
+    async with ScriptedSwarm() as swarm:
+        with Stack(tmp_path / "home") as stack:
+            info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url, *told)
+            async with httpx.AsyncClient(base_url=info.url) as client:
+                assert (await client.post(CHAT, json=BODIES[CHAT])).status_code == 401
+                bearer = {"authorization": f"Bearer {secret}"}
+                answer = await client.post(CHAT, json=BODIES[CHAT], headers=bearer)
+                assert answer.status_code == 200
+            assert secret not in (stack.home.run / "proxy.json").read_text()
+            await asyncio.to_thread(stack.stop, "proxy")
+            files = [path for path in stack.home.root.rglob("*") if path.is_file()]
+            assert stack.home.journal in files
+            assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -> None:
+    with Stack(tmp_path / "home") as stack:
+        told = stack.run("proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0")
+        assert told.returncode == 2
+        assert "holds a user or a password" in told.stderr
+        assert "hush" not in told.stderr + told.stdout
+        assert not any(b"hush" in path.read_bytes() for path in stack.home.root.rglob("*.*"))

@@ -19,6 +19,8 @@ from console.session import Session
 from core.errors import AjetError
 from core.events import Event
 from core.history import HistoryPage
+from core.job_sheet import JobSheet
+from core.looking import ServerLook
 from core.reducer import reduce
 from core.state import Group, State
 from core.tokens import EpisodeTokens
@@ -75,6 +77,9 @@ class FakeLink:
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
         self.asked: list[tuple[str, str]] = []
+        self.job_sheet: JobSheet | None = None
+        self.looks: dict[str, ServerLook] = {}
+        self.looked: list[str] = []
         self._queues: list[asyncio.Queue[Any]] = []
         self._sent: list[Event] = []
 
@@ -142,11 +147,22 @@ class FakeLink:
     async def group_events(self, group_id: str) -> Sequence[Event]:
         return self.detail
 
+    async def look(self, server: str) -> ServerLook:
+        if self.broken is not None:
+            raise self.broken
+        self.looked.append(server)
+        return self.looks.get(server) or ServerLook(server=server, at=NOW)
+
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         self.asked.append((episode_uuid, server))
         if self.token_log is None:
             raise AjetError("this server has no token log", server, "Only the embedded engine has")
         return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
+
+    async def job(self, server: str) -> JobSheet:
+        if self.job_sheet is None:
+            raise AjetError("there is no such server", server)
+        return msgspec.structs.replace(self.job_sheet, server=server)
 
     async def history(self, first: int, limit: int) -> HistoryPage:
         if self.broken is not None:
@@ -251,6 +267,7 @@ def build_app(
     rater: str = "anna",
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
+    still: bool = False,
     places: Sequence[Place] = SCREENS,
 ) -> ConsoleApp:
     """An app that follows a fake link; give `places` to run without some screens."""
@@ -265,7 +282,7 @@ def build_app(
     async def follow(session: Session) -> None:
         await Feed(session, link, sleep=short).run()
 
-    return ConsoleApp(session, follow, theme=theme, keys=keys, places=places)
+    return ConsoleApp(session, follow, theme=theme, keys=keys, still=still, places=places)
 
 
 @asynccontextmanager

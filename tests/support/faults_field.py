@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import proxy.submit
+import swarm.orders
 import swarm.watcher
 from core.settings import Settings
 from swarm.answers import EndOutcome
@@ -105,6 +106,9 @@ async def field_of(
     monkeypatch.setattr(swarm.watcher, "GONE_FOR", GONE_FOR)
     monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", FROZEN_FOR)
     monkeypatch.setattr(proxy.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(swarm.orders, "GATHER_AFTER", 0.3)
+    monkeypatch.setattr(swarm.orders, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(swarm.orders, "EMPTY", (0.15, 0.45))
 
     async def answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(rng.uniform(0.02, 0.15))

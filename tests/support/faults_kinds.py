@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import httpx
@@ -262,6 +263,46 @@ async def another_client_takes_all(f: Field) -> None:
         await _hold(f, 0.5)
         for uuid in taken:
             await _abort(other, uuid)
+
+
+async def _steady_workers(f: Field, count: int) -> None:
+    """Another client's, who claim, work and claim again without a pause, on all but a few slots."""
+    over = asyncio.Event()
+
+    async def worker(number: int, other: httpx.AsyncClient) -> None:
+        asked = {"episode_type": "train", "discard_episode_timeout": 60.0}
+        while not over.is_set():
+            told = (await other.post(CLAIM, json={**asked, "client_uuid": f"o{number}"})).json()
+            if told["success"]:
+                await asyncio.sleep(f.rng.uniform(0.2, 0.6))
+                await _abort(other, told["episode_uuid"])
+                done[number] += 1
+            else:
+                await asyncio.sleep(f.rng.uniform(0.05, 0.15))
+
+    done: Counter[int] = Counter()
+    limits = httpx.Limits(max_connections=None)
+    async with (
+        httpx.AsyncClient(base_url=f.swarm.url, limits=limits, timeout=30) as other,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for number in range(count):
+            tasks.create_task(worker(number, other))
+        await f.swarm.until(lambda: len(done) >= count // 2, 20)
+        before = done.total()
+        await f.served(3)
+        assert done.total() > before  # and they go on too
+        over.set()
+
+
+@fault
+async def another_client_leaves_one_free(f: Field) -> None:
+    await _steady_workers(f, (f.swarm.slots or 0) - 1)
+
+
+@fault
+async def another_client_leaves_three_free(f: Field) -> None:
+    await _steady_workers(f, (f.swarm.slots or 0) - 3)
 
 
 @fault

@@ -180,7 +180,9 @@ def status_of_stream(path: str, text: str) -> int:
     if path == "/v1/messages" and last.get("type") == "error":
         return 503 if last["error"]["type"] == "overloaded_error" else 500
     if path == "/v1/responses" and last.get("type") == "response.failed":
-        return 503 if last["response"]["error"]["code"] == "rate_limit_exceeded" else 500
+        error = last["response"]["error"]
+        later = error["code"] == "rate_limit_exceeded" or "shutting down" in error["message"]
+        return 503 if later else 500
     if isinstance(last.get("error"), dict):
         return int(last["error"]["code"])
     return 200 if LAST[path].decode() in text else 0

@@ -15,7 +15,7 @@ from proxy.endpoint import create_app
 from proxy.serve import http_config
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
-from tests.support.served import served
+from tests.support.served import client, served
 
 ASKED = [{"role": "user", "content": "Say hello."}]
 BODIES: dict[str, dict[str, Any]] = {
@@ -68,9 +68,9 @@ async def fronted(
         app = create_app(w.seat, w.groups, desk=desk)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
-            httpx.AsyncClient(base_url=url, timeout=10.0) as client,
+            client(url) as http,
         ):
-            yield Front(w, desk, url, client)
+            yield Front(w, desk, url, http)
 
 
 def sse(text: str) -> list[Any]:

@@ -27,11 +27,11 @@ from proxy.rows import Rows
 from proxy.seat import Seat
 from proxy.serve import http_config
 from proxy.watch import ServerWatch
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import FAST, Line, Source, World, held, settings
-from tests.support.served import served
+from tests.support.served import client, served
 
 
 @dataclass
@@ -77,7 +77,7 @@ async def observed(
             upstream = await stack.enter_async_context(ScriptedOpenAI())
         wanted = msgspec.convert({"url": upstream.url, **(told or {})}, UpstreamSettings)
         configured = msgspec.structs.replace(settings(**sections), upstream=wanted)
-        line = Line(await stack.enter_async_context(AiohttpTransport()))
+        line = Line(await stack.enter_async_context(HttpTransport()))
         journal = Journal(home / "j.db")
         stack.callback(journal.close)
         bus = Bus(journal, "run")
@@ -116,5 +116,4 @@ async def observed(
         await groups.recover()
         app = create_app(seat, groups, desk=Desk(seat, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=10.0))
-        yield Observed(world, upstream, client)
+        yield Observed(world, upstream, await stack.enter_async_context(client(url)))

@@ -317,7 +317,7 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
         _, stack, client, tasks = desk
         tasks.spawn(_ask(client, 1), "user")
 
-        def sit() -> list[str]:
+        def sit() -> tuple[list[str], Group | None]:
             environment = {**stack.environment, "EDITOR": editor, "VISUAL": ""}
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", SLOW)
@@ -331,10 +331,9 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
                 rows = console.look()
                 console.type("\r")
                 rater.wait(lambda rows: read_screen(rows) is None, "that the vote is taken")
-            return rows
+                return rows, until("it is sent", lambda: _done(stack), 30)
 
-        rows = await asyncio.to_thread(sit)
-        sent = await asyncio.to_thread(until, "it is sent", lambda: _done(stack), 30)
+        rows, sent = await asyncio.to_thread(sit)
     assert sent is not None
     return rows, sent
 

@@ -80,7 +80,6 @@ class ScriptedPool:
         self.lost: list[str] = []
         self.batches: list[dict[str, list[float]]] = []
         self.most_claimed = 0
-        self.changed = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
 
     # -- the engine -----------------------------------------------------------------------------
@@ -115,7 +114,6 @@ class ScriptedPool:
             for name in self.unclaimed:
                 self.episodes.pop(name, None)
             self.unclaimed.clear()
-        self._announce()
         if self.automatic and state == "ROLLING_POST":
             self._drained()
         elif self.automatic and state == "WEIGHT_SYNCING" and self.sync_seconds is not None:
@@ -143,7 +141,6 @@ class ScriptedPool:
             key = "sk-ajet-" + base64.b64encode(json.dumps(told).encode()).decode()
             self.episodes[name] = Episode(name, key)
             self.unclaimed.append(name)
-        self._announce()
 
     def expire(self, name: str | None = None) -> list[str]:
         """The janitor's sweep: take back one named, or all that are idle too long."""
@@ -181,7 +178,6 @@ class ScriptedPool:
         episode.calls = 0
         self.claims.append(episode.uuid)
         self.most_claimed = max(self.most_claimed, len(self.claimed()))
-        self._announce()
         return self._claim_answer(body["client_uuid"], "", episode)
 
     def end(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -328,7 +324,6 @@ class ScriptedPool:
         self._check_enough()
         if self.state == "ROLLING":
             self.register()
-        self._announce()
 
     def _check_enough(self) -> None:
         if self.automatic and self.state == "ROLLING" and self._enough():
@@ -360,15 +355,10 @@ class ScriptedPool:
             episode.status, episode.client = "registered", ""
             episode.timeout, episode.calls = -1.0, 0
             self.unclaimed.append(episode.uuid)
-        self._announce()
 
     def _drained(self) -> None:
         if self.automatic and self.state == "ROLLING_POST" and not self.claimed():
             self.set_state("WEIGHT_SYNCING")
-
-    def _announce(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 _ADVICE = {

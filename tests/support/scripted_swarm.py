@@ -35,8 +35,8 @@ Scripting:
 What happened (see `ScriptedPool` for all): `claims`, `refusals`, `ends`, `aborts`, `rewards` (by
 uuid), `reward_log` ((uuid, task, reward)), `duplicate_ends`, `lost` (claimed when the records were
 wiped), `batches`, `most_claimed`, `claimed()`; here: `chats` ((uuid, body, headers)), `requests`
-(a Counter by route), `stops`, `connections` (accepted so far). `await until(test, timeout=5)` waits
-for a condition on any of them.
+(a Counter by route), `stops`, `connections` (accepted so far). `await until(test, timeout=20)`
+waits for a condition on any of them.
 """
 
 import asyncio
@@ -130,16 +130,18 @@ class ScriptedSwarm(ScriptedPool):
     def unfreeze(self) -> None:
         self._thawed.set()
 
-    async def until(self, test: Callable[[], Any], timeout: float = 5.0) -> None:
+    async def until(self, test: Callable[[], Any], timeout: float = 20.0) -> None:
         """Wait until `test()` is true.
 
         Raises:
             TimeoutError: it did not become so.
         """
-        async with asyncio.timeout(timeout):
-            while not test():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.changed.wait(), 0.01)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not test():
+            if loop.time() >= deadline:
+                raise TimeoutError(f"not within {timeout:g} s")
+            await asyncio.sleep(0.005)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -307,7 +309,6 @@ class ScriptedSwarm(ScriptedPool):
         index = episode.calls - 1
         episode.active = time.time()
         self.chats.append((name, body, dict(request.headers)))
-        self.changed.set()
         work = self._in_turn(episode, body, index)
         if not body.get("stream") or self.streaming == "whole":
             return web.json_response(await work)

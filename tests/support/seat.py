@@ -42,7 +42,7 @@ from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import Unreachable
 from swarm.seam import Response, Streamed
-from swarm.transport import AiohttpTransport
+from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 
@@ -99,7 +99,7 @@ class Source:
 class Line:
     """The transport, with a switch: a killed proxy sends nothing more."""
 
-    def __init__(self, transport: AiohttpTransport) -> None:
+    def __init__(self, transport: HttpTransport) -> None:
         self.transport = transport
         self.cut = False
 
@@ -146,7 +146,7 @@ class World:
         data = json.dumps(told).encode()
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
-    async def reply(self, ticket: Ticket, seconds: float = 5.0) -> Reply:
+    async def reply(self, ticket: Ticket, seconds: float = 20.0) -> Reply:
         """What the user gets, after all pieces, to the last byte."""
         async with asyncio.timeout(seconds):
             while not isinstance(found := await ticket.next(1.0), Reply):
@@ -154,11 +154,11 @@ class World:
         ticket.delivered()
         return found
 
-    async def closed(self, seconds: float = 5.0) -> None:
+    async def closed(self, seconds: float = 20.0) -> None:
         """Wait until no group lives."""
         await self.until(lambda: not self.groups.open_count, seconds)
 
-    async def until(self, test: Callable[[], Any], seconds: float = 5.0) -> Any:
+    async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
         """Wait for a condition."""
         async with asyncio.timeout(seconds):
             while not (found := test()):
@@ -188,6 +188,7 @@ class World:
     def kill(self) -> None:
         """What a kill -9 leaves: not another byte goes out, nothing more is written."""
         self.line.cut = True
+        self.seat.tasks.spawn(self.line.transport.close(), "killed")
         self.seat.journal.close()
 
 
@@ -220,7 +221,7 @@ async def world(
     async with contextlib.AsyncExitStack() as stack:
         if swarm is None:
             swarm = await stack.enter_async_context(ScriptedSwarm())
-        line = Line(await stack.enter_async_context(AiohttpTransport()))
+        line = Line(await stack.enter_async_context(HttpTransport()))
         journal = Journal(home / "j.db")
         stack.callback(journal.close)
         bus = Bus(journal, "run")
@@ -257,7 +258,7 @@ async def world(
         )
         watch = ServerWatch(seat, seat.servers["s"]).run() if watched else watcher.run()
         tasks.spawn(watch, "watcher")
-        await watcher.wait_for(lambda seen: seen.reachable, 5)
+        await watcher.wait_for(lambda seen: seen.reachable, 20)
         if recover:
             await groups.recover()
         yield made

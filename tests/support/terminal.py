@@ -55,7 +55,7 @@ class Terminal:
         if kind is not None:
             print(f"--- terminal\n{self.seen[-3000:]}")
         self.kill()
-        os.close(self._master)
+        self.hang_up()
 
     def read(self, seconds: float) -> str:
         """What is painted within `seconds`; returns at the first bytes."""
@@ -85,6 +85,12 @@ class Terminal:
     def type(self, keys: str) -> None:
         """Write keys as a terminal would."""
         os.write(self._master, keys.encode())
+
+    def hang_up(self) -> None:
+        """Close the far end. No SIGHUP comes of it: this terminal controls no process."""
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
 
     def wait(self, limit: float = 30.0) -> int:
         """The exit code; reads on meanwhile so that the console is never stuck on its output."""

@@ -26,6 +26,18 @@ def test_the_token_is_made_once_and_private(home: Home) -> None:
     assert stat.S_IMODE(home.token_file.stat().st_mode) == 0o600
 
 
+def test_a_home_is_made_for_one_user_and_an_open_one_is_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Home.open(tmp_path / "new" / "home")
+    assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
+    assert not caplog.records
+    made.root.chmod(0o755)
+    Home.open(made.root)
+    assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
+    assert "was open to others (mode 755)" in caplog.text
+
+
 def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
     code = (
         "import sys,time; from core.home import Home, Role; from pathlib import Path\n"

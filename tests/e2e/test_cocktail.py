@@ -1,0 +1,102 @@
+"""The cocktail: rewards are right about answers good, bad and hostile, the mix is what was said."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from examples.cocktail.kinds import KINDS, Question
+from examples.cocktail.limited import run
+from examples.cocktail.symbols import last_value, value_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("The answer is 7.", Fraction(7)),
+        ("3 + 4 = 7", Fraction(7)),
+        ("It is 14/2!", Fraction(7)),
+        ("(1+2)*3 I think", Fraction(9)),
+        ("0.1 + 0.2", Fraction(3, 10)),
+        ("-3", Fraction(-3)),
+        ("no idea", None),
+        ("1/0", None),
+        ("9" * 5000, None),
+        ("2**9**9**9", None),
+    ],
+)
+def test_the_last_expression_of_a_text(text: str, value: Fraction | None) -> None:
+    assert last_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "9**9", "a + 1", "'x'", "1 if 1 else 2", ""])
+def test_nothing_but_arithmetic_is_worth_anything(text: str) -> None:
+    assert value_of(text) is None
+
+
+SUM = Question("", "", "3 + 4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "reward"),
+    [
+        ("maths", "That makes 7.", 1.0),
+        ("maths", "That makes 8.", 0.0),
+        ("code", "It is 7.", 1.0),
+        ("code", "It is 6.", 0.0),
+        ("code", "```python\nx = sum([3, 4])\n```", 1.0),
+        ("code", "```python\nprint('right')\nraise SystemExit\n```", 0.0),
+        ("code", "```python\nwhile True: pass\n```", 0.0),
+        ("code", "```python\nx = 'a' * 10**10\n```", 0.0),
+        ("terminal", "It is 7!", 1.0),
+        ("terminal", "```sh\nfor i in 1 2 3 4 5 6 7; do touch $i; done\n```", 1.0),
+        ("terminal", "```sh\nmkdir 1 2 3 4 5 6 7\n```", 0.0),
+        ("terminal", "6", 0.0),
+        ("terminal", "-7", 0.0),
+        ("terminal", "nothing", 0.0),
+    ],
+)
+def test_what_an_answer_is_worth(kind: str, answer: str, reward: float) -> None:
+    assert KINDS[kind].reward(SUM, answer) == reward
+
+
+def test_a_program_that_waits_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert run(["/bin/sh", "-c", "sleep 60 & sleep 60"], tmp_path, seconds=0.5) is None
+    assert time.monotonic() - began < 5
+
+
+def test_a_program_sees_nothing_of_our_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    said = run(["/bin/sh", "-c", "env; pwd"], tmp_path)
+    assert said is not None
+    assert "sk-secret" not in said
+    assert str(tmp_path) in said
+
+
+def test_the_mix_is_what_the_shares_say(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.cocktail", "--updates", "6"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr  # it measures the mix itself
+    assert "shares are now maths 20 %  code 30 %  terminal 50 %" in done.stdout
+    assert re.search(r"^after: .* at most [0-5]\.\d points off$", done.stdout, re.M)
+    assert "claims left 0" in done.stdout
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,73 @@
+"""The tutorials run as they are told to, in their short form, and leave nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+
+def run(name: str, tmp: Path, *args: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp)}
+    return subprocess.Popen(
+        [sys.executable, "-m", f"examples.{name}", "--out", str(tmp / "out"), *args],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=15)
+    return not alive
+
+
+@pytest.mark.parametrize(
+    ("name", "measure"),
+    [("math", "share of right answers"), ("persona", "liveliness, 0 to 1")],
+)
+def test_a_tutorial_trains_and_ends_by_itself(tmp_path: Path, name: str, measure: str) -> None:
+    out, err = run(name, tmp_path, "--updates", "2", "--held-out", "4").communicate(timeout=200)
+    assert err == ""
+    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= 2
+    assert re.search(rf"held out after +0 updates: {measure} \d\.\d\d", out)
+    assert out.count("  before: ") == 4
+    table = (tmp_path / "out" / f"{name}.md").read_text()
+    assert re.search(rf"^\| {measure} \| \d\.\d\d \| \d\.\d\d \|$", table, re.M)
+    assert (tmp_path / "out" / f"{name}.svg").read_text().count("<circle") >= 2
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # its home is gone
+
+
+def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    with run("persona", tmp_path, "--updates", "500", "--held-out", "4") as example:
+        assert example.stdout is not None
+        assert any(line.startswith("update") for line in example.stdout)
+        children = psutil.Process(example.pid).children(recursive=True)
+        assert len(children) >= 4  # engine, fake vLLM, its hooks, application
+        began = time.monotonic()
+        example.send_signal(signal.SIGINT)
+        _, err = example.communicate(timeout=60)
+        assert example.returncode == 130
+        assert err.strip() == "interrupted; all processes are ended"
+        assert time.monotonic() - began < 30
+    assert gone(children)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_does_not_start_is_said(tmp_path: Path) -> None:
+    (tmp_path / "keep").mkdir()
+    (tmp_path / "keep" / "home").write_text("in the way")
+    _, err = run("math", tmp_path, "--keep", str(tmp_path / "keep")).communicate(timeout=60)
+    assert err.startswith("math: ")
+    assert "Traceback" not in err

@@ -1,0 +1,206 @@
+"""What `init` writes runs unchanged; `debug-episode` shows an episode, and a fault at once."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from core.home import Home, running
+from examples.stage import Stage
+from swarm import SwarmClient
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    before = signal.getsignal(signal.SIGTERM)
+    with Stage(tmp_path / "stage") as one:
+        yield one
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def engine(stage: Stage) -> str:
+    return stage.serve("engine")
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+
+
+def written(kind: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "console", "init", kind, str(folder), "--yes"]
+    subprocess.run(command, env=environment(), check=True, timeout=60, capture_output=True)
+    return folder
+
+
+def script(folder: Path, name: str, **more: str) -> str:
+    """What a script of the folder says on its way to a good end."""
+    done = subprocess.run(
+        [sys.executable, name],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def claimed(url: str) -> int:
+    with SwarmClient(url) as client:
+        return sum(one.claimed for one in client.get_episode_buffer())
+
+
+def steps(url: str) -> list[int]:
+    found = httpx.get(f"{url}/ajetc/updates", timeout=10, trust_env=False).json()
+    return [one["step"] for one in found]
+
+
+def test_a_blackbox_folder_trains(tmp_path: Path, engine: str) -> None:
+    folder = written("blackbox", tmp_path / "bb")
+    small = {"UPDATES": "2", "BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
+    out = script(folder, "agent_roll.py", **small)
+    assert len(re.findall(r"^step \d+: mean reward \d\.\d\d of 4 episodes$", out, re.M)) >= 2
+    assert len(steps(engine)) >= 2
+    assert not claimed(engine)
+
+
+def test_a_passive_folder_trains(tmp_path: Path, engine: str) -> None:
+    folder = written("passive", tmp_path / "app")
+    port = httpx.URL(engine).port
+    assert port is not None
+    small = {"UPDATES": "1", "BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
+    home = {"AJET_CONSOLE_HOME": str(folder / ".ajet"), "PORT": str(_free_port())}
+    out = script(folder, "agent_roll.py", **small, **home)
+    assert "engine rolls at step 1" in out
+    assert steps(engine)
+    assert not claimed(engine)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: str) -> None:
+    folder = written("blackbox", tmp_path / "bb")
+    (folder / "agent.py").write_text("import sys\nsys.exit('no luck')\n")
+    small = {"BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
+    done = subprocess.run(
+        [sys.executable, "agent_roll.py"],
+        cwd=folder,
+        env=environment(**small),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the agent ended with 1:\nno luck" in done.stdout
+    assert not claimed(engine)
+    (folder / "agent.py").write_text("import time\ntime.sleep(600)\n")
+    command = [sys.executable, "-m", "console", "debug-episode", str(folder), "--timeout", "3"]
+    done = subprocess.run(
+        command,
+        env=environment(AJET_SWARM_URL=engine),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ended after 3 s" in done.stderr
+    assert not claimed(engine)
+
+
+def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engine: str) -> None:
+    folder = written("blackbox", tmp_path / "bb")
+    with subprocess.Popen(
+        [sys.executable, "-m", "console", "debug-episode", str(folder), "--watch"],
+        env=environment(AJET_SWARM_URL=engine),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        first = _until_waiting(watching)
+        assert re.search(
+            r"^call 1  /v1/chat/completions  HTTP 200 .* \d+ \+ \d+ tokens", first, re.M
+        )
+        assert re.search(r"^  tokens    .+\|<end>$", first, re.M)
+        assert re.search(r"^reward [01]  success (True|False)$", first, re.M)
+        began = time.monotonic()
+        source = folder / "run_episode_once.py"
+        fault = "    return 1 / 0\n    return float(bool(found)"
+        source.write_text(source.read_text().replace("    return float(bool(found)", fault))
+        second = _until_waiting(watching)
+        took = time.monotonic() - began
+        assert "ZeroDivisionError: division by zero" in second
+        assert f'File "{source}"' in second
+        assert "swarm/" not in second.partition("Traceback")[2]
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
+    assert took < 10
+    assert not steps(engine)  # nothing of it was trained on
+    assert not claimed(engine)
+
+
+def _until_waiting(watching: "subprocess.Popen[str]") -> str:
+    assert watching.stdout is not None
+    lines: list[str] = []
+    for line in watching.stdout:
+        if line.startswith("-- waiting"):
+            break
+        lines.append(line)
+    return "".join(lines)
+
+
+def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "bb"
+    nobody = "http://127.0.0.1:9"
+    init = ["init", "blackbox", str(folder), "--yes", "--server", nobody]
+    subprocess.run(
+        [sys.executable, "-m", "console", *init], env=environment(), check=True, timeout=60
+    )
+    home = Home.open(tmp_path / "home")
+    more = {"AJET_CONSOLE_HOME": str(home.root), "AJET_CONSOLE__ENGINE__PORT": "0"}
+    try:
+        for started in (True, False):
+            done = subprocess.run(
+                [sys.executable, "-m", "console", "debug-episode", str(folder), "--json"],
+                env=environment(**more),
+                capture_output=True,
+                text=True,
+                timeout=90,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert ("started the embedded engine" in done.stderr) is started
+            trace = json.loads(done.stdout)
+            assert trace["calls"][0]["status"] == 200
+            assert trace["tokens"][0]
+            assert trace["output"]["reward"] in (0.0, 1.0)
+        info = running(home, "engine")
+        assert info is not None
+        assert not claimed(info.url)
+    finally:
+        if (info := running(home, "engine")) is not None:
+            process = psutil.Process(info.pid)
+            process.terminate()
+            process.wait(30)

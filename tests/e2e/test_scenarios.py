@@ -1,0 +1,53 @@
+"""The swarm scenarios run in their small form, train, and leave nothing behind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+
+def run(name: str, tmp: Path, *args: str) -> str:
+    """What an example says on its way to a good end."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}", *args],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(tmp.iterdir())  # its home is gone
+    return done.stdout
+
+
+def test_a_killed_client_loses_no_step_and_no_sample(tmp_path: Path) -> None:
+    out = run("distributed", tmp_path, "--updates", "4")
+    assert re.search(r"bob is killed, [1-9]\d* episodes still in its name", out)
+    assert re.search(r"steps 4, none lost; samples \d+, each once; claims left 0", out)
+    rows = re.findall(r"^\| (\d) \| (.*?) \| \d+ \|", out, re.M)
+    assert len(rows) == 4
+    assert all("bob" not in who for _, who in rows[2:])
+    assert "joe" in rows[3][1]
+
+
+def test_two_models_are_trained_by_the_same_episodes(tmp_path: Path) -> None:
+    out = run("multi_model", tmp_path, "--updates", "2")
+    rows = re.findall(r"^\| (planner|executor) \| (\d+) \| .* \| (\d+) \|$", out, re.M)
+    assert [name for name, *_ in rows] == ["planner", "executor"]
+    assert all(int(updates) >= 2 for _, updates, _ in rows)
+    assert rows[0][2] == rows[1][2]  # as many samples here as there
+    assert "claims left 0 on both" in out
+
+
+def test_a_student_is_taught(tmp_path: Path) -> None:
+    out = run("multi_model.teacher_student", tmp_path, "--updates", "1")
+    assert re.search(r"student step 2: agrees \d\.\d\d; the teacher is right in \d\.\d\d", out)

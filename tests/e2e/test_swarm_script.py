@@ -1,0 +1,153 @@
+"""Scripts of the swarm tutorials' shape, against the embedded engine."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from swarm.agentjet_job import AgentJetJob
+from swarm.errors import GaveUp
+from swarm.retry import Retry
+from swarm.run import rollout, run_episodes
+from swarm.run_record import RunRecord
+from swarm.sync import SwarmClient
+from swarm.task import OpenaiBaseUrlAndApiKey, Task
+from swarm.throttle import SwarmThrottlePolicy
+from tests.support.stack import Stack
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+
+def _run(module: str, steps: int, url: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", module, "--steps", str(steps)],
+        cwd=ROOT,
+        env={**os.environ, "AJET_SWARM_URL": url, "REMOTE_MODEL_PATH": "tiny"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_the_tutorials_scripts_train(tmp_path: Path) -> None:
+    with Stack(tmp_path / "home") as stack:
+        url = stack.engine().url
+        told = _run("examples.swarm_script.train", 2, url)
+        means = told.splitlines()[-1].removeprefix("mean reward of each batch: ").split()
+        assert len(means) >= 2
+        assert "tasks " in told
+        with SwarmClient(url) as client:
+            assert client.get_global_step() >= 3
+            assert not [one for one in client.get_episode_buffer() if one.claimed]
+            client.stop_engine()
+        told = _run("examples.swarm_script.train_batches", 2, url)
+        assert len(told.splitlines()[-1].split()) == 7
+        with SwarmClient(url) as client:
+            assert not [one for one in client.get_episode_buffer() if one.claimed]
+
+
+def _ask(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
+    body = {"model": "m", "messages": [{"role": "user", "content": task.main_query}]}
+    request = urllib.request.Request(
+        f"{api.base_url}/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {api.api_key}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = json.load(answer)["choices"][0]["message"]["content"]
+    return float(min(1.0, text.count("!") / 3))
+
+
+def test_many_threads_train_and_a_share_is_kept(tmp_path: Path) -> None:
+    """Threads, a restart of the engine in the middle, a record, a throttled client."""
+    with Stack(tmp_path / "home") as stack:
+        url = stack.engine().url
+        job = AgentJetJob(model="tiny", batch_size=2, num_repeat=4, lr=5e-4)
+        tasks = [
+            Task(task_id=f"t{n}", main_query=f"What is {n} + 1?") for n in range(6) for _ in "1234"
+        ]
+        with SwarmClient(url) as client, RunRecord(tmp_path / "run.jsonl") as record:
+            client.auto_sync_train_config_and_start_engine(job)
+            restarted = threading.Event()
+
+            def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
+                reward = _ask(task, api)
+                if task.task_id == "t3" and not restarted.is_set():
+                    restarted.set()
+                    client.auto_sync_train_config_and_start_engine(job, force_restart=True)
+                return reward
+
+            done = run_episodes(
+                tasks,
+                rollout(client, agent, discard_episode_timeout=60),
+                max_workers=16,
+                record=record,
+            )
+            assert all(one.ok for one in done), [one.error for one in done if one.error]
+            assert restarted.is_set()
+            assert record.count == len(tasks)
+            assert client.wait_until_rolling(timeout=30) >= 2
+            with SwarmClient(url) as other:
+                _keep_a_share(other)
+            assert not [one for one in client.get_episode_buffer() if one.claimed]
+
+
+def test_the_server_is_killed_in_the_middle(tmp_path: Path) -> None:
+    with Stack(tmp_path / "home") as stack:
+        url = stack.engine().url
+        job = AgentJetJob(model="tiny", batch_size=2, num_repeat=4)
+        tasks = [
+            Task(task_id=f"t{n}", main_query=f"What is {n} + 1?") for n in range(6) for _ in "1234"
+        ]
+        with SwarmClient(url) as client:
+            client.auto_sync_train_config_and_start_engine(job)
+            reached = threading.Event()
+
+            def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
+                if task.task_id == "t3":
+                    reached.set()
+                return _ask(task, api)
+
+            def kill() -> None:
+                assert reached.wait(60)
+                stack.kill("engine")
+                stack.engine("--port", url.rpartition(":")[2])
+                client.auto_sync_train_config_and_start_engine(job, timeout=60)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            retry = Retry(tries=8, first=0.2, most=2)
+            run = rollout(client, agent, discard_episode_timeout=60)
+            done = run_episodes(tasks, run, max_workers=8, retry=retry)
+            killer.join(60)
+            assert not killer.is_alive()
+            assert all(one.ok for one in done), [one.error for one in done if one.error]
+            assert client.wait_until_rolling(timeout=30) >= 1
+            assert not [one for one in client.get_episode_buffer() if one.claimed]
+
+
+def _keep_a_share(client: SwarmClient) -> None:
+    def policy(task: str) -> SwarmThrottlePolicy:
+        return SwarmThrottlePolicy(
+            ratio=0.5, expected_batch_size=2, expected_num_repeat=4, current_task_id=task
+        )
+
+    uuid, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=20)
+    running = client.get_rollout_stat().running_episode_details or {}
+    assert running[uuid].optional_task_id == "mine"
+    with pytest.raises(GaveUp, match="throttled"):
+        client.begin_episode(throttle_policy=policy("another"), timeout=1)
+    again, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=20)
+    assert client.abort_episode(uuid)
+    assert client.abort_episode(again)

@@ -1,0 +1,272 @@
+"""The fault table of rewards: each way a hook or a judge can fail, a few times over.
+
+Whatever the row: the user is answered, the group gets no reward at all (none is made up), the cause
+is said, the proxy lives on, and a mended file scores the very next group. `make test` does each
+row twice, `make soak` twelve times.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import swarm.watcher
+from core.events import EpisodeEnded, GroupScored, GroupSealed, ScoringAbstained
+from proxy.rewards import judge_ask
+from proxy.rewards.base import RewardSource
+from proxy.rewards.composed import ComposedSource
+from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks import HookSource
+from proxy.rewards.part import Surroundings
+from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import World, settings, world
+
+TIMES = [2, pytest.param(12, marks=pytest.mark.soak)]
+LIMITS = HookLimits(
+    call_seconds=0.5,
+    load_seconds=20,
+    grace_seconds=0.2,
+    memory_bytes=600 << 20,
+    poll_seconds=0.05,
+    retry_seconds=0.2,
+)
+CALMED = HookLimits(
+    call_seconds=5, load_seconds=20, grace_seconds=0.2, memory_bytes=600 << 20, poll_seconds=0.05
+)
+"""For rows that do not end by the clock: a busy machine must not end them instead."""
+SETTINGS = settings(rewards={"time_limit": 10.0}, proxy={"answer_budget": 30.0})
+HOOK = "on_compute_relative_reward.py"
+HEAD = 'async def on_compute_relative_reward(results, answers, question=""):\n'
+GOOD = HEAD + "    return [0.1 * (place + 1) for place in range(len(answers))]\n"
+
+HOOKS: dict[str, tuple[str, str]] = {
+    "words": ('return ["good" for _ in answers]', "reward 0 is str 'good'"),
+    "numbers as text": ('return ["0.5" for _ in answers]', "reward 0 is str '0.5'"),
+    "one string": ('return "0.5"', "returned str"),
+    "too few": ("return [0.5 for _ in answers[1:]]", "returned 3 rewards for 4 answers"),
+    "too many": ("return [0.5 for _ in answers] * 2", "returned 8 rewards for 4 answers"),
+    "empty": ("return []", "returned 0 rewards for 4 answers"),
+    "pairs": ("return [(0.5, 'good') for _ in answers]", "reward 0 is tuple"),
+    "nothing": ("pass", "returned None"),
+    "holes": ("return [None for _ in answers]", "reward 0 is None"),
+    "mapping": ("return {place: 0.5 for place in range(4)}", "returned dict"),
+    "generator": ("return (0.5 for _ in answers)", "returned generator"),
+    "nan": ("return [float('nan') for _ in answers]", "reward 0 is nan"),
+    "infinity": ("return [0.1, 0.2, 0.3, float('-inf')]", "reward 3 is -inf"),
+    "1e308": ("return [1e308 for _ in answers]", "reward 0 is 1e+308"),
+    "huge int": ("return [10 ** 400 for _ in answers]", "reward 0 is inf"),
+    "complex": ("return [1j for _ in answers]", "reward 0 is complex"),
+    "not awaited": (
+        "async def one():\n        return 0.5\n    return [one() for _ in answers]",
+        "it was never awaited",
+    ),
+    "a loop in the loop": (
+        "import asyncio\n    async def one():\n        return 0.5\n"
+        "    work = one()\n    try:\n        return [asyncio.run(work)] * 4\n"
+        "    finally:\n        work.close()",
+        "cannot be called from a running event loop",
+    ),
+    "raises": ("return [1 / 0]", "ZeroDivisionError"),
+    "leaves": ("import sys\n    sys.exit(3)", "SystemExit"),
+    "keyboard": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "recursion": (
+        "def down(at):\n        return down(at + 1)\n    return down(0)",
+        "RecursionError",
+    ),
+    "answers taken away": ("answers.clear()\n    return []", "rewards for"),
+    "2 GB": ("block = bytearray(2 << 30)\n    return [0.5] * 4", "MemoryError"),
+    "segfault": ("import ctypes\n    ctypes.string_at(0)", "SIGSEGV"),
+    "killed": (
+        "import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)",
+        "SIGKILL",
+    ),
+    "hard exit": ("import os\n    os._exit(7)", "exit code 7"),
+}
+ENDLESS: dict[str, tuple[str, str]] = {
+    "loop": ("while True:\n        pass", "did not answer within"),
+    "blocks": ("import time\n    time.sleep(600)", "did not answer within"),
+    "sleeps": ("import asyncio\n    await asyncio.sleep(600)", "did not answer within"),
+    "will not stop": (
+        "import asyncio\n    while True:\n        try:\n            await asyncio.sleep(600)\n"
+        "        except BaseException:\n            pass",
+        "did not answer within",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swarm.watcher, "NORMAL", 0.02)
+    monkeypatch.setattr(swarm.watcher, "FAST", 0.01)
+    monkeypatch.setattr(judge_ask, "BACKOFF", 0.001)
+
+
+@contextlib.asynccontextmanager
+async def scored_by(home: Path, source: RewardSource) -> AsyncIterator[World]:
+    """A proxy with these rewards."""
+    swarm = ScriptedSwarm(repeat=4)
+    async with swarm, world(home, swarm, SETTINGS) as found:
+        await source.start()
+        found.seat.rewards = source
+        try:
+            yield found
+        finally:
+            await found.closed()
+            await source.close()
+
+
+async def fails(w: World, times: int, words: str) -> None:
+    """Ask so often: each user is answered, no group gets a reward, and the cause is said."""
+    for _ in range(times):
+        ticket = await w.ask("What is two and two?")
+        reply = await w.reply(ticket, 30)
+        assert reply.refusal is None
+        assert reply.index is not None
+        await w.closed()
+        assert w.group(ticket).phase == "ABORTED"
+    abstained = w.kinds(ScoringAbstained)
+    assert len(abstained) == times
+    assert words in abstained[0].cause, abstained[0].cause
+    assert all(one.cause for one in abstained)
+    assert not w.kinds(GroupScored, GroupSealed, EpisodeEnded)
+    assert w.swarm.reward_log == []
+
+
+async def works(w: World, rewards: Sequence[float] | None = None) -> None:
+    """The next group is scored and sent."""
+    ticket = await w.ask("What is three and three?")
+    reply = await w.reply(ticket, 30)
+    assert reply.index is not None
+    await w.closed()
+    assert w.group(ticket).phase == "DONE"
+    sent = sorted(reward for _, _, reward in w.swarm.reward_log)
+    assert len(sent) == 4
+    if rewards is not None:
+        assert sent == pytest.approx(sorted(rewards))
+
+
+async def until(test: Any, seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not test():
+            await asyncio.sleep(0.01)
+
+
+# --- hooks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("row", [*HOOKS, *ENDLESS])
+async def test_a_hook_that_fails_costs_its_groups_rewards_alone(
+    row: str, times: int, tmp_path: Path
+) -> None:
+    code, words = (HOOKS | ENDLESS)[row]
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    (folder / HOOK).write_text(f"{HEAD}    {code}\n")
+    limits = LIMITS if row in ENDLESS else CALMED
+    source = HookSource(folder, limits, tmp_path / "hooks.log")
+    async with scored_by(tmp_path, source) as w:
+        await fails(w, times, words)
+        broken = source.version
+        (folder / HOOK).write_text(GOOD)
+        await until(lambda: source.health().ok and source.version not in ("", broken))
+        await works(w, [0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize("times", TIMES)
+async def test_a_tuple_of_numbers_is_what_it_says(times: int, tmp_path: Path) -> None:
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    (folder / HOOK).write_text(f"{HEAD}    return (0.1, 0.2, 0.3, 0.4)\n")
+    source = HookSource(folder, CALMED, tmp_path / "hooks.log")
+    async with scored_by(tmp_path, source) as w:
+        for _ in range(times):
+            w.swarm.reward_log.clear()
+            await works(w, [0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize("row", ["words", "nan", "segfault"])
+async def test_one_failing_hook_among_other_parts_takes_the_group_with_it(
+    row: str, tmp_path: Path
+) -> None:
+    """The parts that are well do not stand in for the one that is not."""
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    (folder / HOOK).write_text(f"{HEAD}    {HOOKS[row][0]}\n")
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length: {}\n  mine: {kind: hook, folder: hooks, weight: 0.01}\n")
+    source = ComposedSource(file, Surroundings(tmp_path, 5.0), required=True)
+    async with scored_by(tmp_path, source) as w:
+        await until(lambda: source.version)
+        await fails(w, 2, HOOKS[row][1])
+        assert {one.part for one in w.kinds(ScoringAbstained)} == {"mine"}
+
+
+# --- the judge ----------------------------------------------------------------------------------
+
+_CALLS: dict[str, tuple[Any, str]] = {
+    **{name: (name, "") for name in MISHAPS},
+    **{f"body: {name}": (name, "") for name in ODD_BODIES},
+    "error 500": (500, ""),
+    "error 429": (429, ""),
+    "error 401": (401, ""),
+    "hangs": ("hang", ""),
+    "drops": ("drop", ""),
+}
+
+
+def judged(home: Path, url: str, **more: Any) -> ComposedSource:
+    """Rewards of a judge and the built-in length."""
+    given = {"url": url, "model": "judge-1", "timeout": 1, "group_seconds": 3, "retries": 1}
+    told = ", ".join(f"{name}: {value}" for name, value in (given | more).items())
+    file = home / "rewards.yaml"
+    file.write_text(f"parts:\n  length: {{}}\n  helpful: {{kind: judge, {told}}}\n")
+    return ComposedSource(file, Surroundings(home, 5.0), required=True)
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("row", list(_CALLS))
+async def test_a_judge_that_fails_costs_its_groups_rewards_alone(
+    row: str, times: int, tmp_path: Path
+) -> None:
+    async with ScriptedJudge() as judge:
+        judge.forever, words = _CALLS[row]
+        more = {"timeout": 0.2} if row == "hangs" else {}
+        source = judged(tmp_path, judge.url, cache="false", breaker_seconds=0.05, **more)
+        async with scored_by(tmp_path, source) as w:
+            await fails(w, times, words)
+            assert {one.part for one in w.kinds(ScoringAbstained)} == {"helpful"}
+            judge.forever = None
+            await asyncio.sleep(0.1)  # the breaker's pause, of which nobody tells
+            await works(w)
+
+
+@pytest.mark.parametrize("times", TIMES)
+async def test_no_judge_there(times: int, tmp_path: Path) -> None:
+    async with ScriptedJudge() as judge:
+        url = judge.url
+    async with scored_by(tmp_path, judged(tmp_path, url)) as w:
+        await fails(w, times, "")
+
+
+@pytest.mark.parametrize("times", TIMES)
+async def test_a_missing_rubric_is_named_with_file_and_line_and_mends(
+    times: int, tmp_path: Path
+) -> None:
+    async with ScriptedJudge() as judge:
+        source = judged(tmp_path, judge.url, rubric="rubric.md")
+        async with scored_by(tmp_path, source) as w:
+            error = source.health().error
+            assert error is not None
+            assert (error.file, error.line) == (str(tmp_path / "rewards.yaml"), 3)
+            assert "rubric" in error.cause
+            await fails(w, times, "rubric")
+            (tmp_path / "rubric.md").write_text("Short is good.")
+            file = tmp_path / "rewards.yaml"
+            file.write_text(file.read_text() + "# saved again\n")
+            await until(lambda: source.version)
+            await works(w)

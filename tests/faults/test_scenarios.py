@@ -1,0 +1,173 @@
+"""The world breaks in the middle of the scenarios: no claim stays, no sample counts twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from core.home import running
+from examples.stage import Stage
+from examples.swarming import job_of, left_claimed, read_diary, until, updates
+from swarm import SwarmClient
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+IDLE = 15.0 + 10.0
+"""Seconds after which a server has taken back what the clients held."""
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    before = signal.getsignal(signal.SIGTERM)
+    with Stage(tmp_path / "stage") as one:
+        yield one
+    signal.signal(signal.SIGTERM, before)
+
+
+class Scenario:
+    """Client processes of an example at an engine of the test's own."""
+
+    def __init__(self, stage: Stage, name: str, batch: int) -> None:
+        self.stage, self.batch = stage, batch
+        self.url = stage.serve("engine")
+        self.client = SwarmClient(self.url)
+        self.diary = stage.folder / "diary.jsonl"
+        self.mix = stage.folder / "mix.json"
+        self.mix.write_text('{"maths": 0.5, "code": 0.25, "terminal": 0.25}')
+        self.children: list[subprocess.Popen[bytes]] = []
+        self._module = f"examples.{name}.client"
+
+    def roll(self) -> None:
+        """The engine rolls, from what it saved."""
+        self.client.auto_sync_train_config_and_start_engine(job_of(self.batch, 4, "x"), timeout=60)
+
+    def start(self, last: int, *names: str) -> None:
+        """A client process for each name."""
+        for name in names:
+            command = [sys.executable, "-m", self._module, "--swarm-url", self.url]
+            command += ["--diary", str(self.diary), "--batch", str(self.batch)]
+            command += ["--until", str(last)]
+            if "cocktail" in self._module:
+                command += ["--kind", name, "--mix", str(self.mix)]
+            else:
+                command += ["--name", name]
+            self.children.append(self.stage.start(name, *command))
+
+    @property
+    def step(self) -> int:
+        return self.client.get_global_step()
+
+    @property
+    def ended(self) -> list[dict[str, Any]]:
+        return [one for one in read_diary(self.diary) if one["what"] == "ended"]
+
+    def in_the_middle(self, step: int) -> None:
+        """Wait until some of a step's batch is done and some is held."""
+
+        def half() -> bool:
+            pool = self.client.get_rollout_stat()
+            done = (pool.completed_episodes or 0) >= self.batch
+            return bool(pool.global_step == step and done and pool.running_episode_details)
+
+        until("the middle of a batch", 60, half)
+
+    def all_is_well(self, last: int) -> None:
+        """The clients end by themselves, nothing stays claimed, nothing was ended twice."""
+        until(f"step {last}", 120, lambda: self.step > last)
+        for child in self.children:
+            child.wait(60)
+        until("nothing is claimed", IDLE + 10, lambda: not left_claimed(self.client))
+        assert max(Counter(one["episode"] for one in self.ended).values()) == 1
+
+
+SCENARIOS = [("distributed", 6, ("ann", "bob")), ("cocktail", 4, ("maths", "code", "terminal"))]
+
+
+@pytest.fixture(params=SCENARIOS, ids=[name for name, *_ in SCENARIOS])
+def scenario(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Scenario]:
+    name, batch, who = request.param
+    one = Scenario(stage, name, batch)
+    one.roll()
+    one.start(4, *who)
+    yield one
+    one.client.close()
+
+
+def test_a_killed_client(scenario: Scenario) -> None:
+    scenario.in_the_middle(2)
+    victim = scenario.children.pop(0)
+    victim.kill()
+    victim.wait()
+    scenario.all_is_well(4)
+    for one in updates(scenario.url):
+        told = sum(line["step"] == one["step"] for line in scenario.ended)
+        assert told <= one["calls"] <= told + 8  # those whose end was on its way at the kill
+
+
+def test_a_restarted_server(scenario: Scenario) -> None:
+    """Its batch is gone, as with a real one; its step and weights are not."""
+    scenario.in_the_middle(2)
+    home = scenario.stage.home
+    info = running(home, "engine")
+    assert info is not None
+    psutil.Process(info.pid).kill()
+    until("it is dead", 20, lambda: running(home, "engine") is None)
+    command = [sys.executable, "-m", "console", "engine", "--port", str(info.port)]
+    scenario.stage.start("engine2", *command)
+    until("it is back", 60, lambda: _answers(scenario.url))
+    scenario.roll()
+    assert scenario.step == 2
+    scenario.all_is_well(4)
+
+
+@pytest.mark.parametrize(
+    "seconds", [3.0, pytest.param(20.0, marks=pytest.mark.soak)], ids=["3s", "20s"]
+)
+def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
+    scenario.in_the_middle(2)
+    info = running(scenario.stage.home, "engine")
+    assert info is not None
+    os.kill(info.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(f"{scenario.url}/health", timeout=seconds, trust_env=False)
+    finally:
+        os.kill(info.pid, signal.SIGCONT)
+    scenario.all_is_well(4)
+    trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
+    open_ = scenario.client.get_rollout_stat().completed_episodes or 0
+    told = Counter(one["step"] for one in scenario.ended)
+    # An end that was not answered may count as well.
+    assert told.total() <= sum(trained.values()) + open_, (told, trained, open_)
+
+
+@pytest.mark.soak
+def test_two_models_when_their_script_is_killed(stage: Stage, tmp_path: Path) -> None:
+    """All it leaves is taken back on both servers."""
+    other = Stage(tmp_path / "other")
+    with other:
+        urls = {"planner": stage.serve("engine"), "executor": other.serve("engine")}
+        flags = [text for name, url in urls.items() for text in (f"--{name}", url)]
+        script = stage.start("script", sys.executable, "-m", "examples.multi_model", *flags)
+        with SwarmClient(urls["planner"]) as one, SwarmClient(urls["executor"]) as two:
+            until("both work", 60, lambda: min(left_claimed(one), left_claimed(two)) > 0)
+            script.kill()
+            script.wait()
+            until("nothing is claimed", 45, lambda: not left_claimed(one) + left_claimed(two))
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

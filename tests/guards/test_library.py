@@ -1,0 +1,77 @@
+"""The library's guide names what there is."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swarm
+from swarm import compat
+from swarm.asynchronous import AsyncSwarm
+from swarm.sync import SwarmClient
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "library.md").read_text()
+NAMES = re.findall(r"^\| `(ajet\.[\w.]+)` \| `(\w+)` \| `(swarm\.\w+)` \|$", GUIDE, re.MULTILINE)
+_METHODS = GUIDE.partition("### Methods of")[2].partition("\n## ")[0]
+METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("upstream", "name", "home"), NAMES)
+def test_each_name_of_agentjet_is_where_the_guide_says(upstream: str, name: str, home: str) -> None:
+    found = getattr(compat, name)
+    assert found.__module__ == home, upstream
+
+
+def test_the_table_has_every_name() -> None:
+    assert sorted(name for _, name, _ in NAMES) == sorted(compat.__all__)
+
+
+def test_the_guide_has_every_method_and_no_other() -> None:
+    assert sorted(METHODS) == sorted(_public(SwarmClient))
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
+    only_waiting = {"add_entering_weight_sync_callback", "async_and_start_multi_engine", "close"}
+    for name in _public(SwarmClient) - only_waiting:
+        waiting = inspect.signature(getattr(SwarmClient, name)).parameters
+        awaited = inspect.signature(getattr(AsyncSwarm, name)).parameters
+        as_agentjet = {"agentjet_job": "job"}
+        assert [as_agentjet.get(one, one) for one in waiting] == list(awaited), name
+
+
+def _public(kind: type) -> set[str]:
+    return {
+        name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))
+    }
+
+
+def test_every_lazy_name_is_there() -> None:
+    for name in swarm.__all__:
+        assert getattr(swarm, name).__name__ == name
+        home = importlib.import_module(f"swarm.{swarm._HOMES[name]}")
+        assert getattr(home, name) is getattr(swarm, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        swarm.nothing  # noqa: B018  asked for on purpose
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = "import {}; import sys; print(*sys.modules)"
+
+    def loaded(what: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(what)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        return set(done.stdout.split())
+
+    assert not {one for one in loaded("swarm") if one.startswith(("swarm.", "asyncio", "msgspec"))}
+    heavy = {"fastapi", "numpy", "textual", "pydantic", "httpx", "pyarrow", "uvicorn", "aiohttp"}
+    assert not {one.split(".")[0] for one in loaded("swarm.compat")} & heavy
