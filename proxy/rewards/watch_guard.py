@@ -72,7 +72,9 @@ class RewardGuard:
             log.exception("group %s could not be watched", group.group_id)
 
     def take(self, group: Group) -> None:
-        """Count one sealed group."""
+        """Count one sealed group; what a person gave says nothing of the reward's parts."""
+        if group.source == "human":
+            return
         sent = [one for one in group.candidates if one.reward is not None]
         rewards = [one.reward for one in sent if one.reward is not None]
         if not rewards:

@@ -354,3 +354,17 @@ async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
             await until(lambda: bus.state.reward_watch.groups == 1)
     finally:
         journal.close()
+
+
+def test_what_a_person_gave_is_not_the_parts_doing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    try:
+        guard = RewardGuard(Bus(journal, "run"))
+        voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
+        voted.source = "human"
+        guard.take(voted)
+        assert guard._values.count == 0
+        guard.take(group(2, ["a b c", "d e f"], [1.0, 0.0]))
+        assert guard._values.count > 0
+    finally:
+        journal.close()
