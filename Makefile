@@ -21,7 +21,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 process beside
 
 beside: $(READY)
-	nice -n 10 $(PYTEST) -q -n 2 -m "not process and not soak"
+	nice -n 10 $(PYTEST) -q -n 3 -m "not process and not soak"
 
 check: $(READY)
 	$(BIN)/ruff check .
