@@ -10,7 +10,7 @@ BENCHES := first_use console proxy_cost rewards boundary executors timelines eng
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check types unit process beside bench soak examples example-persona example-math format clean
+.PHONY: run test check types unit process beside bench pictures soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -46,6 +46,10 @@ bench: $(READY)
 	@failed=; for one in $(BENCHES); do \
 	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# Every screen, two sizes, dark and light, from a real run.
+pictures: $(READY)
+	@$(BIN)/python -m docs.pictures $(ARGS)
 
 # The tutorials of docs/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
 examples: example-persona example-math

@@ -1,8 +1,8 @@
 """Makes the pictures of the docs from a real run: engine, proxy, mock user and console.
 
-.venv/bin/python docs/pictures.py            # docs/img: every screen, two sizes, dark and light
-.venv/bin/python docs/pictures.py DIR        # the same into DIR
-.venv/bin/python docs/pictures.py DIR rate   # the screens whose names begin so
+.venv/bin/python -m docs.pictures            # docs/img: every screen, two sizes, dark and light
+.venv/bin/python -m docs.pictures DIR        # the same into DIR
+.venv/bin/python -m docs.pictures DIR rate   # the screens whose names begin so
 """
 
 import asyncio
@@ -107,10 +107,12 @@ def main() -> None:
         return {screen: keys for screen, keys in stops.items() if screen.startswith(wanted)}
 
     with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
-        stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6")
+        stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6", "--passes", "9")
         until("some steps", lambda: stack.step() >= 8, 120)
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")
+        step = stack.step()
+        until("a fresh step", lambda: stack.step() > step, 30)  # in its midst too few groups come
         assert stack.run("mode", "answer_first").returncode == 0
         until("groups wait", lambda: len(stack.state().waiting()) >= 3, 60)
         front = {screen: keys for screen, keys in picked(RUNNING).items() if screen in README}
