@@ -107,7 +107,9 @@ def main() -> None:
         return {screen: keys for screen, keys in stops.items() if screen.startswith(wanted)}
 
     with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
-        stack.start("mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6", "--passes", "9")
+        stack.start(
+            "mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6", "--passes", "9"
+        )
         until("some steps", lambda: stack.step() >= 8, 120)
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")
