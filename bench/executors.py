@@ -45,48 +45,48 @@ class Busy:
         return seconds
 
 
-def drained(todo: Sequence[float], work: Callable[[float], float]) -> int:
+def drained(waits: Sequence[float], work: Callable[[float], float]) -> int:
     """As AgentJet's scripts do."""
     count = 0
     with PeriodicDrainThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
-        for seconds in todo:
+        for seconds in waits:
             count += len(executor.submit_with_periodic_drain(work, seconds)[1])
         return count + len(executor.drain())
 
 
-def sliding(todo: Sequence[float], work: Callable[[float], float]) -> int:
+def sliding(waits: Sequence[float], work: Callable[[float], float]) -> int:
     """The same calls, no drain."""
     count = 0
     with SlidingThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
-        for seconds in todo:
+        for seconds in waits:
             count += len(executor.submit_with_periodic_drain(work, seconds)[1])
         return count + len(executor.drain())
 
 
-def listed(todo: Sequence[float], work: Callable[[float], float]) -> int:
+def listed(waits: Sequence[float], work: Callable[[float], float]) -> int:
     """All at once."""
-    return sum(one.ok for one in run_episodes(todo, work, max_workers=THREADS))
+    return sum(one.ok for one in run_episodes(waits, work, max_workers=THREADS))
 
 
 def measure(
-    run: Callable[[Sequence[float], Callable[[float], float]], int], todo: Sequence[float]
+    run: Callable[[Sequence[float], Callable[[float], float]], int], waits: Sequence[float]
 ) -> tuple[float, float]:
     """Seconds it took, and the share of the threads' time that was idle."""
     busy = Busy()
     began = time.perf_counter()
-    assert run(todo, busy.episode) == len(todo)
+    assert run(waits, busy.episode) == len(waits)
     took = time.perf_counter() - began
     return took, 1 - busy.seconds / (took * THREADS)
 
 
 def main() -> None:
     """Each pool once, on the same episodes."""
-    todo = lengths()
-    floor = sum(todo) / THREADS
-    print(f"{len(todo)} episodes in batches of {BATCH}, {THREADS} threads; floor {floor:.2f} s")
+    waits = lengths()
+    floor = sum(waits) / THREADS
+    print(f"{len(waits)} episodes in batches of {BATCH}, {THREADS} threads; floor {floor:.2f} s")
     figures: dict[str, tuple[float, float]] = {}
     for name, run in (("drain", drained), ("sliding", sliding), ("list", listed)):
-        figures[name] = measure(run, todo)
+        figures[name] = measure(run, waits)
         took, idle = figures[name]
         print(f"{name:8} {took:6.2f} s  {took / floor:5.2f} x floor  threads idle {idle:5.1%}")
     verdicts = Verdicts()
