@@ -31,7 +31,7 @@ STATE_VERSION = 1
 BATCH = 4_096
 LINGER = 0.02
 """Seconds an event may lie about before it is written when nobody waits for it."""
-SPACING = 0.02
+SPACING = 0.03
 """Seconds between the beginnings of two commits at least where many wait: they share one."""
 CROWD = 16
 """Open groups from which on that holds; fewer wait less, a single one hardly at all."""
@@ -86,7 +86,6 @@ class Journal:
         self._urgent = threading.Event()
         """Somebody waits for it."""
         self._lock = threading.Lock()
-        self._durable = self.last_seq()
         self._waiters: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.on_error: Callable[[str], None] | None = None
         """Called once, from the writer's thread, when writing fails."""
@@ -106,6 +105,7 @@ class Journal:
                 )
             journal_rows.prepare(db, found)
             self._open_groups = journal_rows.open_ids(db)
+            self._durable = journal_rows.last_seq(db)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
@@ -168,6 +168,7 @@ class Journal:
 
     def _write(self) -> None:
         db = self._connect()
+        ready = False
         running = True
         began = 0.0
         while running:
@@ -179,9 +180,13 @@ class Journal:
             jobs = self._taken()
             running = not any(isinstance(job, _Stop) for job in jobs)
             try:
+                if not ready:
+                    journal_rows.open_intake(db)
+                    ready = True
                 seq = _commit(db, jobs, self._open_groups)
-            except sqlite3.Error as error:
-                db.rollback()
+            except Exception as error:  # noqa: BLE001  without this thread all who wait hang
+                with contextlib.suppress(sqlite3.Error):
+                    db.rollback()
                 self._fail(str(error))
             else:
                 self._wake(seq)
@@ -212,9 +217,9 @@ class Journal:
 
     def _wake(self, seq: int) -> None:
         with self._lock:
-            self._durable = max(self._durable, seq)
             if self.error:  # what failed before is lost: rows after it do not make it durable
                 return
+            self._durable = max(self._durable, seq)
             done = [waiter for waiter in self._waiters if waiter[0] <= self._durable]
             if done:
                 self._waiters = [one for one in self._waiters if one[0] > self._durable]
@@ -224,7 +229,8 @@ class Journal:
 
     def last_seq(self) -> int:
         """Number of the newest event on disk; 0 when there is none."""
-        return int(self._one("select coalesce(max(seq), 0) from events") or 0)
+        with self.reading() as db:
+            return journal_rows.last_seq(db)
 
     def first_seq(self) -> int:
         """Number of the oldest event on disk; 0 when there is none."""
@@ -295,17 +301,25 @@ _Waiter = tuple[int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 def _commit(db: sqlite3.Connection, jobs: list[_Job], opened: set[str]) -> int:
     """Write one batch; returns the highest event number in it."""
     packer = Packer(opened)
+    others: list[_Job] = []
     for job in jobs:
         if isinstance(job, Event):
             packer.add(job)
-        elif isinstance(job, _Snapshot):
+        elif not isinstance(job, _Stop):
+            others.append(job)
+    if not others:
+        packer.finish(db)
+        return packer.last
+    db.execute("begin")
+    for job in others:
+        if isinstance(job, _Snapshot):
             db.execute("delete from snapshots")
             row = (job.seq, STATE_VERSION, job.state)
             db.execute("insert into snapshots values(?,?,?)", row)
         elif isinstance(job, _Meta):
             db.execute("insert or replace into meta values(?,?)", (job.key, job.value))
-    packer.finish(db)
-    db.commit()
+    packer.finish(db, alone=False)
+    db.execute("commit")
     return packer.last
 
 

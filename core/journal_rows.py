@@ -8,9 +8,7 @@ what came after its end by `late`.
 
 import logging
 import sqlite3
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -45,12 +43,11 @@ _OPEN = "QUEUED"
 
 
 def prepare(db: sqlite3.Connection, found: int) -> None:
-    """Make the tables, or bring those of an older version up to date."""
-    if found == 1:
-        db.execute("alter table groups add column closed_seq integer")
-    db.executescript(TABLES)
-    db.execute(f"pragma user_version={SCHEMA}")
-    db.commit()
+    """Make the tables, or bring those of an older version up to date: all of it, or nothing."""
+    older = "alter table groups add column closed_seq integer;" if found == 1 else ""
+    known = "" if found == SCHEMA else f"pragma user_version={SCHEMA};"
+    # One transaction, so one wait for the disk. Where one is open at an error, closing ends it.
+    db.executescript(f"begin immediate; {older} {TABLES} {known} commit")
 
 
 def open_ids(db: sqlite3.Connection) -> set[str]:
@@ -58,11 +55,40 @@ def open_ids(db: sqlite3.Connection) -> set[str]:
     return {row[0] for row in db.execute("select id from groups where phase=?", (_OPEN,))}
 
 
-class Packer:
-    """Packs the events of one commit into as few statements as can be.
+_INTAKE = f"""
+create temp view if not exists intake as
+    select 0 as seq, '' as data, '' as late, '' as begun, '' as ended;
+create temp trigger if not exists take instead of insert on intake begin
+    insert into events values (new.seq, 'events', null, new.data);
+    insert into late select value, new.seq from json_each(new.late);
+    insert or replace into groups
+        select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+            json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null
+        from json_each(new.begun);
+    update groups set phase = told.phase, cause = told.cause, closed_seq = told.seq
+        from (
+            select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as phase,
+                json_extract(value, '$[2]') as cause, json_extract(value, '$[3]') as seq
+            from json_each(new.ended)
+        ) as told
+        where groups.id = told.id;
+end;
+"""
+"""What one commit brings goes in by one statement.
 
-    Each statement gives the interpreter's lock away and has to wait until it gets it back, which
-    costs the threads on both sides of it more than the statement.
+Each statement gives the interpreter's lock away several times and has to wait until it gets it
+back, which costs the threads on both sides of it more than the statement.
+"""
+
+
+def open_intake(db: sqlite3.Connection) -> None:
+    """Make a connection the one that writes; it is in autocommit mode from then on."""
+    db.isolation_level = None
+    db.executescript(_INTAKE)
+
+
+class Packer:
+    """Packs the events of one commit into as few statements as can be, mostly one.
 
     Args:
         opened: Ids of groups that are not closed; kept up to date.
@@ -73,8 +99,8 @@ class Packer:
         self._events: list[Event] = []
         self._late: list[tuple[str, int]] = []
         """Events of groups that are closed: group and number."""
-        self._begun: list[tuple[Any, ...]] = []
-        self._ended: list[tuple[Any, ...]] = []
+        self._begun: list[tuple[str, int, float, str]] = []
+        self._ended: list[tuple[str, str, str, int]] = []
         self.last = 0
         """Number of the newest event."""
 
@@ -87,56 +113,56 @@ class Packer:
         name = event.group_id
         if isinstance(event, GroupOpened):
             self._opened.add(name)
-            self._begun.append((name, seq, event.at, _OPEN, "", event.query[:200], None))
+            self._begun.append((name, seq, event.at, event.query[:200]))
         elif name not in self._opened:
             self._late.append((name, seq))
         elif isinstance(event, GroupClosed):
             self._opened.discard(name)
             self._ended.append((name, event.phase, event.cause, seq))
 
-    def finish(self, db: sqlite3.Connection) -> None:
-        """Write them."""
+    def finish(self, db: sqlite3.Connection, *, alone: bool = True) -> None:
+        """Write and commit them.
+
+        Args:
+            db: One of `open_intake`.
+            alone: Nothing else is to be committed with them; else a transaction has begun.
+        """
         if not self._events:
             return
-        rows = list(self._rows())
-        _write(db, "insert into events values {}", rows)
-        if self._late:
-            numbers = [row[0] for row in rows]
-            late = ((name, numbers[bisect_left(numbers, seq)]) for name, seq in self._late)
-            _write(db, "insert into late values {}", list(dict.fromkeys(late)))
-        _write(db, "insert or replace into groups values {}", self._begun)
-        _write(db, _CLOSE, self._ended)
+        rows = self._rows()
+        if alone and len(rows) > 1:
+            db.execute("begin")
+        begun, ended = _json(self._begun), _json(self._ended)  # in order, with the last row
+        first = 0
+        for number, data in rows:
+            late = {name for name, seq in self._late if first < seq <= number}
+            last = number == self.last
+            values = (number, data, _json(sorted(late)))
+            groups = (begun, ended) if last else ("[]", "[]")
+            db.execute("insert into intake values (?,?,?,?,?)", values + groups)
+            first = number
+        if alone and len(rows) > 1:
+            db.execute("commit")
 
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Rows of `events`; one is closed once it is as large as `ROW_BYTES`."""
+    def _rows(self) -> list[tuple[int, bytes]]:
+        """Rows of `events`, number and data; one is closed once it is as large as `ROW_BYTES`."""
         data = encode_lines(self._events)
         if len(data) < ROW_BYTES:
-            yield self.last, "events", None, data[:-1]
-            return
+            return [(self.last, data[:-1])]
+        rows: list[tuple[int, bytes]] = []
         lines: list[bytes] = []
         size = 0
         for event, line in zip(self._events, data.split(b"\n"), strict=False):
             lines.append(line)
             size += len(line)
             if size >= ROW_BYTES or event.seq == self.last:
-                yield event.seq, "events", None, b"\n".join(lines)
+                rows.append((event.seq, b"\n".join(lines)))
                 lines, size = [], 0
+        return rows
 
 
-_CLOSE = (
-    "update groups set phase=new.column2, cause=new.column3, closed_seq=new.column4"
-    " from (values {}) as new where id=new.column1"
-)
-ROWS = 32
-"""Written by one statement at most; each number of rows is a statement of its own to prepare."""
-
-
-def _write(db: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
-    """Run `statement` with these rows in the place of its braces."""
-    for first in range(0, len(rows), ROWS):
-        some = rows[first : first + ROWS]
-        marks = ",".join(["(" + ",".join("?" * len(some[0])) + ")"] * len(some))
-        db.execute(statement.format(marks), list(chain.from_iterable(some)))
+def _json(rows: Sequence[Any]) -> str:
+    return msgspec.json.encode(rows).decode() if rows else "[]"
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -183,6 +209,11 @@ def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes
             yield from db.execute(_ROWS + " where seq>=?", (opened,))
     late = "select seq from late where group_id=?"
     yield from db.execute(f"{_ROWS} where seq in ({late})", (group_id,))
+
+
+def last_seq(db: sqlite3.Connection) -> int:
+    """Number of the newest event; 0 when there is none."""
+    return int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
 
 
 def first_seq(db: sqlite3.Connection) -> int:

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 
 from core.events import (
+    AnsweredCandidate,
     AnswerReturned,
     CandidateAnswered,
     CandidateFailed,
+    CandidatesAnswered,
     ClaimIntended,
     ClaimsReturned,
     EndedEpisode,
@@ -67,9 +69,12 @@ def open_group(state: State, event: GroupOpened) -> None:
 
 def _candidate(group: Group, index: int) -> Candidate:
     candidates = group.candidates
-    while index >= len(candidates):
-        candidates.append(Candidate(index=len(candidates)))
-    return candidates[index]
+    try:
+        return candidates[index]
+    except IndexError:
+        while index >= len(candidates):
+            candidates.append(Candidate(index=len(candidates)))
+        return candidates[index]
 
 
 def _joined(state: State, group: Group, event: RequestJoined) -> None:
@@ -125,6 +130,17 @@ def _generating(state: State, group: Group, event: GenerationStarted) -> None:
 
 
 def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
+    _take_answer(group, event)
+    _see_if_all(group, event.at)
+
+
+def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
+    for one in event.candidates:
+        _take_answer(group, one)
+    _see_if_all(group, event.at)
+
+
+def _take_answer(group: Group, event: CandidateAnswered | AnsweredCandidate) -> None:
     candidate = _candidate(group, event.index)
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
@@ -143,7 +159,10 @@ def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
     candidate.seconds = event.seconds
     candidate.tokens = event.completion_tokens
     candidate.error = ""
-    group.answered_at = event.at
+
+
+def _see_if_all(group: Group, at: float) -> None:
+    group.answered_at = at
     if group.phase == "GENERATING":
         for one in group.candidates:
             if one.phase == "claimed":
@@ -216,7 +235,8 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     server = state.servers.get(group.server)
     if server is not None and group.step is not None and event.rewards:
         rewards = [sent.reward for sent in event.rewards]
-        count_rewards(step_stats(server, group.step, event.at), rewards, bool(event.dead))
+        stats = step_stats(server, group.step, event.at)
+        count_rewards(stats, rewards, bool(event.dead), event.source == "human")
 
 
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
@@ -271,6 +291,7 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     ClaimsReturned: _returned_claims,
     GenerationStarted: _generating,
     CandidateAnswered: _answered,
+    CandidatesAnswered: _all_answered,
     CandidateFailed: _failed,
     GroupScored: _scored,
     ScoringAbstained: _abstained,

@@ -139,6 +139,7 @@ def _rewards(state: State, event: RewardsChanged) -> Dirty:
         since=before.since if same else (event.at if event.version else 0.0),
         fault=_fault(before.fault, event),
         parts=event.parts,
+        waits=event.waits,
     )
     return frozenset(("rewards",))
 
@@ -149,15 +150,16 @@ def _fault(known: RewardFault | None, event: RewardsChanged) -> RewardFault | No
         if known is not None and known.mended_at is None:
             known.mended_at = event.at
         return known
+    if event.waits and not event.cause:  # it only gets ready
+        return known
     found = RewardFault(
         cause=event.cause,
         traceback=event.traceback,
         file=event.file,
         line=event.line,
         at=event.at,
-        judge=next(
-            (one.name for one in event.parts if (one.name, one.kind) == (event.part, "judge")), ""
-        ),
+        judge=event.judge_in_trouble,
+        level=event.level,
     )
     if known is not None and known.mended_at is None and known.cause == found.cause:
         found.at = known.at

@@ -3,14 +3,13 @@
 Collections are capped (`GROUP_CAP` and its kin); what fell out is read from the journal by page.
 """
 
-import math
-
 import msgspec
 
 from core.events import Checkpoint, Part, RewardPart
 from core.rater import Lease, RaterStats
 from core.state_judge import JudgeSpend
 from core.state_look import Slots, Try
+from core.state_steps import StepStats
 from core.state_trial import RewardWatch, WhatIf
 from core.state_work import SentJob, Work
 
@@ -182,29 +181,6 @@ class Pool(msgspec.Struct, kw_only=True):
     model: str = ""
 
 
-class StepStats(msgspec.Struct, kw_only=True):
-    """What was sent under one global step, and what the update made of it."""
-
-    step: int
-    groups: int = 0
-    dead: int = 0
-    rewards: int = 0
-    """Number of rewards sent."""
-    mean: float = 0.0
-    square: float = 0.0
-    """Mean and mean square of the automatic or human rewards sent."""
-    began_at: float = 0.0
-    update: dict[str, float] = msgspec.field(default_factory=dict)
-    """Figures of the update that was made of it; empty before it, and where none are known."""
-    update_source: str = ""
-    """`engine` or `pool`, see `core.events.UpdateDone`."""
-
-    @property
-    def std(self) -> float:
-        """Population standard deviation of the rewards sent."""
-        return math.sqrt(max(self.square - self.mean * self.mean, 0.0))
-
-
 class Server(msgspec.Struct, kw_only=True):
     """A swarm server as last seen."""
 
@@ -262,6 +238,7 @@ class RewardFault(msgspec.Struct, kw_only=True):
     """When it loaded again; None while the fault stands."""
     judge: str = ""
     """Name of the judge that cannot be asked; empty when it is not about one."""
+    level: str = "error"
 
 
 class Rewards(msgspec.Struct, kw_only=True):
@@ -276,6 +253,8 @@ class Rewards(msgspec.Struct, kw_only=True):
     line: int = 0
     since: float = 0.0
     """When the version that serves began to; 0 while none does."""
+    waits: str = ""
+    """Name of the part the newest rewards wait for."""
     fault: RewardFault | None = None
     """The last fault of this run, mended or not."""
     parts: tuple[RewardPart, ...] = ()

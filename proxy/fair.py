@@ -13,7 +13,7 @@ inside the claim desk then lets the small one go first.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 CLAIMING = 16
 """Groups that claim at once at most: enough to keep the server busy."""
@@ -39,6 +39,10 @@ class FairGate:
         self._most = claiming
         self._trying: set[Turn] = set()
         """Of these, the ones that hold none yet."""
+        self._sessions: Counter[str] = Counter()
+        """How many of those each session has."""
+        self._beyond = 0
+        """How many of them were let in beyond the places."""
         self._queues: OrderedDict[str, deque[_Place]] = OrderedDict()
         """By session, the next one first."""
 
@@ -70,21 +74,20 @@ class FairGate:
         stuck = self.inside == self.limit - 1 and claiming == self.inside
         if not claiming or not (stuck or claiming >= self._most - 1):
             return True
-        taken = sum(not one.beyond for one in self._trying)
+        taken = claiming - self._beyond
         if taken < self._most - 1 and not stuck:
             return True
         if taken < self._most and turn.size < min(one.size for one in self._trying):
             return True
-        turn.beyond = not stuck and claiming < 2 * self._most and not self._claims(turn.session)
+        alone = turn.session not in self._sessions
+        turn.beyond = not stuck and claiming < 2 * self._most and alone
         return turn.beyond
-
-    def _claims(self, session: str) -> bool:
-        """Whether somebody of this session is inside and holds nothing yet."""
-        return any(turn.session == session for turn in self._trying)
 
     def _take(self, turn: "Turn") -> None:
         self.inside += 1
         self._trying.add(turn)
+        self._sessions[turn.session] += 1
+        self._beyond += turn.beyond
 
     async def _enter(self, turn: "Turn", deadline: float) -> None:
         session = turn.session
@@ -123,7 +126,12 @@ class FairGate:
         self._claimed(turn)
 
     def _claimed(self, turn: "Turn") -> None:
-        self._trying.discard(turn)
+        if turn in self._trying:
+            self._trying.remove(turn)
+            self._beyond -= turn.beyond
+            self._sessions[turn.session] -= 1
+            if not self._sessions[turn.session]:
+                del self._sessions[turn.session]
         if self._queues:
             self._admit()
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
-from core.events import CandidateAnswered, CandidateFailed, GenerationStarted
+from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from core.tasks import Crew, Limit
 from proxy.claiming import refill
 from proxy.errors import busy
@@ -55,6 +55,8 @@ async def generate(run: Run) -> None:
             await effort.fill_all()
     except TimeoutError:
         await effort.cut_off()
+    finally:
+        run.notes.tell()
     if times := [one.seconds for one in run.usable]:
         run.latency["slowest"] = round(max(times), 6)
 
@@ -118,7 +120,7 @@ class _Effort:
                 await settle(begun, heard)
             if crew:
                 await crew.results()
-        except asyncio.CancelledError:
+        except BaseException:  # nothing goes on behind whoever gives the episodes back
             await crew.cancel()
             raise
 
@@ -196,23 +198,9 @@ class _Effort:
     def _answered(self, candidate: Candidate, answer: ChatAnswer) -> None:
         run = self.run
         self._mind_the_clock()
-        usage = answer.usage
-        told = answer.parsed.get("ajetc")
-        run.seat.bus.publish(
-            CandidateAnswered(
-                server=run.sense.server.name,
-                group_id=run.group_id,
-                index=candidate.index,
-                episode_uuid=candidate.uuid,
-                message=answer.message,
-                finish_reason=answer.finish_reason,
-                seconds=round(candidate.seconds, 4),
-                prompt_tokens=_count(usage, "prompt_tokens"),
-                completion_tokens=_count(usage, "completion_tokens"),
-                truncated=bool(told.get("truncated")) if isinstance(told, dict) else False,
-            )
-        )
+        run.notes.answered(answered(run, candidate, answer))
         if run.live and (candidate.index == 0 or run.candidates[0].error):
+            run.notes.tell()
             run.resolve(candidate, "live")
         self._mind_the_late()
 
@@ -267,7 +255,7 @@ class _Effort:
 
     def _give_up(self, why: ChatError) -> None:
         """Wait no longer for those that are being asked."""
-        for index, task in self._asked.items():
+        for index, task in tuple(self._asked.items()):
             reading = why is LATE and self.run.candidates[index] is self.run.lead
             if not reading and index not in self._given_up:
                 self._given_up[index] = why
@@ -299,6 +287,7 @@ class _Effort:
     def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
         run = self.run
         candidate.error, candidate.failure = failure.kind.value, failure
+        run.notes.tell()
         # A call that was lost on the way may still be running: its episode is ours all the same.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
         run.seat.bus.publish(
@@ -329,6 +318,21 @@ def is_empty(answer: ChatAnswer) -> bool:
         return False
     texts = (message.get(name) for name in ("content", "reasoning", "reasoning_content"))
     return not any(text.strip() if isinstance(text, str) else text for text in texts)
+
+
+def answered(run: Run, candidate: Candidate, answer: ChatAnswer) -> AnsweredCandidate:
+    """What the event tells of an answer."""
+    usage, told = answer.usage, answer.parsed.get("ajetc")
+    return AnsweredCandidate(
+        index=candidate.index,
+        episode_uuid=candidate.uuid,
+        message=answer.message,
+        finish_reason=answer.finish_reason,
+        seconds=round(candidate.seconds, 4),
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        completion_tokens=_count(usage, "completion_tokens"),
+        truncated=bool(told.get("truncated")) if isinstance(told, dict) else False,
+    )
 
 
 def _count(usage: dict[str, Any], name: str) -> int:

@@ -1,13 +1,20 @@
 """What becomes of the episodes of a run, told once for all of which it is heard in one turn.
 
-The answers to a group's claims, and to its ends, mostly come together; one event for all of them
-costs its readers and the journal a quarter.
+What comes back from a group's episodes, its claims, answers and ends, mostly comes together; one
+event for all of them costs its readers and the journal a quarter.
 """
 
 import asyncio
 
 from core.bus import Bus
-from core.events import ClaimedEpisode, EndedEpisode, EpisodesClaimed, EpisodesEnded
+from core.events import (
+    AnsweredCandidate,
+    CandidatesAnswered,
+    ClaimedEpisode,
+    EndedEpisode,
+    EpisodesClaimed,
+    EpisodesEnded,
+)
 
 
 class Notes:
@@ -20,7 +27,16 @@ class Notes:
         loop: The one the run lives on.
     """
 
-    __slots__ = ("_bus", "_claimed", "_ended", "_group_id", "_loop", "_server", "_step")
+    __slots__ = (
+        "_answered",
+        "_bus",
+        "_claimed",
+        "_ended",
+        "_group_id",
+        "_loop",
+        "_server",
+        "_step",
+    )
 
     def __init__(
         self, bus: Bus, server: str, group_id: str, loop: asyncio.AbstractEventLoop
@@ -30,25 +46,34 @@ class Notes:
         self._group_id = group_id
         self._loop = loop
         self._claimed: list[ClaimedEpisode] = []
+        self._answered: list[AnsweredCandidate] = []
         self._ended: list[EndedEpisode] = []
         self._step: int | None = None
 
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
         """An episode is ours, for the candidate with this index."""
-        if not (self._claimed or self._ended):
-            self._loop.call_soon(self.tell)
+        self._soon()
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
 
+    def answered(self, answer: AnsweredCandidate) -> None:
+        """A candidate has its answer."""
+        self._soon()
+        self._answered.append(answer)
+
     def ended(self, index: int, uuid: str, reward: float, outcome: str, text: str) -> None:
         """What came of a reward, see `EpisodeEnded`."""
-        if not (self._claimed or self._ended):
-            self._loop.call_soon(self.tell)
+        self._soon()
         self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
+
+    def _soon(self) -> None:
+        if not (self._claimed or self._answered or self._ended):
+            self._loop.call_soon(self.tell)
 
     def tell(self) -> None:
         """Make an event of what was noted since."""
         claimed, self._claimed = self._claimed, []
+        answered, self._answered = self._answered, []
         ended, self._ended = self._ended, []
         if claimed:
             self._bus.publish(
@@ -57,6 +82,12 @@ class Notes:
                     group_id=self._group_id,
                     episodes=tuple(claimed),
                     step=self._step,
+                )
+            )
+        if answered:
+            self._bus.publish(
+                CandidatesAnswered(
+                    server=self._server, group_id=self._group_id, candidates=tuple(answered)
                 )
             )
         if ended:

@@ -27,6 +27,7 @@ HEADERS = (
     "x-openwebui-chat-id",
     "x-litellm-session-id",
 )
+_HEADERS = frozenset(HEADERS)
 FIELDS = ("session_id", "litellm_session_id")
 INNER = ("session_id", "session-id", "thread_id", "thread-id", "conversation_id", "chat_id")
 """Fields of `client_metadata` and `metadata`."""
@@ -55,9 +56,10 @@ def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
         headers: Lower-case names.
         body: In any dialect.
     """
-    for name in HEADERS:
-        if found := headers.get(name):
-            return _clean(found)
+    if not _HEADERS.isdisjoint(headers):
+        for name in HEADERS:
+            if found := headers.get(name):
+                return _clean(found)
     for name in FIELDS:
         if isinstance(found := body.get(name), str) and found:
             return _clean(found)

@@ -139,7 +139,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     try:
         if begun:
             await settle(begun, heard)
-    except asyncio.CancelledError:
+    except BaseException:
         await crew.cancel()
         raise
     return outcomes + await crew.results() if crew else outcomes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from swarm.seam import Response
+from swarm.seam import Answering, Response
 
 T = TypeVar("T")
 
@@ -37,6 +37,25 @@ class Call(Generic[T]):
         self.future.cancel()
 
 
+def listen_to(
+    calls: "Sequence[Call[Any]]", over: "Callable[[int, asyncio.Future[Response]], None]"
+) -> None:
+    """Call `over` with the index of each call that is over, as soon as can be.
+
+    Args:
+        calls: Begun in this turn of the loop; at least one.
+        over: Does not raise.
+    """
+    for index, call in enumerate(calls):
+        future = call.future
+        if isinstance(future, Answering) and not future.done():
+            future.listener = partial(over, index)
+        else:
+            future.add_done_callback(partial(over, index))
+    if isinstance(future, Answering):
+        future.send_now()
+
+
 async def settle(calls: "Sequence[Call[Any]]", heard: Callable[[int], None]) -> None:
     """Wait until all calls are over; cancelled, it cancels them.
 
@@ -61,8 +80,7 @@ async def settle(calls: "Sequence[Call[Any]]", heard: Callable[[int], None]) -> 
             if not left and not done.done():
                 done.set_result(None)
 
-    for index, call in enumerate(calls):
-        call.future.add_done_callback(partial(over, index))
+    listen_to(calls, over)
     try:
         await done
     except asyncio.CancelledError:

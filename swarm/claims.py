@@ -10,11 +10,13 @@ that has its turn gather: keep what it gets, in short windows and in ROLLING alo
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import Any
 
-from core.tasks import Crew, Limit
+from core.tasks import Limit
 from swarm.answers import Claimed, Refused, RefusedKind
-from swarm.calls import Call, settle
+from swarm.attempt import Attempt
+from swarm.calls import Call
 from swarm.client import GENERAL, AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
 from swarm.orders import Line, OnClaimed, OnReturned, Order, Windows
@@ -136,6 +138,7 @@ class ClaimDesk(Returns):
         """Try until all are held; False when a smaller group, that waits behind it, goes first."""
         if not await self._line.take(order.n, order.lane):
             return False
+        order.in_turn = True
         clock = asyncio.get_running_loop().time
         began = clock()
         windows = Windows(self._rng, began)
@@ -144,6 +147,8 @@ class ClaimDesk(Returns):
                 await self.watcher.wait_for(_ROLLING)
                 order.stop, order.had = None, 0
                 window = windows.open(clock()) if order.n > 1 else 0.0
+                if window and self._line.owes(order):
+                    window = 0.0
                 if (refused := await self._attempt(order, order.tried, window)) is None:
                     return True
                 order.refused()
@@ -154,6 +159,11 @@ class ClaimDesk(Returns):
                 if none_free and self._line.steps_aside(order, clock() - began):
                     return False
         finally:
+            self._turn_over(order)
+
+    def _turn_over(self, order: Order) -> None:
+        if order.in_turn:
+            order.in_turn = False
             self._starve(False)
             self._line.release()
 
@@ -193,17 +203,80 @@ class ClaimDesk(Returns):
         return None
 
     async def _attempt(self, order: Order, probe: bool, window: float = 0.0) -> Refused | None:
-        """Try once; None when `order.held` is complete. Cancelled, it leaves nothing held."""
-        claims = self._gather(order, window) if window else self._claim_all(order, probe)
-        work = self._tasks.spawn(claims, "claim")
+        """Try once; None when `order.held` is complete. Cancelled, it leaves nothing held.
+
+        It is over when nothing is on its way back: the next try may be given the same uuids.
+        """
+        attempt: Attempt | None = None
         try:
-            await asyncio.shield(work)
+            if probe or window:
+                claims = self._gather(order, window) if window else self._probe(order)
+                await asyncio.shield(self._tasks.spawn(claims, "claim"))
+            else:
+                await self._hands.acquire()
+                attempt = self._rest(order)
+                await attempt.over
+            if order.back:
+                await asyncio.wait(order.back)
+                order.back.clear()
         except asyncio.CancelledError:
             self._give_up(order, Refused(RefusedKind.OTHER, "cancelled"))
+            if attempt is not None and attempt.running:
+                self._tasks.spawn(attempt.end(), "claims on their way")
             raise
         if order.error is not None:
+            self._give_up(order, Refused(RefusedKind.OTHER, "it failed"))
             raise order.error
         return order.stop
+
+    async def _probe(self, order: Order) -> None:
+        """After a refusal one claim goes ahead to see if any is free."""
+        await self._hands.acquire()
+        remove = self.watcher.add_listener(lambda seen: self._on_change(order, seen))
+        try:
+            await self._claim_one(order)
+        except BaseException:
+            self._hands.release()
+            raise
+        finally:
+            remove()
+        await self._rest(order).end()
+
+    def _rest(self, order: Order) -> Attempt:
+        """All claims that are missing, together; with the hands, which it frees.
+
+        Mostly all are granted: then the turn is over with the last answer.
+
+        Returns:
+            What goes on in the background, also when nobody waits for it.
+        """
+        remove = self.watcher.add_listener(lambda seen: self._on_change(order, seen))
+
+        def finished() -> None:
+            remove()
+            self._hands.release()
+            if not order.stopped():
+                self._turn_over(order)
+
+        attempt = Attempt(
+            order,
+            note=self._note,
+            give_back=self._return_held,
+            spawn=self._tasks.spawn,
+            finished=finished,
+        )
+        calls: list[Call[Claimed | Refused]] = []
+        others: list[Coroutine[Any, Any, None]] = []
+        for _ in range(0 if order.stopped() else order.n - order.had):
+            call = self.client.begin_claim(
+                order.episode_type, order.discard_timeout, timeout=self.timeout
+            )
+            if call is not None:
+                calls.append(call)
+            else:
+                others.append(self._claim_one(order))
+        attempt.begin(calls, others)
+        return attempt
 
     async def _gather(self, order: Order, seconds: float) -> None:
         """Keep what comes free for so long; what is not complete then goes back.
@@ -231,44 +304,6 @@ class ClaimDesk(Returns):
     def _in_hand(self) -> set[str]:
         order = self._gathering
         return {one.episode_uuid for one in order.held} if order is not None else set()
-
-    async def _claim_all(self, order: Order, probe: bool) -> None:
-        """All claims of a try, together; after a refusal one goes ahead to see if any is free."""
-        async with self._hands:
-            remove = self.watcher.add_listener(lambda seen: self._on_change(order, seen))
-            try:
-                if probe:
-                    await self._claim_one(order)
-                await self._claim_rest(order)
-            finally:
-                remove()
-
-    async def _claim_rest(self, order: Order) -> None:
-        """What is missing, all at once."""
-        crew = Crew()
-        begun: list[Call[Claimed | Refused]] = []
-
-        def heard(index: int) -> None:
-            self._note(order, begun[index].result())
-            if order.stopped() and order.held:
-                crew.add(self._return_held(order))
-
-        for _ in range(order.n - order.had):
-            if order.stopped():
-                break
-            call = self.client.begin_claim(
-                order.episode_type, order.discard_timeout, timeout=self.timeout
-            )
-            if call is not None:
-                begun.append(call)
-            else:
-                crew.add(self._claim_one(order))
-        try:
-            if begun:
-                await settle(begun, heard)
-        finally:
-            if crew:
-                await crew.results()
 
     async def _claim_one(self, order: Order) -> None:
         if order.stopped():
@@ -315,7 +350,7 @@ class ClaimDesk(Returns):
     def _give_up(self, order: Order, why: Refused) -> None:
         order.stop = order.stop or why
         if order.held:
-            self._tasks.spawn(self._return_held(order), "give back")
+            order.back.append(self._tasks.spawn(self._return_held(order), "give back"))
 
     async def _return_held(self, order: Order) -> None:
         uuids = [claimed.episode_uuid for claimed in order.take()]

@@ -5,18 +5,22 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from swarm.errors import TimedOut, TooLarge, TransportError, Unreachable
-from swarm.http1 import BadAnswer, Headers, Reader, TooMuch, whole
-from swarm.seam import Response
+from swarm.http1 import BadAnswer, Reader, TooMuch, headers, whole
+from swarm.seam import Answering, Response
 
 PAUSE = 1 << 20
 """Bytes of a streamed body that may lie unread."""
 
 
-class Pending(asyncio.Future[Response]):
+class Pending(Answering):
     """An answer under way. Cancelled, it closes its connection: nobody wants the answer."""
 
     __slots__ = ("connection",)
     connection: "Connection"
+
+    def send_now(self) -> None:
+        """See `Answering.send_now`."""
+        self.connection.send_now()
 
     def cancel(self, msg: Any = None) -> bool:
         """See `asyncio.Future.cancel`."""
@@ -42,9 +46,10 @@ class Outbox:
 
     def wake(self) -> None:
         """The first of this turn is about to be put in."""
-        self._loop.call_soon(self._send)
+        self._loop.call_soon(self.send)
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send what waits."""
         waiting, self.waiting = self.waiting, []
         for transport, data in waiting:
             if not transport.is_closing():
@@ -107,7 +112,7 @@ class Connection(asyncio.Protocol):
     def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:
         """Send a request whose answer is wanted whole; `url` is for errors."""
         self._whole = pending = Pending(loop=self._loop)
-        pending.connection = self
+        pending.connection, pending.listener = self, None
         self._send(url, head, body, seconds)
         return pending
 
@@ -144,6 +149,10 @@ class Connection(asyncio.Protocol):
         else:
             transport.write(head)
             transport.write(body)
+
+    def send_now(self) -> None:
+        """Do not wait for the end of the loop's turn."""
+        self._outbox.send()
 
     # --- ends ----------------------------------------------------------------------------------
 
@@ -188,7 +197,7 @@ class Connection(asyncio.Protocol):
             found = whole(data, self._largest)
             if found is not None:
                 status, head, body, keep = found
-                self._answer(Response(status, Headers(head), body), keep)
+                self._answer(Response(status, headers(head), body), keep)
                 return
         try:
             self.reader.feed(data)
@@ -207,7 +216,7 @@ class Connection(asyncio.Protocol):
                 self._mind(reader)
         elif reader.done:
             body = b"".join(reader.parts)
-            self._answer(Response(reader.status, Headers(reader.head), body), reader.keep)
+            self._answer(Response(reader.status, headers(reader.head), body), reader.keep)
 
     def _answer(self, answer: Response, keep: bool) -> None:
         """The whole answer is there: the connection is free before anybody wakes."""
@@ -228,7 +237,8 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def eof_received(self) -> None:
-        """Part of `asyncio.Protocol`."""
+        """Part of `asyncio.Protocol`: the loop closes it a turn later, it may not be asked now."""
+        self.sound = False
 
     def connection_lost(self, error: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""

@@ -49,6 +49,10 @@ class Headers(Mapping[str, str]):
         return len(self._all())
 
 
+headers = lru_cache(maxsize=512)(Headers)
+"""`Headers` of a head, kept: most heads of a server are the same for a second."""
+
+
 def whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
     """Status, head, body and whether the connection stays, when `data` is just one plain answer.
 
@@ -72,7 +76,7 @@ def whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
 def _plain(head: bytes) -> tuple[int, int, bool] | None:
     """Status, length of the body and whether the connection stays; None when it is not plain.
 
-    Kept: most heads of a server are the same for a second, until its clock goes on.
+    Kept, as `headers`.
     """
     low = head.lower()
     at = low.find(_LENGTH)

@@ -55,6 +55,10 @@ class Order:
     """Why it will not be complete."""
     error: Exception | None = None
     """What the caller's hook raised."""
+    in_turn: bool = False
+    """It has the turn."""
+    back: "list[asyncio.Task[None]]" = field(default_factory=list)
+    """What is on its way back since somebody gave up a try."""
 
     def stopped(self) -> bool:
         return self.stop is not None
@@ -169,6 +173,10 @@ class Line:
                 waiter.turn.set_result(None)
                 return
         self.taken = False
+
+    def owes(self, order: Order) -> bool:
+        """Whether a smaller group waits, and this one has never let another go first."""
+        return order.patience == PATIENCE[0] and min(self._behind(), default=order.n) < order.n
 
     def steps_aside(self, order: Order, waited: float) -> bool:
         """Whether a smaller group goes first now; the turn is then the caller's to release."""

@@ -1,9 +1,11 @@
 """Gives episodes back to one server, surely: also what nobody here knows that we hold."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from core.tasks import Tasks
 from swarm.client import AsyncSwarmClient
@@ -16,6 +18,20 @@ LOOK = 3.0
 """Seconds a look at the server's records may hold up claims."""
 SECOND_LOOK = 5.0
 """Seconds after which lost claims are looked for again: a frozen server may run one late."""
+STEP = 0.25
+"""Seconds between two looks, at the end, whether the server is still in reach."""
+
+
+class Hands(AbstractAsyncContextManager[None], Protocol):
+    """A lock that may be released by somebody else than who took it."""
+
+    async def acquire(self) -> object:
+        """Wait for it and hold it."""
+        ...
+
+    def release(self) -> None:
+        """Hold it no more."""
+        ...
 
 
 class Returns:
@@ -46,7 +62,7 @@ class Returns:
         self.on_stray = on_stray
         self.timeout = timeout
         self.second_look = second_look
-        self._hands: AbstractAsyncContextManager[None] = asyncio.Lock()
+        self._hands: Hands = asyncio.Lock()
         """Held while claims are on their way, never while waiting."""
         self._sweeps = asyncio.Lock()
         """Held by who looks for strays: an abort sent twice may hit who claimed it since."""
@@ -57,6 +73,7 @@ class Returns:
         """Given back by us, but the server did not confirm."""
         self._sweeping = False
         self._doubt = False
+        self._closing = asyncio.Event()
 
     def _in_hand(self) -> set[str]:
         """Episodes of a group that is not complete yet."""
@@ -108,8 +125,16 @@ class Returns:
         return await self._tasks.drain(seconds)
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Wait up to `seconds` for episodes on their way back, then stop."""
-        await self._tasks.drain(seconds)
+        """Wait up to `seconds` for episodes on their way back, then stop.
+
+        A server that is out of reach is not waited for, nor is the time of a second look: that
+        comes at once.
+        """
+        self._closing.set()
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            if await self._tasks.drain(min(left, STEP)) or not self.watcher.current.reachable:
+                break
         await self._tasks.close()
 
     async def _abort(self, uuids: Sequence[str]) -> list[bool]:
@@ -128,7 +153,9 @@ class Returns:
             while self._doubt:
                 self._doubt = False
                 await self._reconcile_surely()
-                await asyncio.sleep(self.second_look)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.second_look):
+                        await self._closing.wait()
                 await self._reconcile_surely()
         finally:
             self._sweeping = False

@@ -1,9 +1,9 @@
 """The seam between the protocol and HTTP; light to import, without aiohttp."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class Response(NamedTuple):
@@ -92,6 +92,44 @@ class Transport(Protocol):
         ...
 
 
+class Answering(asyncio.Future[Response]):
+    """An answer under way that tells its one listener the moment it is there.
+
+    A callback of a future comes a turn of the loop later, which costs more than what most listeners
+    do.
+    """
+
+    __slots__ = ("listener",)
+    listener: "Callable[[asyncio.Future[Response]], None] | None"
+    """Called, once, when it is over; it does not raise. None at first, set by who makes it."""
+
+    def send_now(self) -> None:
+        """What was begun in this turn need not wait for its end."""
+
+    def set_result(self, result: Response) -> None:
+        """See `asyncio.Future.set_result`."""
+        super().set_result(result)
+        if self.listener is not None:
+            self._tell()
+
+    def set_exception(self, exception: type | BaseException) -> None:
+        """See `asyncio.Future.set_exception`."""
+        super().set_exception(exception)
+        self._tell()
+
+    def cancel(self, msg: Any = None) -> bool:
+        """See `asyncio.Future.cancel`."""
+        done = super().cancel(msg)
+        if done:
+            self._tell()
+        return done
+
+    def _tell(self) -> None:
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            listener(self)
+
+
 @runtime_checkable
 class Starter(Protocol):
     """A transport that can send at once and leave the waiting to others."""
@@ -110,7 +148,8 @@ class Starter(Protocol):
         Args: as of `request`.
 
         Returns:
-            The answer, or None when no connection is free: nothing was sent. Its errors are those
-            of `request`; cancelling it closes its connection.
+            The answer, an `Answering` where that can be, or None when no connection is free:
+            nothing was sent. Its errors are those of `request`; cancelling it closes its
+            connection.
         """
         ...

@@ -98,7 +98,8 @@ class SharedLock:
             if not self._sharing:
                 self._free.set()
 
-    async def __aenter__(self) -> None:
+    async def acquire(self) -> None:
+        """Hold it alone."""
         await self._alone.acquire()
         try:
             await self._free.wait()
@@ -106,13 +107,20 @@ class SharedLock:
             self._alone.release()
             raise
 
+    def release(self) -> None:
+        """It is held no more; who holds it alone need not be who took it."""
+        self._alone.release()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._alone.release()
+        self.release()
 
 
 class SingleDesk(ClaimDesk):

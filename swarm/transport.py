@@ -202,7 +202,9 @@ class HttpTransport:
         except TimeoutError as error:
             raise Unreachable("no connection: it took too long", url, sent=False) from error
         except (OSError, ssl.SSLError) as error:
-            text = f"no connection: {error.strerror or error}"
+            # The loop's own words for a refusal name the address once more.
+            refused = isinstance(error, ConnectionRefusedError)
+            text = f"no connection: {'refused' if refused else error.strerror or error}"
             raise Unreachable(text, url, sent=False) from error
         if self._closed:
             connection.drop()
@@ -328,6 +330,12 @@ def _head(
     lines = _lines(tuple(headers.items())) if headers else ""
     if lines is None:
         raise Unreachable("a header with a line break", url, sent=False)
+    begin = _begin(method, place.head, lines)
     if body is None and method == "GET":
-        return f"{method}{place.head}{lines}\r\n".encode()
-    return f"{method}{place.head}{lines}Content-Length: {len(body or b'')}\r\n\r\n".encode()
+        return begin + b"\r\n"
+    return b"%bContent-Length: %d\r\n\r\n" % (begin, len(body or b""))
+
+
+@lru_cache(maxsize=512)
+def _begin(method: str, head: str, lines: str) -> bytes:
+    return f"{method}{head}{lines}".encode()

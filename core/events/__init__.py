@@ -6,9 +6,11 @@ import msgspec
 
 from core.events.base import Event
 from core.events.group import (
+    AnsweredCandidate,
     AnswerReturned,
     CandidateAnswered,
     CandidateFailed,
+    CandidatesAnswered,
     CandidateScore,
     ClaimedEpisode,
     ClaimIntended,
@@ -102,6 +104,7 @@ AnyEvent = (
     | ClaimsReturned
     | GenerationStarted
     | CandidateAnswered
+    | CandidatesAnswered
     | CandidateFailed
     | GroupScored
     | ScoringAbstained
@@ -164,10 +167,12 @@ __all__ = [
     "AlertCleared",
     "AlertRaised",
     "AnswerReturned",
+    "AnsweredCandidate",
     "AnyEvent",
     "CandidateAnswered",
     "CandidateFailed",
     "CandidateScore",
+    "CandidatesAnswered",
     "Checkpoint",
     "CheckpointsListed",
     "ClaimIntended",

@@ -58,6 +58,10 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     row_id: str = ""
     dataset_task_id: str = ""
     reference: str | None = None
+    metadata: dict[str, Any] | None = None
+    """Of its dataset row; None without one, and where it is not kept."""
+    unkept: tuple[str, ...] = ()
+    """What of the row was too large for the journal: `reference`, `metadata`."""
     session: str = ""
     """As the client names it, or `c-` and hex digits when it was known by its content."""
     turn: int = 0
@@ -134,6 +138,25 @@ class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     truncated: bool = False
+
+
+class AnsweredCandidate(msgspec.Struct, frozen=True):
+    """One of `CandidatesAnswered`; the fields are those of `CandidateAnswered`."""
+
+    index: int
+    episode_uuid: str
+    message: dict[str, Any]
+    finish_reason: str
+    seconds: float
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    truncated: bool = False
+
+
+class CandidatesAnswered(GroupEvent, frozen=True, kw_only=True):
+    """Several episodes answered at once."""
+
+    candidates: tuple[AnsweredCandidate, ...]
 
 
 class CandidateFailed(GroupEvent, frozen=True, kw_only=True):
@@ -300,6 +323,9 @@ def singles(event: Event) -> Iterator[Event]:
     if isinstance(event, EpisodesClaimed):
         for claimed in event.episodes:
             yield EpisodeClaimed(**_names(event), **asdict(claimed), step=event.step)
+    elif isinstance(event, CandidatesAnswered):
+        for answered in event.candidates:
+            yield CandidateAnswered(**_names(event), **asdict(answered))
     elif isinstance(event, EpisodesEnded):
         for ended in event.episodes:
             yield EpisodeEnded(**_names(event), **asdict(ended))

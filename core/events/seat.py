@@ -70,7 +70,19 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     line: int = 0
     part: str = ""
     """Name of the part that is in trouble; empty when it is the whole."""
+    judge: bool = False
+    """That part is a judge."""
+    level: str = "error"
+    """How bad it is when not `ok`: a warning where it may pass by itself."""
+    waits: str = ""
+    """Name of the part the newest rewards wait for; without a cause nothing is wrong with it."""
     parts: tuple[RewardPart, ...] = ()
+
+    @property
+    def judge_in_trouble(self) -> str:
+        """Name of the judge that cannot be asked; empty when it is not about one."""
+        known = self.judge or ((self.part, "judge") in [(one.name, one.kind) for one in self.parts])
+        return self.part if known else ""
 
 
 class RequestRefused(Event, frozen=True, kw_only=True):

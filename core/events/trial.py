@@ -55,6 +55,8 @@ class TrialSummary(msgspec.Struct, frozen=True, kw_only=True):
     """All the scoring."""
     slowest: float = 0.0
     """Of one group."""
+    notes: tuple[tuple[str, int], ...] = ()
+    """What is not as it was then, and in how many groups; at most five."""
     version: str = ""
     """What scored anew."""
     most: tuple[TrialGroup, ...] = ()

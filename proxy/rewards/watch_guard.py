@@ -19,14 +19,20 @@ log = logging.getLogger(__name__)
 
 EVERY = 2.0
 """Seconds between two tellings."""
-QUEUE = 1_000
+QUEUE = 4_000
 """Groups that wait at most; the oldest are left out."""
+LOOKED = 40
+"""Groups between two tellings whose texts are read; correlations gain nothing from more."""
+AT_ONCE = 20
+"""Groups whose rewards alone are counted in one turn of the loop."""
 CALM = 50
 """Groups without an outlier after which its alert is over."""
 
 
 class RewardGuard:
-    """Looks at each sealed group a little later.
+    """Looks at sealed groups a little later: at every reward, and at texts.
+
+    Between two tellings it reads the texts of `LOOKED` groups at most, evenly spread.
 
     Args:
         bus: Where groups come from and findings go.
@@ -49,11 +55,9 @@ class RewardGuard:
         self._waiting.extend(sealed[-WINDOW:])
         self._bus.listen(self._sealed, GroupSealed)
         while True:
-            while self._waiting:
-                self._next()
-                await asyncio.sleep(0)
-            self._tell()
             self._some.clear()
+            await self._all_waiting()
+            self._tell()
             await self._some.wait()
             await asyncio.sleep(EVERY)
 
@@ -62,17 +66,32 @@ class RewardGuard:
         self._waiting.append(event.group_id)
         self._some.set()
 
-    def _next(self) -> None:
-        group = self._bus.state.groups.get(self._waiting.popleft())
+    async def _all_waiting(self) -> None:
+        batch = list(self._waiting)
+        self._waiting.clear()
+        stride = -(-len(batch) // LOOKED)
+        for number, group_id in enumerate(batch):
+            looked = number % stride == 0
+            self._next(group_id, looked)
+            if looked or number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _next(self, group_id: str, texts: bool) -> None:
+        group = self._bus.state.groups.get(group_id)
         if group is None:
             return
         try:
-            self.take(group)
+            self.take(group, texts)
         except Exception:  # a watch must never be what stops a proxy
             log.exception("group %s could not be watched", group.group_id)
 
-    def take(self, group: Group) -> None:
-        """Count one sealed group; what a person gave says nothing of the reward's parts."""
+    def take(self, group: Group, texts: bool = True) -> None:
+        """Count one sealed group; what a person gave says nothing of the reward's parts.
+
+        Args:
+            group: The group.
+            texts: Its answers are read too, not only its rewards.
+        """
         if group.source == "human":
             return
         sent = [one for one in group.candidates if one.reward is not None]
@@ -82,7 +101,7 @@ class RewardGuard:
         indices = [one.index for one in sent]
         far = self._values.take(group.group_id, list(zip(indices, rewards, strict=True)))
         self._calm = 0 if far else self._calm + 1
-        if is_dead(rewards):
+        if not texts or is_dead(rewards):
             return
         sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
         found = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
@@ -138,7 +157,7 @@ class RewardGuard:
         return cause, "Look at the group: Requests, then what its parts say"
 
 
-_SCALE = "See what the parts give on Rewards; a hook should return numbers from 0 to 1"
+_SCALE = "See on Rewards what gives them: weights that sum to 1, and hooks that return 0 to 1"
 
 
 def _hacked(one: WatchFigure) -> tuple[str, str]:

@@ -4,13 +4,15 @@ import asyncio
 
 import pytest
 
-from core.tasks import Tasks
+from core.tasks import Tasks, cancel
 from swarm.answers import Claimed
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut, SwarmError
 from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
+from tests.support.calm import own_time
+from tests.support.faults_relay import FarSwarm, far_swarm
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book, drop, group, uuids, within
 
@@ -29,6 +31,39 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
     assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
     assert len(book.strays) == 1
     assert not set(book.strays) & set(book.claimed[:3])
+
+
+async def test_the_end_does_not_wait_for_the_time_of_a_second_look(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+) -> None:
+    desk.timeout = 0.1
+    desk.second_look = 60.0
+    server.fail_next("/claim_episode", "hang")
+    await group(desk, book, 1)
+    await server.until(lambda: book.strays)
+    async with own_time() as passed:
+        await desk.close(30.0)
+        assert passed() < 3.0
+    assert {record.uuid for record in server.claimed()} == book.mine
+
+
+async def test_the_end_does_not_wait_for_a_server_out_of_reach(
+    transport: HttpTransport, book: Book, tasks: Tasks
+) -> None:
+    async with far_swarm(FarSwarm()) as far:
+        client = AsyncSwarmClient(far.url, transport, "me", name="test")
+        watcher = Watcher(client)
+        tasks.spawn(watcher.run(), "watcher")
+        desk = ClaimDesk(client, watcher, known=lambda: book.mine, timeout=60.0)
+        far.fail_next("/claim_episode", "hang_before")
+        waiting = tasks.spawn(group(desk, book, 1), "group")
+        await far.until(lambda: far.requests["/claim_episode"])
+        await cancel(waiting)
+        await far.relay.become("gone")
+        await watcher.wait_for(lambda seen: not seen.reachable, 20)
+        async with own_time() as passed:
+            await desk.close(30.0)
+            assert passed() < 3.0
 
 
 async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
