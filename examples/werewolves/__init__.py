@@ -1,0 +1,1 @@
+"""Nine players, one policy for the werewolves and the seer, a static model for the others."""

@@ -1,0 +1,269 @@
+"""The rules of the nine-player game, and what each player may know.
+
+Pure: no model, no clock, no files. Equal seeds and equal moves give equal games. A player is asked
+with a `View`, which holds what that player may know and nothing else.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+WOLF, SEER, WITCH, HUNTER, VILLAGER = "werewolf", "seer", "witch", "hunter", "villager"
+ROLES = (WOLF,) * 3 + (SEER, WITCH, HUNTER) + (VILLAGER,) * 3
+WOLVES, VILLAGE = "wolves", "village"
+HEAL, POISON = "heal", "poison"
+PACK_ROUNDS = 2
+"""How often a night the werewolves may name a victim, to agree on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        kind: `named`, `checked`, `healed`, `poisoned` (secret); `died`, `shot`, `said`, `voted`,
+            `out`, `tie`, `calm` (public).
+        by: Whose deed; 0 nobody's.
+        to: Whom it befell; 0 nobody.
+        text: What was said, or what a check found.
+        only: Who knows of it; None is everybody.
+    """
+
+    kind: str
+    day: int
+    by: int = 0
+    to: int = 0
+    text: str = ""
+    only: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one player knows."""
+
+    me: int
+    role: str
+    day: int
+    night: bool
+    alive: tuple[int, ...]
+    pack: tuple[int, ...]
+    """All werewolves, for a werewolf; nobody for the others."""
+    potions: tuple[str, ...]
+    """What is left, for the witch."""
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One player's turn.
+
+    Attributes:
+        kind: `kill`, `check`, `potion`, `shoot`, `speak` or `vote`.
+        targets: Whom the move may name.
+        victim: Of the pack's night, for a witch who can still heal; 0 nobody.
+    """
+
+    view: View
+    kind: str
+    targets: tuple[int, ...]
+    victim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An answer. `Move()` abstains; so does what the rules do not allow."""
+
+    to: int = 0
+    verb: str = ""
+    """`heal` or `poison`, of the witch."""
+    text: str = ""
+    """What is said aloud."""
+
+
+Turns = Generator[list[Ask], Sequence[Move], None]
+
+
+def side_of(role: str) -> str:
+    """Who wins with this role."""
+    return WOLVES if role == WOLF else VILLAGE
+
+
+class Game:
+    """One game. Players have the numbers 1 to 9.
+
+    Args:
+        seed: Who is what.
+        days: If the werewolves have not won after so many, the village has.
+    """
+
+    def __init__(self, seed: int | str, days: int = 10) -> None:
+        dealt = list(ROLES)
+        random.Random(f"werewolves {seed}").shuffle(dealt)
+        self.roles = dict(enumerate(dealt, 1))
+        self.alive = sorted(self.roles)
+        self.potions = [HEAL, POISON]
+        self.events: list[Event] = []
+        self.day, self.days, self.night = 1, days, True
+
+    # --- who may know what -------------------------------------------------------------------
+
+    def view(self, player: int) -> View:
+        """What `player` may know now."""
+        role = self.roles[player]
+        return View(
+            me=player,
+            role=role,
+            day=self.day,
+            night=self.night,
+            alive=tuple(self.alive),
+            pack=tuple(self.all_of(WOLF)) if role == WOLF else (),
+            potions=tuple(self.potions) if role == WITCH else (),
+            events=tuple(one for one in self.events if one.only is None or player in one.only),
+        )
+
+    def all_of(self, role: str) -> list[int]:
+        """Players of a role, dead ones too."""
+        return [player for player, its in self.roles.items() if its == role]
+
+    # --- the course of a game ----------------------------------------------------------------
+
+    def play(self) -> Generator[list[Ask], Sequence[Move], str]:
+        """Yields who is asked at the same moment, takes their moves in that order.
+
+        Returns:
+            The side that has won.
+        """
+        for day in range(1, self.days + 1):
+            self.day = day
+            for part in (self._night, self._talk, self._vote):
+                yield from part()
+                if won := self.winner():
+                    return won
+        return VILLAGE
+
+    def winner(self) -> str:
+        """The side that has won, or nothing: no werewolf is left, or no fewer than others."""
+        wolves = sum(self.roles[player] == WOLF for player in self.alive)
+        if not wolves:
+            return VILLAGE
+        return WOLVES if 2 * wolves >= len(self.alive) else ""
+
+    def _night(self) -> Turns:
+        self.night = True
+        victim = yield from self._pack()
+        # Seer and witch do not know of each other: they move at the same time.
+        asks = [
+            self._ask(player, kind, self._others(player), victim)
+            for role, kind in ((SEER, "check"), (WITCH, "potion"))
+            for player in self._living(role)
+            if role == SEER or self.potions
+        ]
+        moves: Sequence[Move] = (yield asks) if asks else ()
+        poisoned = 0
+        for ask, move in zip(asks, moves, strict=True):
+            me = ask.view.me
+            if ask.kind == "check" and move.to in ask.targets:
+                found = WOLF if self.roles[move.to] == WOLF else "no werewolf"
+                self._note("checked", me, move.to, found, {me})
+            elif move.verb == HEAL and ask.victim:
+                self._note("healed", me, victim, "", {me})
+                self.potions.remove(HEAL)
+                victim = 0
+            elif move.verb == POISON and POISON in self.potions and move.to in ask.targets:
+                self._note("poisoned", me, move.to, "", {me})
+                self.potions.remove(POISON)
+                poisoned = move.to
+        self.night = False
+        yield from self._dawn(victim, poisoned)
+
+    def _pack(self) -> Generator[list[Ask], Sequence[Move], int]:
+        """Whom the werewolves agree on: they name at the same time, see it, and name again.
+
+        All name the same: it is done. After the last round the most named one dies,
+        and nobody if two are named as often.
+        """
+        wolves = self._living(WOLF)
+        count: Counter[int] = Counter()
+        for _ in range(PACK_ROUNDS):
+            prey = tuple(player for player in self.alive if player not in wolves)
+            moves = yield [self._ask(wolf, "kill", prey) for wolf in wolves]
+            named = [move.to if move.to in prey else 0 for move in moves]
+            for wolf, to in zip(wolves, named, strict=True):
+                self._note("named", wolf, to, "", set(self.all_of(WOLF)))
+            count = Counter(to for to in named if to)
+            if len(count) == 1 and len(named) == count.total():
+                break
+        return _most(count)[0] if len(_most(count)) == 1 else 0
+
+    def _dawn(self, victim: int, poisoned: int) -> Turns:
+        """Deaths are told without cause or role; a hunter who was not poisoned shoots."""
+        dead = sorted({victim, poisoned} - {0})
+        if not dead:
+            self._note("calm")
+        for player in dead:
+            self._note("died", to=player)
+            self.alive.remove(player)
+        for player in dead:
+            if player != poisoned:
+                yield from self._last_shot(player)
+
+    def _last_shot(self, player: int) -> Turns:
+        if self.roles[player] != HUNTER:
+            return
+        ask = self._ask(player, "shoot", tuple(self.alive))
+        (move,) = yield [ask]
+        if move.to in ask.targets:
+            self._note("shot", player, move.to)
+            self.alive.remove(move.to)
+
+    def _talk(self) -> Turns:
+        """All speak once, in turn; who begins moves on day by day."""
+        first = (self.day - 1) % len(self.alive)
+        for player in [*self.alive[first:], *self.alive[:first]]:
+            (move,) = yield [self._ask(player, "speak", self._others(player))]
+            self._note("said", player, text=move.text)
+
+    def _vote(self) -> Turns:
+        """The most named one is out; of those named as often, one ballot more decides."""
+        tied: tuple[int, ...] = tuple(self.alive)
+        for ballot in (1, 2):
+            voters = [one for one in self.alive if set(tied) - {one}]
+            asks = [self._ask(one, "vote", self._others(one, tied)) for one in voters]
+            moves = yield asks
+            named = [m.to if m.to in ask.targets else 0 for ask, m in zip(asks, moves, strict=True)]
+            for player, to in zip(voters, named, strict=True):
+                self._note("voted", player, to)
+            tied = _most(Counter(to for to in named if to))
+            if len(tied) <= 1 or ballot == 2:
+                break
+            self._note("tie", text=" ".join(map(str, tied)))
+        out = tied[0] if len(tied) == 1 else 0
+        self._note("out", to=out)
+        if out:
+            self.alive.remove(out)
+            yield from self._last_shot(out)
+
+    # --- small things --------------------------------------------------------------------------
+
+    def _living(self, role: str) -> list[int]:
+        return [player for player in self.alive if self.roles[player] == role]
+
+    def _others(self, player: int, among: Iterable[int] | None = None) -> tuple[int, ...]:
+        return tuple(one for one in (among or self.alive) if one != player)
+
+    def _ask(self, player: int, kind: str, targets: tuple[int, ...], victim: int = 0) -> Ask:
+        told = victim if kind == "potion" and HEAL in self.potions else 0
+        return Ask(self.view(player), kind, targets, told)
+
+    def _note(
+        self, kind: str, by: int = 0, to: int = 0, text: str = "", only: set[int] | None = None
+    ) -> None:
+        known = None if only is None else frozenset(only)
+        self.events.append(Event(kind, self.day, by, to, text, known))
+
+
+def _most(count: Mapping[int, int]) -> tuple[int, ...]:
+    """Who was named most often; several when they were named as often."""
+    top = max(count.values(), default=0)
+    return tuple(sorted(player for player, times in count.items() if times == top))

@@ -1,0 +1,181 @@
+"""From a player's view to a prompt of bounded length, and from an answer to a move.
+
+Nothing here knows the game, only the view: what a prompt says, its player may know.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from examples.werewolves.game import HEAL, POISON, Ask, Event, Move, View
+
+QUESTIONS = {
+    "kill": "Whom do you kill tonight?",
+    "check": "Whom do you check?",
+    "potion": "Whom do you poison?",
+    "shoot": "You die. Whom do you shoot?",
+    "speak": "Speak to all. Whom do you suspect?",
+    "vote": "Whom do you vote out?",
+}
+RULES = (
+    "Nine players: 3 werewolves, a seer, a witch, a hunter, 3 villagers. At night the werewolves "
+    "agree on a victim, the seer learns of one player whether it is a werewolf, the witch may heal "
+    "the victim once and poison one player once. By day all speak, then vote one out. The hunter "
+    "shoots one when he dies, unless poisoned. Roles of the dead stay secret. Werewolves win when "
+    "they are no fewer than the others, the village when no werewolf is left. Answer with the "
+    "number of one player, or `pass`; speak in at most two sentences."
+)
+SPEECH = 48
+"""Bytes that are kept of a speech."""
+_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+_PASS = re.compile(r"\b(pass|nobody|no one|abstain)\b", re.IGNORECASE)
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a prompt may be.
+
+    Attributes:
+        digest: Bytes of the game so far; what one knows for oneself and the deaths always fit in.
+        rules: Whether the rules are told: about 150 tokens.
+        speech: Bytes kept of a speech.
+    """
+
+    digest: int = 420
+    rules: bool = False
+    speech: int = SPEECH
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+def messages(ask: Ask, limits: Limits) -> Messages:
+    """The prompt of a turn."""
+    view = ask.view
+    when = f"{'Night' if view.night else 'Day'} {view.day}. Alive: {_numbers(view.alive)}."
+    user = "\n".join([when, *digest(view, limits), question(ask)])
+    return [
+        {"role": "system", "content": who(view, limits)},
+        {"role": "user", "content": user},
+    ]
+
+
+def who(view: View, limits: Limits) -> str:
+    """The system line: number, role and what comes with it."""
+    lines = [f"Be brief. You are player {view.me}, a {view.role}."]
+    if view.pack:
+        lines.append(f"The pack: {_numbers(view.pack)}.")
+    return " ".join([*lines, RULES] if limits.rules else lines)
+
+
+def question(ask: Ask) -> str:
+    """The last line: what is asked, and whom the answer may name."""
+    asked = QUESTIONS[ask.kind]
+    if ask.kind == "potion":
+        if ask.victim:
+            asked = f"{ask.victim} was killed. Heal, or whom do you poison?"
+            if POISON not in ask.view.potions:
+                return f"{ask.victim} was killed. Heal or pass?"
+        elif POISON not in ask.view.potions:
+            return "Nobody was killed. Pass?"
+    return f"{asked} {_choice(ask.targets)}"
+
+
+def digest(view: View, limits: Limits) -> list[str]:
+    """The game so far in at most `limits.digest` bytes, in the order of time.
+
+    What one knows for oneself, then deaths, then what was said and voted, the newest of it.
+    """
+    kept = list(_known(view))
+    left = limits.digest - sum(len(line.encode()) + 1 for line in kept)
+    talk: list[str] = []
+    for line in _talk(view, limits.speech):
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        talk.append(line)
+    return [*kept, *reversed(talk)]
+
+
+def _known(view: View) -> Iterator[str]:
+    """One's own secrets of weight and all deaths, each in one line: at most about 200 bytes."""
+    for kind, told in (("checked", "Checked"), ("healed", "Healed"), ("poisoned", "Poisoned")):
+        found = [one for one in view.events if one.kind == kind]
+        if found:
+            yield f"{told}: {', '.join(f'{one.to} {one.text}'.strip() for one in found)}."
+    if view.potions:
+        yield f"Potions: {', '.join(view.potions)}."
+    now = [one for one in view.events if one.kind == "named" and one.day == view.day and view.night]
+    if now:
+        yield f"Named tonight: {_pairs(now)}."
+    dead = [f"{one.to} night {one.day}" for one in view.events if one.kind == "died"]
+    out = [f"{one.to} day {one.day}" for one in view.events if one.kind == "out" and one.to]
+    shot = [f"{one.to} by {one.by}" for one in view.events if one.kind == "shot"]
+    for name, deaths in (("Died", dead), ("Voted out", out), ("Shot", shot)):
+        if deaths:
+            yield f"{name}: {', '.join(deaths)}."
+
+
+def _talk(view: View, speech: int) -> Iterator[str]:
+    """Speeches and ballots, the newest first; a ballot is one line."""
+    ballot: list[Event] = []
+    for event in [*reversed(view.events), Event("", 0)]:
+        if ballot and event.kind != "voted":
+            yield f"Votes: {_pairs(ballot[::-1])}."
+            ballot = []
+        if event.kind == "voted":
+            ballot.append(event)
+        elif event.kind == "tie":
+            yield f"Tied: {event.text}."
+        elif event.kind == "said":
+            yield f'{event.by}: "{bounded(event.text, speech)}"'
+
+
+def _pairs(events: list[Event]) -> str:
+    return " ".join(f"{one.by}>{one.to or '-'}" for one in events)
+
+
+def _numbers(players: tuple[int, ...]) -> str:
+    return " ".join(map(str, players))
+
+
+def _choice(targets: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sorted(targets, reverse=True)))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read(ask: Ask, answer: str, limits: Limits) -> Move | None:
+    """The move an answer makes; None when it makes none that the rules allow.
+
+    A number is the last one of the answer. A speech is always one, if it says something.
+    """
+    text = _THOUGHT.sub("", answer).strip()
+    if ask.kind == "speak":
+        spoken = bounded(text, limits.speech)
+        return Move(text=spoken) if spoken else None
+    numbers = re.findall(r"\d+", text)
+    to = int(numbers[-1][:9]) if numbers else 0
+    if ask.kind == "potion":
+        if ask.victim and re.search(r"\bheal", text, re.IGNORECASE):
+            return Move(verb=HEAL)
+        if to in ask.targets and POISON in ask.view.potions:
+            return Move(to, POISON)
+    elif to in ask.targets:
+        return Move(to)
+    return Move() if not numbers and _PASS.search(text) else None
+
+
+def accused(text: str, players: tuple[int, ...]) -> int:
+    """Whom a speech names: the last number that is one of `players`; 0 nobody."""
+    named = [int(one) for one in re.findall(r"\b\d\b", text)]
+    return next((one for one in reversed(named) if one in players), 0)
+
+
+def bounded(text: str, room: int) -> str:
+    """One line of at most `room` bytes that cannot end its quotation."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    cut = line.replace('"', "'").encode("utf-8", "replace")[:room]
+    return cut.decode("utf-8", "ignore").strip()

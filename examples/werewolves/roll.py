@@ -1,0 +1,122 @@
+"""Training: games until the updates are done, each side's episode with its own reward."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from examples.stage import StageError, said
+from examples.werewolves.agents import Model, Played, play
+from examples.werewolves.game import Game, side_of
+from examples.werewolves.settings import Settings
+from swarm import Retry, SwarmClient, Task, WorkflowOutput, run_episodes
+from swarm.errors import EngineOff
+from swarm.joint import JointSwarm
+from swarm.schemas import EngineState
+
+LIMIT = 600.0
+"""Seconds an update may take."""
+OFFLINE, ROLLING = EngineState.OFFLINE.wire, EngineState.ROLLING.wire
+LOOK, STILL = 0.1, 5.0
+"""Seconds between two looks for an update; of ROLLING without one, until none is waited for."""
+AGAIN = Retry(tries=6, first=0.5, most=8.0, never=(EngineOff,))
+"""A game that cannot be ended is played anew: half a minute, for a model's server to come back."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What came of the games of one batch."""
+
+    step: int
+    games: list[Played] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    def won(self, side: str) -> float:
+        """Share of games won: the mean reward of this side."""
+        return sum(one.winner == side for one in self.games) / max(len(self.games), 1)
+
+    def read(self, role: str) -> float:
+        """Share of a role's moves that could be read; 1 when there was none."""
+        asked = sum((one.asked for one in self.games), Counter[str]())[role]
+        return 1.0 - sum(one.unread[role] for one in self.games) / max(asked, 1)
+
+
+class Roll:
+    """Plays for one client.
+
+    Args:
+        client: Of the server that trains.
+        settings: The run.
+        static: Plays the roles that are not trained.
+    """
+
+    def __init__(self, client: SwarmClient, settings: Settings, static: Model) -> None:
+        self._client, self._settings, self._static = client, settings, static
+        self._joint = JointSwarm({side: client for side in settings.sides})
+
+    def game(self, task: Task) -> Played:
+        """One game: an episode for each trained side, claimed and ended together."""
+        own = self._settings
+        with self._joint.episode(task, own.idle, timeout=2 * own.idle) as episode:
+            models = {role: self._static for role in set(Game(0).roles.values())}
+            for side, part in episode.parts.items():
+                part.task = f"{task.task_id}/{side}"  # a group for each side: rewards are opposite
+                policy = Model(part.base_url, part.api_key, "policy", own.answer_tokens, own.limits)
+                models |= {role: policy for role in own.trainable if side_of(role) == side}
+            game = Game(task.metadata["seed"], own.days)
+            played = asyncio.run(play(game, models, own.idle))
+            episode.end({side: _output(played, side) for side in episode.parts})
+        return played
+
+    def batches(self) -> Iterator[Batch]:
+        """Play batch after batch until the job's steps are done.
+
+        Raises:
+            StageError: nothing can be played.
+            SwarmError: the engine is OFFLINE and nobody starts it.
+        """
+        own, total, failed = self._settings, self._settings.job.total_training_steps, 0
+        number = self._client.wait_until_rolling(timeout=LIMIT)
+        while True:
+            step = self._client.wait_until_rolling(timeout=LIMIT)
+            tasks = [self._task(number, one) for one in range(own.seeds)]
+            repeated = [task for task in tasks for _ in range(int(own.job.num_repeat))]
+            results = run_episodes(repeated, self.game, max_workers=own.games, retry=AGAIN)
+            batch = Batch(step, [one.value for one in results if one.value is not None])
+            batch.errors = [one.error for one in results if one.error is not None]
+            failed, number = 0 if batch.games else failed + 1, number + 1
+            updated = self._updated(step)
+            yield batch
+            if total is not None and updated and step >= int(total):
+                return
+            if failed >= 3:
+                raise StageError("three batches without one game", said(batch.errors[0]))
+
+    def _task(self, batch: int, place: int) -> Task:
+        """A deal: of a batch of its own, or one of the few that come again."""
+        seed = batch * self._settings.seeds + place
+        if self._settings.deals:
+            seed %= self._settings.deals
+        return Task(task_id=f"batch-{batch}-deal-{seed}", metadata={"seed": seed})
+
+    def _updated(self, step: int) -> bool:
+        """Wait for the update of a full batch; whether it came: after the last one it is OFFLINE.
+
+        A batch that was not filled, or was lost with its server, brings none: then the engine goes
+        on rolling, and more games are played.
+        """
+        end, rolling = time.monotonic() + LIMIT, 0.0
+        while rolling < STILL and time.monotonic() < end:
+            status, seen = self._client.get_engine_status()
+            if status == OFFLINE or (seen.get("global_step") or 0) > step:
+                return True
+            rolling = rolling + LOOK if status == ROLLING else 0.0
+            time.sleep(LOOK)
+        return False
+
+
+def _output(played: Played, side: str) -> WorkflowOutput:
+    won = played.winner == side
+    told = {"days": float(played.days), "unread": float(played.unread.total())}
+    return WorkflowOutput(reward=float(won), is_success=won, log_metrics=told)

@@ -1,0 +1,299 @@
+"""The nine-player game: its rules, and that nobody learns what is secret."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from examples.werewolves.game import (
+    HEAL,
+    HUNTER,
+    POISON,
+    ROLES,
+    SEER,
+    VILLAGE,
+    VILLAGER,
+    WITCH,
+    WOLF,
+    WOLVES,
+    Ask,
+    Event,
+    Game,
+    Move,
+)
+from examples.werewolves.prompts import Limits, messages
+
+Choose = Callable[[Ask], Move]
+
+
+def fixed(*order: str, days: int = 10) -> Game:
+    """A game whose players 1 to 9 have these roles: wolves 1 2 3, seer 4, witch 5, hunter 6."""
+    game = Game(0, days)
+    game.roles = dict(enumerate(order or ROLES, 1))
+    return game
+
+
+def drive(game: Game, choose: Choose) -> str:
+    """Play to the end; the winner."""
+    course = game.play()
+    asks = next(course)
+    try:
+        while True:
+            asks = course.send([choose(ask) for ask in asks])
+    except StopIteration as over:
+        return str(over.value)
+
+
+def told(game: Game, kind: str, day: int = 0) -> list[tuple[int, int]]:
+    return [(one.by, one.to) for one in game.events if one.kind == kind and day in (0, one.day)]
+
+
+def moves(day: int = 1, **kinds: Callable[[Ask], Move] | int) -> Choose:
+    """On one day what is given, by kind of ask; else everybody abstains."""
+
+    def choose(ask: Ask) -> Move:
+        chosen = kinds.get(ask.kind, 0) if ask.view.day == day else 0
+        return Move(chosen) if isinstance(chosen, int) else chosen(ask)
+
+    return choose
+
+
+def test_the_table_is_complete_and_dealt_by_the_seed() -> None:
+    games = [Game(seed) for seed in range(30)]
+    assert all(sorted(game.roles.values()) == sorted(ROLES) for game in games)
+    assert Game(7).roles == Game(7).roles
+    assert len({tuple(game.roles.values()) for game in games}) == 30
+    assert sorted(ROLES).count(WOLF) == 3
+    assert sorted(ROLES).count(VILLAGER) == 3
+
+
+def test_wolves_who_agree_kill_and_do_not_name_twice() -> None:
+    game = fixed(days=1)
+    drive(game, moves(kill=7))
+    assert told(game, "named") == [(1, 7), (2, 7), (3, 7)]
+    assert told(game, "died") == [(0, 7)]
+    assert all(one.only == frozenset({1, 2, 3}) for one in game.events if one.kind == "named")
+
+
+@pytest.mark.parametrize(
+    ("second", "dead"), [({1: 7, 2: 7, 3: 8}, [7]), ({1: 7, 2: 8, 3: 0}, []), ({1: 7}, [7])]
+)
+def test_wolves_who_do_not_agree_name_again_and_the_most_named_dies(
+    second: dict[int, int], dead: list[int]
+) -> None:
+    game, rounds = fixed(days=1), [0]
+
+    def kill(ask: Ask) -> Move:
+        rounds[0] += 1
+        me = ask.view.me
+        return Move({1: 7, 2: 8, 3: 9}[me] if rounds[0] <= 3 else second.get(me, 0))
+
+    drive(game, moves(kill=kill))
+    assert rounds[0] == 6
+    assert [to for _, to in told(game, "died")] == dead
+    assert bool(told(game, "calm")) == (not dead)
+
+
+def test_a_wolf_cannot_kill_a_wolf() -> None:
+    game = fixed(days=1)
+    drive(game, moves(kill=2))
+    assert not told(game, "died")
+
+
+def test_the_seer_learns_the_side_and_nobody_else_does() -> None:
+    for target, found in ((2, WOLF), (6, "no werewolf")):
+        game = fixed(days=1)
+        drive(game, moves(check=target))
+        (event,) = (one for one in game.events if one.kind == "checked")
+        assert (event.by, event.to, event.text, event.only) == (4, target, found, frozenset({4}))
+
+
+def test_the_witch_heals_once_and_poisons_once() -> None:
+    seen: list[tuple[int, tuple[str, ...]]] = []
+
+    def choose(ask: Ask) -> Move:
+        if ask.kind == "kill":
+            return Move(7)
+        if ask.kind == "potion":
+            seen.append((ask.victim, ask.view.potions))
+            return Move(verb=HEAL) if ask.view.day != 2 else Move(8, POISON)
+        return Move()
+
+    game = fixed(days=3)
+    drive(game, choose)
+    assert seen == [(7, (HEAL, POISON)), (0, (POISON,))]  # no potion left: not asked any more
+    assert told(game, "died", 1) == []
+    assert told(game, "died", 2) == [(0, 7), (0, 8)]
+    secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]
+    assert [one.only for one in secrets] == [frozenset({5})] * 2
+
+
+@pytest.mark.parametrize("how", ["kill", "vote"])
+def test_a_hunter_who_dies_shoots(how: str) -> None:
+    game = fixed(days=1)
+    drive(game, moves(shoot=1, **{how: 6}))
+    assert told(game, "shot") == [(6, 1)]
+    assert 1 not in game.alive
+    assert 6 not in game.alive
+
+
+@pytest.mark.parametrize("kill", [0, 6])
+def test_a_poisoned_hunter_does_not_shoot_killed_as_well_or_not(kill: int) -> None:
+    game = fixed(days=1)
+    drive(game, moves(kill=kill, shoot=1, potion=lambda _: Move(6, POISON)))
+    assert told(game, "died") == [(0, 6)]
+    assert not told(game, "shot")
+
+
+def test_speeches_go_round_from_another_place_each_day() -> None:
+    game = fixed(days=2)
+    drive(game, lambda ask: Move(text=f"I am {ask.view.me}"))
+    assert [by for by, _ in told(game, "said", 1)] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert [by for by, _ in told(game, "said", 2)] == [2, 3, 4, 5, 6, 7, 8, 9, 1]
+
+
+def test_a_tie_is_voted_on_again_among_the_tied() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def vote(ask: Ask, last: int = 7) -> Move:
+        asked.append(ask.targets)
+        if len(asked) <= 9:
+            return Move({1: 7, 2: 8}.get(ask.view.me, 0))
+        return Move(last if ask.view.me != last else 0)
+
+    game = fixed(days=1)
+    drive(game, moves(vote=vote))
+    assert set(asked[9:]) == {(7, 8), (8,), (7,)}
+    assert told(game, "out") == [(0, 7)]
+
+    asked.clear()
+    game = fixed(days=1)
+    drive(game, moves(vote=lambda ask: vote(ask, 0)))
+    assert len(asked) == 18
+    assert told(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
+
+
+def test_the_village_wins_without_wolves_and_when_the_days_are_over() -> None:
+    game = fixed()
+    assert drive(game, lambda ask: Move(min(ask.targets) if ask.kind == "vote" else 0)) == VILLAGE
+    assert set(game.all_of(WOLF)).isdisjoint(game.alive)
+    assert drive(fixed(days=2), lambda _: Move()) == VILLAGE
+
+
+def test_the_wolves_win_when_they_are_no_fewer() -> None:
+    game = fixed()
+    kill = {1: 7, 2: 8, 3: 9}
+    assert drive(game, lambda a: Move(kill[a.view.day] if a.kind == "kill" else 0)) == WOLVES
+    assert len(game.alive) == 6
+    assert game.day == 3
+
+
+def test_the_hunters_shot_decides_before_anybody_wins() -> None:
+    game = fixed(WOLF, WOLF, WOLF, HUNTER, SEER, WITCH, VILLAGER, VILLAGER, VILLAGER)
+    game.alive = [1, 4, 5]
+    assert drive(game, moves(kill=4, shoot=1)) == VILLAGE
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+def wild(chance: random.Random) -> Choose:
+    """Any move, allowed or not."""
+
+    def choose(ask: Ask) -> Move:
+        to = chance.choice([*ask.targets, *ask.targets, 0, 12])
+        verb = chance.choice([HEAL, POISON, ""]) if ask.kind == "potion" else ""
+        return Move(to, verb, f"I say {chance.randint(1, 9)}")
+
+    return choose
+
+
+def unknown(game: Game, player: int) -> list[int]:
+    """Other players of whose role `player` knows nothing."""
+    seen = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
+    seen |= {to for by, to in told(game, "checked") if by == player}
+    if game.roles[player] == WOLF:
+        seen |= set(game.all_of(WOLF))
+    return [one for one in game.roles if one != player and one not in seen]
+
+
+def otherwise(game: Game, player: int, chance: random.Random) -> Game:
+    """A game that is another in all that `player` may not know, and the same in all it may."""
+    twin = Game(0, game.days)
+    twin.day, twin.night, twin.alive = game.day, game.night, list(game.alive)
+    twin.roles, others = dict(game.roles), unknown(game, player)
+    mixed = [game.roles[one] for one in others]
+    chance.shuffle(mixed)
+    twin.roles.update(zip(others, mixed, strict=True))
+    own = [one for one in game.events if one.only is None or player in one.only]
+    hidden: Sequence[Event] = [
+        Event(kind, game.day, chance.choice(others), 9, "werewolf", frozenset(others))
+        for kind in ("named", "checked", "healed", "poisoned")
+        if others
+    ]
+    twin.events = [*hidden, *own, *hidden]
+    twin.potions = list(game.potions) if game.roles[player] == WITCH else []
+    return twin
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(4000, True, 300)], ids=["small", "large"])
+def test_no_prompt_depends_on_what_its_player_may_not_know(limits: Limits) -> None:
+    """Whatever the others' roles and secret deeds are, the prompt is the same to the letter."""
+    compared = 0
+    for seed in range(25):
+        chance = random.Random(seed)
+        game, wildly = Game(seed, 6), wild(chance)
+
+        def choose(
+            ask: Ask, game: Game = game, chance: random.Random = chance, then: Choose = wildly
+        ) -> Move:
+            nonlocal compared
+            player = ask.view.me
+            twin = otherwise(game, player, chance)
+            compared += twin.roles != game.roles
+            assert messages(replace(ask, view=twin.view(player)), limits) == messages(ask, limits)
+            if ask.kind in ("check", "potion", "speak"):
+                assert ask.targets == tuple(one for one in game.alive if one != player)
+            assert not ask.victim or (ask.kind == "potion" and HEAL in game.potions)
+            return then(ask)
+
+        drive(game, choose)
+    assert compared > 1000
+
+
+def test_words_of_a_role_stand_in_its_own_prompts_alone() -> None:
+    own = {
+        "pack": {WOLF},
+        "Named tonight": {WOLF},
+        "Checked": {SEER},
+        "Potions": {WITCH},
+        "Healed": {WITCH},
+        "Poisoned": {WITCH},
+        "was killed": {WITCH},
+    }
+    met = dict.fromkeys(own, 0)
+    for seed in range(40):
+        then = wild(random.Random(seed))
+
+        def choose(ask: Ask, then: Choose = then) -> Move:
+            text = "\n".join(one["content"] for one in messages(ask, Limits()))
+            for words, roles in own.items():
+                met[words] += words in text
+                assert words not in text or ask.view.role in roles
+            others = set(ROLES) - {ask.view.role} - ({WOLF} if ask.view.role == SEER else set())
+            assert not any(role in text for role in others)
+            return then(ask)
+
+        drive(Game(seed), choose)
+    assert all(met.values())
+
+
+def test_equal_seeds_and_moves_give_equal_games() -> None:
+    def run(seed: int) -> tuple[str, list[Event]]:
+        game = Game(seed)
+        return drive(game, wild(random.Random(seed))), game.events
+
+    ends = {run(seed)[0] for seed in range(40)}
+    assert ends == {WOLVES, VILLAGE}
+    assert all(run(seed) == run(seed) for seed in range(10))
