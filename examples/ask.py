@@ -1,7 +1,7 @@
 """One question to an episode's model, for examples whose agents are a few lines."""
 
 import re
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -17,7 +17,7 @@ class Asker:
     def __init__(self, seconds: float = 120.0) -> None:
         self._http = httpx.Client(timeout=seconds, trust_env=False)
 
-    def __enter__(self) -> "Asker":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -34,13 +34,26 @@ class Asker:
         Raises:
             SwarmError: no answer; the episode cannot be used any more.
         """
-        body = {"model": api.model, "messages": [{"role": "user", "content": text}], **more}
+        messages = [{"role": "user", "content": text}]
+        return str(self.message(api, **{"messages": messages, **more}).get("content") or "")
+
+    def message(self, api: OpenaiBaseUrlAndApiKey, **request: Any) -> dict[str, Any]:
+        """The whole message that the episode's model answers, its calls of tools too.
+
+        Args:
+            api: Whose model.
+            request: Fields of the request: `messages`, `tools`, ...
+
+        Raises:
+            SwarmError: no answer; the episode cannot be used any more.
+        """
+        body = {"model": api.model, **request}
         head = {"Authorization": f"Bearer {api.api_key}"}
         try:
             answer = self._http.post(f"{api.base_url}/chat/completions", json=body, headers=head)
             answer.raise_for_status()
             # Servers up to 2026-05 say an error in a 200, which has no choices.
-            return str(answer.json()["choices"][0]["message"]["content"] or "")
+            return dict(answer.json()["choices"][0]["message"])
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
             raise SwarmError(f"no answer: {error!r:.300}", api.episode_uuid) from error
 

@@ -165,22 +165,29 @@ class Stage:
             return next(iter((await control.snapshot()).servers.values()))
 
     async def answers(self, proxy: str, questions: Sequence[str], tries: int) -> list[list[str]]:
-        """What the policy says at temperature 1; nothing is trained on it."""
+        """What the policy says at temperature 1; nothing is trained on it.
+
+        Seeded: what differs between two looks is what the policy has learnt.
+        """
         door = asyncio.Semaphore(ASKED_AT_ONCE)
         headers = {"X-Ajet-Train": "no"}
         async with httpx.AsyncClient(
             base_url=proxy, timeout=60, headers=headers, trust_env=False
         ) as user:
 
-            async def one(text: str) -> str:
+            async def one(text: str, seed: int) -> str:
                 async with door:
-                    body = {"messages": [{"role": "user", "content": text}], "temperature": 1.0}
+                    messages = [{"role": "user", "content": text}]
+                    body = {"messages": messages, "temperature": 1.0, "seed": seed}
                     answer = await user.post("/v1/chat/completions", json=body)
                     answer.raise_for_status()
                     return str(answer.json()["choices"][0]["message"]["content"] or "")
 
             async with asyncio.TaskGroup() as group:
-                asked = [[group.create_task(one(text)) for _ in range(tries)] for text in questions]
+                asked = [
+                    [group.create_task(one(text, place * tries + n)) for n in range(tries)]
+                    for place, text in enumerate(questions)
+                ]
         return [[task.result() for task in tasks] for tasks in asked]
 
 

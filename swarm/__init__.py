@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from swarm.executors import (
         TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
     )
+    from swarm.joint import AsyncJointSwarm as AsyncJointSwarm
+    from swarm.joint import JointSwarm as JointSwarm
     from swarm.readers import RouterTaskReader as RouterTaskReader
     from swarm.run import Result as Result
     from swarm.run import Retry as Retry
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentJetJob": "agentjet_job",
     "AsyncEpisode": "episode",
+    "AsyncJointSwarm": "joint",
     "AsyncSwarm": "asynchronous",
     "BoundedThreadPoolExecutor": "executors",
     "Episode": "episode",
+    "JointSwarm": "joint",
     "OpenaiBaseUrlAndApiKey": "task",
     "PeriodicDrainThreadPoolExecutor": "executors",
     "Result": "run",

@@ -183,21 +183,21 @@ class AgentJetJob:
         lora_alpha: int | None = None,
         lora_target_modules: str | None = None,
         lora_load_format: str | None = None,
+        layered_summon: bool | None = None,
         gpu_memory_utilization: float | None = None,
         lr: float | None = None,
+        ppo_epochs: int | None = None,
+        compute_madness_checklist: list[str] | None = None,
         *,
         nnodes: int | None = None,
         tensor_model_parallel_size: int | None = None,
         max_num_seqs: int | None = None,
-        compute_madness_checklist: list[str] | None = None,
-        ppo_epochs: int | None = None,
         use_kl_loss: bool | None = None,
         use_kl_in_reward: bool | None = None,
         kl_penalty_type: str | None = None,
         total_training_steps: int | None = None,
         val_print_to_markdown_file_path: str | None = None,
         train_print_to_markdown_file_path: str | None = None,
-        layered_summon: bool | None = None,
         timeline_compare_level: str | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
@@ -234,7 +234,11 @@ class AgentJetJob:
 
     @classmethod
     def from_yaml(cls, path: str | Path, **given: Any) -> Self:
-        """A job from a file, with arguments over it."""
+        """A job from a file, with arguments over it.
+
+        Raises:
+            JobError: the file or a value cannot be used.
+        """
         return cls(base_yaml_config=str(path), **given)
 
     def build_job_from_yaml(self, yaml_path: str | None) -> Job:
@@ -331,6 +335,8 @@ def _checked(tree: Job, where: str) -> Job:
         )
     if get(job, PATHS["lora_rank"]):
         _check_lora(job, where)
+    if (get(job, PATHS["nnodes"]) or 1) > 1:
+        _talk_over_tcp(job, where)
     return job
 
 
@@ -356,6 +362,15 @@ def _check_lora(job: Job, where: str) -> None:
         raise JobError("lora_rank is set and layered_summon is not", where, todo)
     if (lr := get(job, PATHS["lr"])) <= _LORA_LEAST:
         raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
+
+
+def _talk_over_tcp(job: Job, where: str) -> None:
+    """Episodes on other nodes cannot reach a socket of the file system; a server refuses that."""
+    path = "ajet.interchange_server.interchange_method"
+    if get(job, path) is None:
+        put(job, path, "tcp")
+    elif get(job, path) != "tcp":
+        raise JobError(f"nnodes is above 1 and {path} is {get(job, path)!r:.80}", where, "Use tcp")
 
 
 def _merged(under: Job, over: Mapping[str, Any]) -> Job:

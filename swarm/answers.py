@@ -93,6 +93,7 @@ class EndOutcome(msgspec.Struct, frozen=True):
 
     @property
     def ended(self) -> bool:
+        """The server took it: the only outcome that counts."""
         return self.kind is EndKind.ENDED
 
 
@@ -117,6 +118,7 @@ class ChatAnswer(msgspec.Struct, frozen=True):
 
     @property
     def finish_reason(self) -> str:
+        """`stop`, `length`, `tool_calls`; empty when the server tells none."""
         return str(self.parsed["choices"][0].get("finish_reason") or "")
 
     @property

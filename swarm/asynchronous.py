@@ -15,7 +15,7 @@ from swarm.errors import EpisodeLost, GaveUp, SwarmError
 from swarm.schemas import PoolInfo
 from swarm.single import SingleDesk
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from swarm.throttle import SwarmThrottlePolicy
+from swarm.throttle import Place, SwarmThrottlePolicy
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ BACK = 60.0
 
 
 class AsyncSwarm(EngineOrders):
-    """See `SwarmBase` for its arguments; used from one event loop."""
+    """See `SwarmBase`."""
 
     # -- begin ----------------------------------------------------------------------------------
 
@@ -97,21 +97,26 @@ class AsyncSwarm(EngineOrders):
 
         while True:
             seen = await self._until_rolling(since)
-            if limit is not None and not await self._let(limit):
-                last[:] = [Refused(RefusedKind.OTHER, "throttled by its policy")]
+            place: Place | None = None
+            if limit is not None and (place := await self._place(limit, last)) is None:
                 await asyncio.sleep(random.uniform(*THROTTLED))
                 continue
             wire = policy.wire if policy is not None else None
-            async with self._claims.turnstile:
-                if not self.watcher.current.is_in({seen.state}):
-                    continue
-                answer = await self._claims.claim_one(kind, idle, wire, ours)
-                if isinstance(answer, Claimed):
-                    self._claims.turnstile.fed()
-                    self._pool = None
-                    return answer
-                last[:] = [answer]
-                await self._after(answer)
+            try:
+                async with self._claims.turnstile:
+                    if not self.watcher.current.is_in({seen.state}):
+                        continue
+                    answer = await self._claims.claim_one(kind, idle, wire, ours)
+                    if isinstance(answer, Claimed):
+                        self._claims.turnstile.fed()
+                        if place is not None:
+                            place.claimed()
+                        return answer
+                    last[:] = [answer]
+                    await self._after(answer)
+            finally:
+                if place is not None:
+                    place.release()
             since = max(since, self.watcher.current.seen_at)
 
     async def _after(self, refused: Refused) -> None:
@@ -126,17 +131,25 @@ class AsyncSwarm(EngineOrders):
         else:  # what was last seen is older than this answer
             await self.watcher.refresh()
 
-    async def _let(self, policy: SwarmThrottlePolicy) -> bool:
+    async def _place(self, policy: SwarmThrottlePolicy, last: list[Refused]) -> Place | None:
+        """The caller's place in the batch; None, with the reason, when its task has to wait."""
         if self._throttling is None:
-            return True
+            raise SwarmError("this client was not started", self.name)
         async with self._throttling:
-            return self._throttle.lets(policy, await self._fresh_pool())
+            read_at, pool = await self._fresh_pool()
+            known = not pool.is_default  # a reading that failed says nothing of the batch
+            place = self._throttle.lets(policy, pool, read_at) if known else None
+        if place is None:
+            why = "throttled by its policy" if known else "the server tells nothing of its batch"
+            last[:] = [Refused(RefusedKind.OTHER, why)]
+        return place
 
-    async def _fresh_pool(self) -> PoolInfo:
+    async def _fresh_pool(self) -> tuple[float, PoolInfo]:
+        """The batch, and when it was asked for."""
         now = time.monotonic()
         if self._pool is None or now - self._pool[0] > POOL_FRESH:
             self._pool = (now, await self.get_rollout_stat())
-        return self._pool[1]
+        return self._pool
 
     def _no_episode(self, timeout: float | None, last: list[Refused]) -> GaveUp:
         told = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""

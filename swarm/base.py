@@ -28,6 +28,8 @@ PATIENCE: Final = 60.0
 """Seconds an engine that is OFFLINE, or a server never reached, is waited for."""
 REPORT: Final = 30.0
 """Seconds between two lines of the log that say what is waited for."""
+QUIET_FOR: Final = 10.0
+"""Seconds without another such line: many threads wait for the same."""
 ROLLING: Final = frozenset({EngineState.ROLLING})
 
 
@@ -82,19 +84,29 @@ class SwarmBase:
         self._throttle = Throttle(self.client_uuid)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
+        self._said = 0.0
+        """`time.time()` of the last word on what is waited for, whoever waits."""
         self._closed = False
 
     # -- life -----------------------------------------------------------------------------------
 
     @property
     def watcher(self) -> Watcher:
-        """What is known of the server; only once `start` was called."""
+        """What is known of the server.
+
+        Raises:
+            SwarmError: `start` was not called yet.
+        """
         if self._watcher is None:
             raise SwarmError("this client was not started", self.name, "Use `async with`")
         return self._watcher
 
     async def start(self) -> None:
-        """Begin to watch the server; every other method does it by itself."""
+        """Begin to watch the server; every other method does it by itself.
+
+        Raises:
+            SwarmError: the client is closed.
+        """
         if self._closed:
             raise SwarmError("this client is closed", self.name, "Make a new one")
         if self._tasks is not None:
@@ -223,37 +235,62 @@ class SwarmBase:
         watcher = self.watcher
         patience = self.patience
         told = time.time()
+        absent = False
 
         def over(seen: Seen) -> bool:
-            nonlocal told
+            nonlocal told, absent
             if seen.is_in(ROLLING):
                 return True
             now = time.time()
+            if not absent and not seen.seen_at and seen.trouble:
+                absent = True
+                self._absent(seen)
             if now - told > REPORT:
                 told = now
-                log.warning("%s: still waiting for ROLLING, it is %s", self.name, _shown(seen))
+                self._say("%s: still waiting for ROLLING, it is %s", self.name, _shown(seen))
             if patience is None or now - since < patience:
                 return False
             off = seen.reachable and seen.state is EngineState.OFFLINE
             return (off and now - seen.since >= patience) or not seen.seen_at
 
         if watcher.current.reachable and watcher.current.state is EngineState.OFFLINE:
-            log.warning("%s is OFFLINE: waiting for somebody to start it", self.name)
+            self._say("%s is OFFLINE: waiting for somebody to start it", self.name)
         seen = await watcher.wait_for(over)
         if seen.is_in(ROLLING):
             return seen
         if not seen.seen_at:
-            raise Unreachable(
-                f"no swarm server answered for {patience:g} s ({seen.error})",
-                self.server_url,
-                "Is the address right, and the server running?",
-                sent=False,
-            )
+            raise self._nobody(seen)
         raise EngineOff(
             f"the engine has been OFFLINE for {patience:g} s",
             self.name,
             "Start it, as with auto_sync_train_config_and_start_engine(job)",
         )
+
+    def _say(self, text: str, *args: object) -> None:
+        """A warning, unless another who waits has just said so."""
+        now = time.time()
+        if now - self._said > QUIET_FOR:
+            self._said = now
+            log.warning(text, *args)
+
+    def _absent(self, seen: Seen) -> None:
+        """Say that the server is not there, and how long it is waited for."""
+        limit = "" if self.patience is None else f" {self.patience:g} s"
+        why = f"{seen.error}. {self._hint(seen)}"
+        self._say("%s: no swarm server answers, waiting%s: %s", self.server_url, limit, why)
+
+    def _hint(self, seen: Seen) -> str:
+        """What to do about a server that is not there."""
+        path = self.server_url.partition("://")[2].partition("/")[2]
+        if path and seen.trouble == "strange":
+            return f"Give it without /{path}, as http://host:port"
+        return "Is the address right, and the server running?"
+
+    def _nobody(self, seen: Seen) -> Unreachable:
+        """The error when the server was never there."""
+        patience = f"{self.patience:g} s" if self.patience is not None else "long"
+        text = f"no swarm server answered for {patience} ({seen.error})"
+        return Unreachable(text, self.server_url, self._hint(seen), sent=False)
 
     async def _ours(self, uuids: list[str]) -> set[str]:
         """Which of these the server holds in our name; none when it does not tell."""

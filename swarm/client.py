@@ -17,7 +17,7 @@ __all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
 
 
 class AsyncSwarmClient(EpisodeCalls):
-    """Client of one server: see `Wire` for its arguments."""
+    """See `Wire`."""
 
     _features: frozenset[str] | None = None
 

@@ -24,6 +24,7 @@ from swarm.readers import (
     RouterTaskReader,
     dict_to_ajet_task,
 )
+from swarm.retry import retry_with_backoff
 from swarm.run import auto_train_with_dataset, run_episodes_until_all_complete
 from swarm.schemas import EpisodeRecord as EpisodeStatus
 from swarm.schemas import PoolInfo as CurrentBatchRolloutPoolInformation
@@ -57,5 +58,6 @@ __all__ = [
     "WorkflowTask",
     "auto_train_with_dataset",
     "dict_to_ajet_task",
+    "retry_with_backoff",
     "run_episodes_until_all_complete",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from swarm.agentjet_job import AgentJetJob
 from swarm.base import ROLLING, SwarmBase
 from swarm.errors import EngineOff, GaveUp, Refusal, SwarmError, TransportError
-from swarm.job import BATCH, REPEAT, STOP_RULE, Job, dump_job, get, load_job
+from swarm.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
 from swarm.job_check import check_job
 from swarm.schemas import EngineState
 from swarm.watcher import Seen
@@ -133,17 +133,25 @@ class EngineOrders(SwarmBase):
         """What the server is, once it answers; with this client's patience."""
         seen = await self.watcher.refresh(self.patience)
         if not seen.reachable:
-            seen = await self._wait(lambda seen: seen.reachable, "an answer", self.patience)
+            self._absent(seen)
+            try:
+                return await self.watcher.wait_for(lambda seen: seen.reachable, self.patience)
+            except TimeoutError:
+                raise self._nobody(self.watcher.current) from None
         return seen
 
     async def _quiet(self) -> None:
-        own = False
+        quiet = QUIET_EMBEDDED if await self._embedded() else QUIET
+        await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+
+    async def _embedded(self) -> bool:
+        """Whether the server is the embedded engine; no when it does not tell."""
         try:
-            own = any(path.startswith("/ajetc/") for path in await self.wire.features(again=True))
+            found = await self.wire.features(again=True)
         except SwarmError as error:
             log.warning("%s", error)
-        quiet = QUIET_EMBEDDED if own else QUIET
-        await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+            return False
+        return any(path.startswith("/ajetc/") for path in found)
 
     async def _compare(self, job: Job) -> None:
         """Say so when what runs is not what was asked for."""
@@ -155,6 +163,9 @@ class EngineOrders(SwarmBase):
             REPEAT: pool.repeat,
             STOP_RULE: pool.sample_collection_method,
         }
+        model = pool.training_model_path
+        if model and model != get(job, MODEL) and not await self._embedded():
+            told[MODEL] = model  # the embedded one trains its own, whatever a job names
         for path, runs in told.items():
             wanted = get(job, path)
             if runs and wanted and runs != wanted:
@@ -217,6 +228,7 @@ class EngineOrders(SwarmBase):
         await self.start()
         try:
             async with asyncio.timeout(timeout):
+                await self.watcher.refresh()  # it may have begun to update since the last look
                 return (await self._until_rolling(time.time())).step or 0
         except TimeoutError:
             raise self._gave_up("ROLLING", timeout) from None
@@ -299,5 +311,7 @@ def check_started(names: Sequence[str], done: Sequence[BaseException | None]) ->
         if not isinstance(error, SwarmError | Exception):
             raise error
     if failed:
-        told = "; ".join(f"{name}: {error}" for name, error in failed)
+        # Most of ours begin with the name.
+        words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
+        told = "; ".join(f"{name}: {text}" for name, text in words)
         raise SwarmError(f"{len(failed)} of {len(names)} engines did not start: {told}")

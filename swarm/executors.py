@@ -211,47 +211,72 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
     Args:
         max_parallel_groups: Groups at once.
         max_workers: Threads.
-        retry: How often a job is tried; once when left out.
+        auto_retry: Try a failed job again for as long as it takes.
+        retry: How, instead of `auto_retry`.
     """
 
     def __init__(
-        self, max_parallel_groups: int, max_workers: int, *, retry: Retry | None = None
+        self,
+        max_parallel_groups: int,
+        max_workers: int,
+        auto_retry: bool = True,
+        *,
+        retry: Retry | None = None,
     ) -> None:
-        super().__init__(max_workers, retry or ONCE)
-        self._places = threading.BoundedSemaphore(max(1, max_parallel_groups))
+        super().__init__(max_workers, retry or (FOREVER if auto_retry else ONCE))
+        self._most = max(1, max_parallel_groups)
+        self._places = threading.Condition()
+        self._open: set[object] = set()
+        """A token of each group that has a place."""
 
     def submit_group(
-        self, task_id: str, fn: Callable[..., Any], kwargs_list: Sequence[Mapping[str, Any]]
+        self, task_id: str, fn: Callable[..., Any], args_list: Sequence[Mapping[str, Any]]
     ) -> "list[Future[Any]]":
         """Queue a group's jobs, one for each set of arguments; waits for a place.
+
+        Args:
+            task_id: The group.
+            fn: The job.
+            args_list: Its arguments, by name, for each time.
 
         Returns:
             Their futures, in order.
         """
-        if not kwargs_list:
+        if not args_list:
             return []
-        self._places.acquire()
-        left = len(kwargs_list)
-        lock = threading.Lock()
+        group = object()
+        with self._places:
+            self._places.wait_for(lambda: len(self._open) < self._most)
+            self._open.add(group)
+        left = len(args_list)
 
-        def over(_: "Future[Any]") -> None:
+        def over(_: "Future[Any] | None") -> None:
             nonlocal left
-            with lock:
+            with self._places:
                 left -= 1
-                last = not left
-            if last:
-                self._places.release()
+                if not left:
+                    self._open.discard(group)
+                    self._places.notify_all()
 
         futures: list[Future[Any]] = []
         try:
-            for kwargs in kwargs_list:
-                futures.append(self.submit(fn, **kwargs))
+            for args in args_list:
+                futures.append(self.submit(fn, **args))
                 futures[-1].add_done_callback(over)
         except BaseException:
-            for _ in range(len(kwargs_list) - len(futures)):
-                over(futures[-1] if futures else Future())
+            for _ in range(len(args_list) - len(futures)):
+                over(None)
             raise
         return futures
+
+    def on_entering_weight_sync(self) -> None:
+        """The batch is over: what is under way keeps no place, and the next groups may begin.
+
+        For `SwarmClient.add_entering_weight_sync_callback`.
+        """
+        with self._places:
+            self._open.clear()
+            self._places.notify_all()
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

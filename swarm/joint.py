@@ -1,16 +1,29 @@
-"""One episode on several servers: claimed on all or on none, ended or given back on all."""
+"""One episode on several servers: claimed on all or on none, ended or given back on all.
+
+`JointSwarm` is for threads, `AsyncJointSwarm` for asyncio.
+"""
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Generic, TypeVar
 
 from swarm.answers import EndKind, EndOutcome
-from swarm.episode import Episode, as_output, wire_output
+from swarm.episode import AsyncEpisode, Episode, as_output, wire_output
 from swarm.errors import EpisodeLost, GaveUp, SwarmError
-from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from swarm.joint_hands import (
+    AnyClients,
+    AsyncJointPart,
+    Awaited,
+    Hands,
+    JointPart,
+    OnTheSpot,
+    run_through,
+)
+from swarm.task import Task, WorkflowOutput
+
+P = TypeVar("P", bound=Episode | AsyncEpisode)
 
 PATIENCE = 0.5
 """Seconds one server's free episode is waited for while another's is held already: its batch
@@ -19,43 +32,93 @@ AGAIN = (0.05, 0.4)
 """Seconds before the next try, drawn anew each time: two clients must not take turns for ever."""
 
 
-class JointPart(Protocol):
-    """What is used of a server's client: a `SwarmClient` is one."""
-
-    def begin_episode(
-        self,
-        discard_episode_timeout: float = 240,
-        episode_type: str = "train",
-        *,
-        timeout: float | None = None,
-        lifetime: float | None = None,
-    ) -> tuple[str, OpenaiBaseUrlAndApiKey]: ...
-
-    def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome: ...
-
-    def abort_episode(self, episode_uuid: str) -> bool: ...
-
-    def can_continue_episode(self, episode_uuid: str) -> bool: ...
-
-    def wait_until_rolling(self, *, timeout: float | None = None) -> int: ...
-
-
-class JointEpisode:
-    """Episodes of several servers that are ours; `joint["planner"].base_url` is one's address."""
+class _Joint(Generic[P]):
+    """Episodes of several servers that are ours."""
 
     def __init__(
-        self, clients: Mapping[str, JointPart], task: Task | str, parts: Mapping[str, Episode]
+        self, hands: Hands, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
     ) -> None:
-        self._clients = clients
+        self._hands, self._clients = hands, clients
         self.task = task
         self.parts = parts
         self.over = False
         """It was ended or given back."""
 
-    def __getitem__(self, name: str) -> Episode:
+    def __getitem__(self, name: str) -> P:
         return self.parts[name]
+
+    def __str__(self) -> str:
+        return "episode " + ", ".join(f"{n} {one.uuid}" for n, one in self.parts.items())
+
+    async def _end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
+        try:
+            given = self._checked(outputs)
+            held = await self._each(self._asked)
+            lost = sorted(name for name, found in held.items() if found is not True)
+            if lost:
+                raise EpisodeLost(
+                    EndKind.NOT_CLAIMED.value,
+                    f"{', '.join(lost)} has it no more; it was given back on all servers",
+                    str(self),
+                )
+        except BaseException:
+            await self._abort()
+            raise
+        self.over = True
+        ends = await self._each(lambda name: self._ended(name, given[name]))
+        outcomes = {n: found for n, found in ends.items() if isinstance(found, EndOutcome)}
+        failed = {n: _why(found) for n, found in ends.items() if not _counts(found)}
+        if failed:
+            counts = sorted(set(self.parts) - set(failed)) or ["none"]
+            raise EpisodeLost(
+                EndKind.ERROR.value,
+                f"{'; '.join(f'{n}: {why}' for n, why in failed.items())} (it counts on "
+                f"{', '.join(counts)})",
+                str(self),
+            )
+        return outcomes
+
+    async def _abort(self) -> None:
+        if not self.over:
+            self.over = True
+            held = {name: one.uuid for name, one in self.parts.items()}
+            await _give_back(self._hands, self._clients, held)
+
+    def _checked(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, WorkflowOutput]:
+        if set(outputs) != set(self.parts):
+            raise SwarmError(
+                f"rewards for {', '.join(sorted(outputs)) or 'nobody'}",
+                str(self),
+                f"Give one for each of {', '.join(sorted(self.parts))}",
+            )
+        given = {name: as_output(one) for name, one in outputs.items()}
+        for name, output in given.items():
+            wire_output(self.task, self.parts[name].uuid, output)
+        return given
+
+    async def _asked(self, name: str) -> Any:
+        return await self._hands.got(
+            self._clients[name].can_continue_episode(self.parts[name].uuid)
+        )
+
+    async def _ended(self, name: str, output: WorkflowOutput) -> Any:
+        return await self._hands.got(self.parts[name].end(output))
+
+    async def _each(self, do: Callable[[str], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
+        """What `do` gives for each server, all at once; an error is what it gave."""
+
+        async def guarded(name: str) -> Any:
+            try:
+                return await do(name)
+            except SwarmError as error:
+                return error
+
+        names = list(self.parts)
+        return dict(zip(names, await self._hands.each(names, guarded), strict=True))
+
+
+class JointEpisode(_Joint[Episode]):
+    """Episodes of several servers that are ours; `joint["planner"].base_url` is one's address."""
 
     def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
         """End it on all servers, each with its own reward.
@@ -71,71 +134,73 @@ class JointEpisode:
             SwarmError: a reward is missing or cannot be sent; it was given back on all.
             EpisodeLost: a server has it no more; says on which it counts.
         """
-        try:
-            given = self._checked(outputs)
-            held = self._each(self._asked)
-            lost = sorted(name for name, found in held.items() if found is not True)
-            if lost:
-                raise EpisodeLost(
-                    EndKind.NOT_CLAIMED.value,
-                    f"{', '.join(lost)} has it no more; it was given back on all servers",
-                    str(self),
-                )
-        except BaseException:
-            self.abort()
-            raise
-        self.over = True
-        ends = self._each(lambda name: self.parts[name].end(given[name]))
-        outcomes = {n: found for n, found in ends.items() if isinstance(found, EndOutcome)}
-        failed = {n: _why(found) for n, found in ends.items() if not _counts(found)}
-        if failed:
-            counts = sorted(set(self.parts) - set(failed)) or ["none"]
-            raise EpisodeLost(
-                EndKind.ERROR.value,
-                f"{'; '.join(f'{n}: {why}' for n, why in failed.items())} (it counts on "
-                f"{', '.join(counts)})",
-                str(self),
-            )
-        return outcomes
+        return run_through(self._end(outputs))
 
     def abort(self) -> None:
         """Give it back on all servers; does nothing when it is over."""
-        if not self.over:
-            self.over = True
-            _give_back(self._clients, {name: one.uuid for name, one in self.parts.items()})
+        run_through(self._abort())
 
-    def __str__(self) -> str:
-        return "episode " + ", ".join(f"{n} {one.uuid}" for n, one in self.parts.items())
 
-    def _checked(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, WorkflowOutput]:
-        if set(outputs) != set(self.parts):
-            raise SwarmError(
-                f"rewards for {', '.join(sorted(outputs)) or 'nobody'}",
-                str(self),
-                f"Give one for each of {', '.join(sorted(self.parts))}",
-            )
-        given = {name: as_output(one) for name, one in outputs.items()}
-        for name, output in given.items():
-            wire_output(self.task, self.parts[name].uuid, output)
-        return given
+class AsyncJointEpisode(_Joint[AsyncEpisode]):
+    """The same, awaited."""
 
-    def _asked(self, name: str) -> bool:
-        return self._clients[name].can_continue_episode(self.parts[name].uuid)
+    async def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
+        """See `JointEpisode.end`."""
+        return await self._end(outputs)
 
-    def _each(self, do: Callable[[str], Any]) -> dict[str, Any]:
-        """What `do` gives for each server, all at once; an error is what it gave."""
+    async def abort(self) -> None:
+        """See `JointEpisode.abort`."""
+        await self._abort()
 
-        def guarded(name: str) -> Any:
+
+class _Servers(Generic[P]):
+    """Several servers whose episodes go together."""
+
+    _hands: Hands
+    _part: Callable[..., P]
+
+    def __init__(self, clients: AnyClients, *, patience: float = PATIENCE) -> None:
+        if not clients:
+            raise SwarmError("no server", type(self).__name__, "Give at least one client")
+        self._clients: Any = dict(clients)
+        self.patience = patience
+
+    async def _claim(
+        self,
+        task: Task | str,
+        idle: float,
+        kind: str,
+        timeout: float | None,
+        lifetime: float | None,
+    ) -> dict[str, P]:
+        got = self._hands.got
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            for client in self._clients.values():  # while nothing is held
+                await got(client.wait_until_rolling(timeout=_left(until)))
+            held: dict[str, P] = {}
             try:
-                return do(name)
-            except SwarmError as error:
-                return error
+                for name, client in self._clients.items():
+                    wait = _least(self.patience, _left(until)) if held else _left(until)
+                    begun = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
+                    uuid, api = await got(begun)
+                    held[name] = type(self)._part(client, task, uuid, api)
+                return held
+            except GaveUp:
+                await self._give_back(held)
+                if not held or (until is not None and time.monotonic() >= until):
+                    raise
+            except BaseException:
+                await self._give_back(held)
+                raise
+            await self._hands.sleep(random.uniform(*AGAIN))
 
-        with ThreadPoolExecutor(len(self.parts), thread_name_prefix="joint") as threads:
-            return dict(zip(self.parts, threads.map(guarded, self.parts), strict=True))
+    async def _give_back(self, held: Mapping[str, P]) -> None:
+        uuids = {name: one.uuid for name, one in held.items()}
+        await _give_back(self._hands, self._clients, uuids)
 
 
-class JointSwarm:
+class JointSwarm(_Servers[Episode]):
     """Several servers whose episodes go together, as of a planner and an executor.
 
     Any number of threads may use it.
@@ -145,11 +210,16 @@ class JointSwarm:
         patience: Seconds to hold some while another server has none free.
     """
 
+    _hands = OnTheSpot()
+    _part = Episode
+
     def __init__(self, clients: Mapping[str, JointPart], *, patience: float = PATIENCE) -> None:
-        if not clients:
-            raise SwarmError("no server", "JointSwarm", "Give at least one client")
-        self.clients = dict(clients)
-        self.patience = patience
+        super().__init__(clients, patience=patience)
+
+    @property
+    def clients(self) -> dict[str, JointPart]:
+        """The servers' clients, by name."""
+        return dict(self._clients)
 
     @contextmanager
     def episode(
@@ -169,51 +239,55 @@ class JointSwarm:
         Raises:
             GaveUp: they were not free together in `timeout` seconds; nothing is held.
         """
-        parts = self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
-        joint = JointEpisode(self.clients, task, parts)
+        work = self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
+        joint = JointEpisode(self._hands, self._clients, task, run_through(work))
         try:
             yield joint
         finally:
             joint.abort()
 
-    def _claim(
+
+class AsyncJointSwarm(_Servers[AsyncEpisode]):
+    """The same for asyncio: its clients are `AsyncSwarm`s of the loop it is used from."""
+
+    _hands = Awaited()
+    _part = AsyncEpisode
+
+    def __init__(
+        self, clients: Mapping[str, AsyncJointPart], *, patience: float = PATIENCE
+    ) -> None:
+        super().__init__(clients, patience=patience)
+
+    @property
+    def clients(self) -> dict[str, AsyncJointPart]:
+        """The servers' clients, by name."""
+        return dict(self._clients)
+
+    @asynccontextmanager
+    async def episode(
         self,
         task: Task | str,
-        idle: float,
-        kind: str,
-        timeout: float | None,
-        lifetime: float | None,
-    ) -> dict[str, Episode]:
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            for client in self.clients.values():  # while nothing is held
-                client.wait_until_rolling(timeout=_left(until))
-            held: dict[str, Episode] = {}
-            try:
-                for name, client in self.clients.items():
-                    wait = _least(self.patience, _left(until)) if held else _left(until)
-                    uuid, api = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
-                    held[name] = Episode(client, task, uuid, api)
-                return held
-            except GaveUp:
-                self._give_back(held)
-                if not held or (until is not None and time.monotonic() >= until):
-                    raise
-            except BaseException:
-                self._give_back(held)
-                raise
-            time.sleep(random.uniform(*AGAIN))
-
-    def _give_back(self, held: Mapping[str, Episode]) -> None:
-        _give_back(self.clients, {name: one.uuid for name, one in held.items()})
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> AsyncIterator[AsyncJointEpisode]:
+        """See `JointSwarm.episode`."""
+        parts = await self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
+        joint = AsyncJointEpisode(self._hands, self._clients, task, parts)
+        try:
+            yield joint
+        finally:
+            await joint.abort()
 
 
-def _give_back(clients: Mapping[str, JointPart], held: Mapping[str, str]) -> None:
+async def _give_back(hands: Hands, clients: AnyClients, held: Mapping[str, str]) -> None:
     """Give all back; one that fails does not keep the others."""
     failed: BaseException | None = None
     for name, uuid in held.items():
         try:
-            clients[name].abort_episode(uuid)
+            await hands.got(clients[name].abort_episode(uuid))
         except BaseException as error:  # noqa: BLE001  raised below, when all had their turn
             failed = failed or error
     if failed is not None and not isinstance(failed, SwarmError):

@@ -42,7 +42,8 @@ class HuggingfaceDatRepo:
     Attributes:
         dataset_path: Directory (as a download from the hub leaves it) or file.
         dataset_name: Its configuration: a folder in it.
-        training_split, validation_split: `train`, `test`, ...
+        training_split: `train`, `test`, ...
+        validation_split: The same.
         http_proxy_address: Not used: nothing is fetched.
     """
 
@@ -61,6 +62,7 @@ class JsonlTrainingFp:
 
 
 JsonlValidationFp = JsonlTrainingFp
+"""The same, for validation."""
 
 
 @dataclass(slots=True)
@@ -87,23 +89,31 @@ class BaseTaskReader:
         self.reader_config = reader_config or AjetTaskReader()
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """The training tasks, read as they are asked for."""
+        """The training tasks, read as they are asked for.
+
+        Raises:
+            DatasetError: there are none, or a row cannot be used: file, line, field.
+        """
         if type(self).get_training_tasks is BaseTaskReader.get_training_tasks:
             raise DatasetError("this reader has no training tasks", type(self).__name__)
         return iter(self.get_training_tasks())
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """The validation tasks, read as they are asked for."""
+        """The validation tasks, read as they are asked for.
+
+        Raises:
+            DatasetError: there are none, or a row cannot be used: file, line, field.
+        """
         if type(self).get_validation_tasks is BaseTaskReader.get_validation_tasks:
             raise DatasetError("this reader has no validation tasks", type(self).__name__)
         return iter(self.get_validation_tasks())
 
     def get_training_tasks(self) -> list[Task]:
-        """All training tasks, shuffled."""
+        """All training tasks, shuffled. Raises what `generate_training_tasks` raises."""
         return _shuffled(self.generate_training_tasks())
 
     def get_validation_tasks(self) -> list[Task]:
-        """All validation tasks, shuffled."""
+        """All validation tasks, shuffled. Raises what `generate_validation_tasks` raises."""
         return _shuffled(self.generate_validation_tasks())
 
 
@@ -119,11 +129,11 @@ class JsonlTaskReader(BaseTaskReader):
         self.files = reader_config.jsonl_dataset_file
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader`. Raises DatasetError at the row that is broken."""
+        """See `BaseTaskReader.generate_training_tasks`."""
         return self._tasks(self.files.training.file_path, "training")
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader`. Raises DatasetError at the row that is broken."""
+        """See `BaseTaskReader.generate_validation_tasks`."""
         return self._tasks(self.files.validation.file_path, "validation")
 
     def _tasks(self, file: str, which: str) -> Iterator[Task]:
@@ -155,11 +165,11 @@ class HuggingFaceTaskReader(BaseTaskReader):
         self.seed = seed
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader`; shuffled within 10,000 rows. Raises DatasetError."""
+        """See `BaseTaskReader.generate_training_tasks`. Shuffled within 10,000 rows."""
         return self._tasks(self.repo.training_split)
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader`; shuffled within 10,000 rows. Raises DatasetError."""
+        """See `BaseTaskReader.generate_validation_tasks`. Shuffled within 10,000 rows."""
         return self._tasks(self.repo.validation_split)
 
     def _files(self, split: str) -> list[Path]:
@@ -194,7 +204,7 @@ class RandomDummyTaskReader(BaseTaskReader):
     """A thousand tasks that say nothing but their number, for scripts with their own world."""
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader`; always the same order."""
+        """The thousand, always in the same order."""
         numbers = list(range(DUMMIES))
         random.Random(42).shuffle(numbers)
         for number in numbers:
@@ -240,11 +250,11 @@ class RouterTaskReader(BaseTaskReader):
             )
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """The training tasks, read as they are asked for."""
+        """See `BaseTaskReader.generate_training_tasks`."""
         return self.task_reader.generate_training_tasks()
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """The validation tasks, read as they are asked for."""
+        """See `BaseTaskReader.generate_validation_tasks`."""
         return self.task_reader.generate_validation_tasks()
 
 

@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from core.errors import UsageError
+from core.errors import AjetError, UsageError
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -79,11 +81,13 @@ def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, nam
             last = retry.ends(error, tried.tries) or stop.is_set()
             pause = 0.0 if last else retry.pause(tried.tries)
             log.warning(
-                "%s failed (try %d)%s",
+                "%s failed (try %d)%s: %s",
                 name,
                 tried.tries,
                 "" if last else f", again in {pause:.1f} s",
-                exc_info=error,
+                str(error) or type(error).__name__,
+                # Ours say all there is to know; of a script's own the line matters.
+                exc_info=None if isinstance(error, AjetError) else error,
             )
             last = last or stop.wait(pause)
         else:
@@ -91,3 +95,44 @@ def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, nam
         if last:
             tried.seconds = time.monotonic() - began
             return tried
+
+
+def retry_with_backoff(
+    max_retry: int = 3,
+    backoff_fn: Callable[[int], float] | None = None,
+    max_retry_attr: str | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """AgentJet's decorator: try a function again when it raises.
+
+    Args:
+        max_retry: Tries in all, one at least.
+        backoff_fn: Seconds to wait after a failure, by its number from 0; 1, 2, 4, ... without.
+        max_retry_attr: Attribute of the first argument (a method's `self`) that replaces
+            `max_retry` where it is a positive whole number.
+
+    Returns:
+        The decorator. What the last try raises is raised.
+    """
+
+    def decorator(func: Callable[P, T]) -> Callable[P, T]:
+        @wraps(func)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            own = getattr(args[0], max_retry_attr, None) if max_retry_attr and args else None
+            tries = own if isinstance(own, int) and own > 0 else max(1, max_retry)
+            for done in range(tries - 1):
+                try:
+                    return func(*args, **kwargs)
+                except Exception as error:  # a script's own code: anything may come
+                    pause = backoff_fn(done) if backoff_fn else 2.0**done
+                    name = getattr(func, "__name__", "it")
+                    log.warning(
+                        "%s failed (try %d of %d), again in %.3g s: %s",
+                        *(name, done + 1, tries, pause, error),
+                        exc_info=None if isinstance(error, AjetError) else error,
+                    )
+                    time.sleep(pause)
+            return func(*args, **kwargs)
+
+        return wrapper
+
+    return decorator

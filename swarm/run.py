@@ -42,6 +42,7 @@ class Result(Generic[T, R]):
         value: What the function returned; None when it failed.
         error: Why it was given up; None when it did not fail.
         tries: How often it was tried; 0 when a record says it is done.
+        seconds: From the first try to the end of the last.
     """
 
     task: T
@@ -52,20 +53,23 @@ class Result(Generic[T, R]):
 
     @property
     def ok(self) -> bool:
+        """It did not fail."""
         return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """How far a run is; written out, it is a line."""
 
     done: int
+    """Episodes that are over, failures among them."""
     total: int
     failed: int
     resumed: int
     """Of `done`, those a record says were done before."""
     running: int
     seconds: float
+    """Since the run began."""
 
     def __str__(self) -> str:
         rate = (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
@@ -303,6 +307,10 @@ def rollout(
         client: The server.
         agent: What runs in the episode.
         discard_episode_timeout, begin: As of `SwarmClient.begin_episode`.
+
+    Returns:
+        What to give `run_episodes`; it returns the reward, and raises `EpisodeLost` when that does
+        not count.
     """
 
     def run(task: Task) -> float:
@@ -326,7 +334,16 @@ def auto_train_with_dataset(
     *,
     max_parallel: int = DEFAULT_THREADS,
 ) -> None:
-    """Run each training task of a dataset `local_grpo_n` times; a batch waits for nobody."""
+    """Run each training task of a dataset `local_grpo_n` times; a batch waits for nobody.
+
+    Args:
+        dataset: A task reader.
+        swarm_worker: The server.
+        execute_agent: What runs in an episode; a failed one is tried again for as long as it takes.
+        local_grpo_n: Episodes of a task.
+        remote_batch_size: Tasks of a batch.
+        max_parallel: Threads.
+    """
     from swarm.executors import SlidingThreadPoolExecutor
 
     run = rollout(swarm_worker, execute_agent)

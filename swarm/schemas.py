@@ -55,6 +55,7 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> EngineState:
+        """`engine_status`, read."""
         return EngineState.parse(self.engine_status)
 
 
@@ -117,6 +118,7 @@ class EpisodeRecord(msgspec.Struct, frozen=True):
 
     @property
     def claimed(self) -> bool:
+        """Some client holds it."""
         return self.episode_status == "claimed"
 
 
@@ -148,6 +150,7 @@ class RunningEpisode(msgspec.Struct, frozen=True):
 
     @property
     def calls(self) -> int:
+        """LLM calls so far."""
         return int(seconds(self.llm_call_count) or 0)
 
 
@@ -156,6 +159,7 @@ class ActiveClient(msgspec.Struct, frozen=True):
 
     client_uuid: str = ""
     last_activity_at: float | None = None
+    """Unix seconds on the server's clock."""
     allowed_sync_weight: bool | None = False
 
 
@@ -202,6 +206,7 @@ class PoolInfo(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> EngineState:
+        """`engine_status`, read."""
         return EngineState.parse(self.engine_status)
 
     @property
@@ -216,6 +221,7 @@ class PoolInfo(msgspec.Struct, frozen=True):
 
     @property
     def active_clients(self) -> list[ActiveClient]:
+        """The clients whose agreement counts."""
         told = self.swarm_client_instruction
         return (told.active_clients or []) if told else []
 

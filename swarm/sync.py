@@ -1,6 +1,7 @@
 """`AsyncSwarm` for threads: one loop on a thread of its own, any number of callers."""
 
 import atexit
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,8 @@ from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from swarm.throttle import SwarmThrottlePolicy
 from swarm.watcher import Seen
 
+log = logging.getLogger(__name__)
+
 _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
 
 
@@ -32,7 +35,9 @@ class SwarmClient(LoopThread):
         server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
         verbose: Taken for AgentJet's sake; what is worth telling goes to `logging`.
         agentjet_job: Taken for AgentJet's sake; the server tells what it runs.
-        name, client_uuid, lifetime, patience, strict: As of `swarm.base.SwarmBase`.
+        auto_start_swarm_server: Taken for AgentJet's sake; a server is started with
+            `ajet-console engine`, or with AgentJet's own command.
+        name, client_uuid, lifetime, patience, strict: As of `AsyncSwarm`.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class SwarmClient(LoopThread):
         server_url: str | None = None,
         verbose: bool = True,
         agentjet_job: AnyJob | None = None,
+        auto_start_swarm_server: bool = False,
         *,
         name: str = "",
         client_uuid: str = "",
@@ -48,6 +54,8 @@ class SwarmClient(LoopThread):
         strict: bool = False,
     ) -> None:
         self.verbose = verbose
+        if auto_start_swarm_server:
+            log.warning("no server is started from here: `ajet-console engine` starts one")
         self._swarm = AsyncSwarm(
             server_url,
             name=name,
@@ -178,6 +186,20 @@ class SwarmClient(LoopThread):
     def wait_until_rolling(self, *, timeout: float | None = None) -> int:
         """See `EngineOrders.wait_until_rolling`."""
         return self._call(self._swarm.wait_until_rolling(timeout=timeout))
+
+    def _wait_until_status_change_to(
+        self,
+        desired_status: str | None = None,
+        desired_status_list: Sequence[str] | None = None,
+        verbose: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """AgentJet's own: its tutorials' second clients call it to wait for a state by name."""
+        wanted = set(desired_status_list or [desired_status or EngineState.ROLLING.wire])
+        test = self._swarm.watcher.wait_for(
+            lambda seen: seen.reachable and seen.state.wire in wanted, timeout
+        )
+        self._call(test)
 
     def add_entering_weight_sync_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` each time the engine begins to update its weights, on a short thread."""

@@ -9,7 +9,18 @@ from swarm.errors import SwarmError
 
 @dataclass(slots=True)
 class Task:
-    """What an episode is about. `task_id` names the GRPO group on the server."""
+    """What an episode is about.
+
+    Attributes:
+        main_query: What is asked.
+        init_messages: Chat messages to begin with; empty when the query is all.
+        task_id: Names the GRPO group on the server; an end needs one.
+        env_type: Kind of world, for agents that have several.
+        metadata: Anything else: a reference answer, the row it came from.
+
+    Raises:
+        SwarmError: a field is of another kind.
+    """
 
     main_query: str = ""
     init_messages: list[dict[str, Any]] = field(default_factory=list)
@@ -53,6 +64,8 @@ class WorkflowOutput:
     """What came of an episode; `metadata["task_id"]` is filled in when it is sent.
 
     Attributes:
+        is_success: Whether it is solved, for the server's figures.
+        metadata: Anything to keep with the sample.
         reward: One finite number; a list or None is refused when the episode is ended, since a
             server says yes to them and drops the episode.
         log_metrics: Names to a number, a list of numbers or a dict.
@@ -94,6 +107,23 @@ class OpenaiBaseUrlAndApiKey:
     episode_uuid: str = ""
     model: str = "reserved_field"
     """Any name will do: the server serves the policy that is trained."""
+
+    def as_raw_openai_sdk_client(self, **given: Any) -> Any:
+        """An `openai.AsyncOpenAI` for this episode, as AgentJet's gives.
+
+        Args:
+            given: More of its arguments, such as `timeout`.
+
+        Raises:
+            SwarmError: the package is not installed.
+        """
+        try:
+            from openai import AsyncOpenAI
+        except ImportError as error:
+            raise SwarmError(
+                "the package `openai` is not installed", "episode", "pip install openai"
+            ) from error
+        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, **given)
 
     def __repr__(self) -> str:  # a key must not get into logs
         return f"OpenaiBaseUrlAndApiKey({self.base_url}, episode {self.episode_uuid})"

@@ -4,7 +4,10 @@ It is the client's own doing. The server only keeps the task id of each claim, s
 can see whose tasks a batch holds.
 """
 
+import threading
+import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +16,8 @@ from swarm.schemas import PoolInfo
 
 METHOD = "rollout_until_finish_enough_tasks"
 """The only stop rule under which shares mean something."""
+OLDEST = 60.0
+"""Seconds after which no reading of the batch is used any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +59,57 @@ class SwarmThrottlePolicy:
         }
 
 
+class Place:
+    """A claim's place in its task's batch, from the moment it is let through."""
+
+    def __init__(self, throttle: "Throttle", policy: SwarmThrottlePolicy) -> None:
+        self.policy = policy
+        self._throttle = throttle
+        self._open = True
+
+    def claimed(self) -> None:
+        """The server gave an episode: readings that begin from now on have it."""
+        if self._open:
+            self._open = False
+            self._throttle._claimed(self.policy)
+
+    def release(self) -> None:
+        """No episode came of it; does nothing once one did."""
+        if self._open:
+            self._open = False
+            self._throttle._released(self.policy.current_task_id)
+
+
 class Throttle:
-    """Which tasks of one client may go on.
+    """Which tasks of one client may go on; any number of threads may ask.
+
+    A claim that is let through counts from then on, before the server shows it: of many that ask
+    at once no more pass than the share has room for.
 
     Args:
         client_uuid: Who we are to the server.
+        clock: Steady seconds; the same that date the readings.
     """
 
-    def __init__(self, client_uuid: str) -> None:
+    def __init__(self, client_uuid: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.client_uuid = client_uuid
+        self._clock = clock
+        self._lock = threading.Lock()
         self._passed: deque[str] = deque()
+        self._coming: Counter[str] = Counter()
+        """Tasks of the claims on their way."""
+        self._fresh: dict[str, float] = {}
+        """Task -> when an episode of it was claimed last: no reading that is older has it."""
 
-    def lets(self, policy: SwarmThrottlePolicy, pool: PoolInfo) -> bool:
-        """Whether an episode of the policy's task may be claimed now; if so, that is remembered.
+    def lets(
+        self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
+    ) -> Place | None:
+        """A place for an episode of the policy's task, or None when it has to wait.
+
+        Args:
+            policy: Share and task.
+            pool: What the batch holds.
+            read_at: When that was asked for; now when left out.
 
         Raises:
             SwarmError: the server ends its batches by another rule.
@@ -78,24 +121,46 @@ class Throttle:
                 "throttle policy",
                 f"Start the engine with {METHOD}, or leave the policy out",
             )
-        if not self._may(policy, pool):
-            return False
-        if policy.current_task_id not in self._passed:
-            self._passed.append(policy.current_task_id)
-            while len(self._passed) > policy.expected_batch_size * policy.expected_num_repeat * 3:
-                self._passed.popleft()
-        return True
+        with self._lock:
+            now = self._clock()
+            self._fresh = {task: at for task, at in self._fresh.items() if now - at < OLDEST}
+            if not self._may(policy, pool, now if read_at is None else read_at):
+                return None
+            self._coming[policy.current_task_id] += 1
+        return Place(self, policy)
 
-    def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo) -> bool:
+    def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
         own, alien, count = self._tasks(pool)
-        if not pool.running_episode_details:
+        unseen = self._coming.keys() | {t for t, at in self._fresh.items() if at >= read_at}
+        if not pool.running_episode_details and not unseen:
             complete = sum(1 for n in count.values() if n >= policy.expected_num_repeat)
             if complete < policy.expected_batch_size:
                 return True
+        own |= unseen
         task = policy.current_task_id
         if task in self._passed or task in own or task in alien:
             return True
         return len(own - alien) < policy.expected_batch_size * policy.ratio
+
+    def _claimed(self, policy: SwarmThrottlePolicy) -> None:
+        task = policy.current_task_id
+        with self._lock:
+            self._gone(task)
+            self._fresh[task] = self._clock()
+            if task not in self._passed:
+                self._passed.append(task)
+                most = policy.expected_batch_size * policy.expected_num_repeat * 3
+                while len(self._passed) > most:
+                    self._passed.popleft()
+
+    def _released(self, task: str) -> None:
+        with self._lock:
+            self._gone(task)
+
+    def _gone(self, task: str) -> None:
+        self._coming[task] -= 1
+        if not self._coming[task]:
+            del self._coming[task]
 
     def _tasks(self, pool: PoolInfo) -> tuple[set[str], set[str], Counter[str]]:
         """Tasks of ours, tasks of others, and how many episodes each has."""

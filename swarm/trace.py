@@ -61,7 +61,7 @@ class Relay:
 
     Args:
         base_url: Where calls go: an OpenAI base URL.
-        seconds: How long one call may take.
+        seconds: Seconds that one call may take.
     """
 
     def __init__(self, base_url: str, seconds: float = 600.0) -> None:

@@ -26,7 +26,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Wire:
-    """One server.
+    """Single requests to one server.
 
     Args:
         url: `http://host:port`, a path below it and a trailing slash are tolerated.

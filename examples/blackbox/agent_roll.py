@@ -2,11 +2,13 @@
 
     python agent_roll.py
 
-Environment: AJET_SWARM_URL, REMOTE_MODEL_PATH, NUM_REPEAT, BATCH_SIZE, EPOCHS, MAX_PARALLEL, and
-UPDATES to end after so many policy updates.
+Environment: AJET_SWARM_URL, REMOTE_MODEL_PATH, NUM_REPEAT, BATCH_SIZE, EPOCHS, MAX_PARALLEL,
+EPISODE_TIMEOUT (seconds without a call after which the server takes an episode back), and UPDATES
+to end after so many policy updates.
 """
 
 import os
+import signal
 import sys
 from dataclasses import replace
 from statistics import mean
@@ -33,6 +35,7 @@ NUM_REPEAT = int(os.environ.get("NUM_REPEAT") or 4)
 BATCH_SIZE = int(os.environ.get("BATCH_SIZE") or 8)
 EPOCHS = int(os.environ.get("EPOCHS") or 20)
 MAX_PARALLEL = int(os.environ.get("MAX_PARALLEL") or 8)
+EPISODE_TIMEOUT = float(os.environ.get("EPISODE_TIMEOUT") or 240)
 UPDATES = int(os.environ.get("UPDATES") or 0)
 
 
@@ -55,7 +58,7 @@ def main() -> int:
     with SwarmClient(SERVER) as client:
         client.auto_sync_train_config_and_start_engine(job())
         first = client.get_global_step()
-        run = rollout(client, agent, discard_episode_timeout=240)
+        run = rollout(client, agent, discard_episode_timeout=EPISODE_TIMEOUT)
         for epoch in range(EPOCHS):
             # A batch at a time: the step and the mean reward are told for each.
             for at in range(0, len(items), BATCH_SIZE):
@@ -93,6 +96,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # as Ctrl-C: all is given back
     try:
         sys.exit(main())
     except SwarmError as error:

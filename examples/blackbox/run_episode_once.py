@@ -8,6 +8,7 @@ Environment: REWARD_MODE `function` (the default) or `judge`; JUDGE_BASE_URL, JU
 JUDGE_API_KEY for the latter.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -23,6 +24,8 @@ from swarm import Task, WorkflowOutput
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
 AGENT_SECONDS = 120.0
 """An agent that runs longer is ended, and the episode given back."""
+RUNNING: set["subprocess.Popen[str]"] = set()
+"""Agents that have not ended yet."""
 REWARD_MODE = os.environ.get("REWARD_MODE", "function")
 
 
@@ -56,20 +59,34 @@ def run_agent(query: str, base_url: str, api_key: str) -> str:
         text=True,
         start_new_session=True,  # it may start programs of its own, which end with it
     )
+    RUNNING.add(agent)
     try:
         out, err = agent.communicate(query, timeout=AGENT_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"the agent was still running after {AGENT_SECONDS:g} s") from None
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(agent.pid, signal.SIGKILL)
+        kill(agent)
         agent.wait()
+        RUNNING.discard(agent)
         for pipe in (agent.stdin, agent.stdout, agent.stderr):
             if pipe is not None:
                 pipe.close()
     if agent.returncode:
         raise RuntimeError(f"the agent ended with {agent.returncode}:\n{err[-2000:]}")
     return out.strip()
+
+
+def kill(agent: "subprocess.Popen[str]") -> None:
+    """End an agent and what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(agent.pid, signal.SIGKILL)
+
+
+@atexit.register
+def end_agents() -> None:
+    """Ctrl-C reaches none of them, being in sessions of their own."""
+    for agent in tuple(RUNNING):
+        kill(agent)
 
 
 def compute_reward(item: Task, answer: str) -> float:

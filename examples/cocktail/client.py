@@ -14,7 +14,6 @@ import json
 import os
 import random
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,8 +60,6 @@ class Client:
         self._kind = KINDS[given.kind]
         self._draw = random.Random(f"{given.kind} {given.seed}")
         self._numbers = itertools.count(1)
-        self._opening = threading.Lock()
-        """Tasks are begun one after the other: each is seen by the check of the next."""
         self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def share(self) -> float:
@@ -85,11 +82,10 @@ class Client:
         repeats = self._given.repeats
         with contextlib.suppress(Over):
             while True:
-                with self._opening:
-                    question = self._kind.draw(self._draw)
-                    name = f"{self._given.kind}-{os.getpid()}-{next(self._numbers)}"
-                    task = Task(main_query=question.text, task_id=name)
-                    held = [self._begin(name)]
+                question = self._kind.draw(self._draw)
+                name = f"{self._given.kind}-{os.getpid()}-{next(self._numbers)}"
+                task = Task(main_query=question.text, task_id=name)
+                held = [self._begin(name)]
                 run = functools.partial(self._episode, question, held)
                 for one in run_episodes([task] * repeats, run, max_workers=repeats, retry=again):
                     if isinstance(one.error, again.never):
@@ -120,8 +116,10 @@ class Client:
 
         Raises:
             Over: the last step is done.
+            SwarmError: there is no server, or its engine is OFFLINE.
         """
         while self._client.get_global_step() <= self._given.until:
+            self._client.wait_until_rolling()
             share = self.share()
             if share <= 0:
                 time.sleep(0.2)
@@ -162,8 +160,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--no-throttle", dest="throttle", action="store_false")
     given = parser.parse_args()
-    with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
-        Client(swarm, asker, given).work()
+    try:
+        with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
+            Client(swarm, asker, given).work()
+    except SwarmError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

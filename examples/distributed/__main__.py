@@ -161,7 +161,8 @@ def _report(run: Run, first: int) -> int:
 def _figures(one: Mapping[str, Any] | None) -> str:
     if one is None:
         return " | "
-    return f"{one['reward_mean']:.2f} | {one['step_seconds'] or 0:.1f}"
+    seconds = one["step_seconds"]  # from the update before: none of the first
+    return f"{one['reward_mean']:.2f} | {'-' if seconds is None else f'{seconds:.1f}'}"
 
 
 def _first(run: Run, name: str) -> float:

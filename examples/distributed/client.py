@@ -84,6 +84,8 @@ class Worker:
         self._board = Board(client, given.batch, given.repeats)
         self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.over = threading.Event()
+        self.error: SwarmError | None = None
+        """Why it cannot go on."""
         self.note("hello", client=client.client_uuid)
 
     def note(self, what: str, **facts: Any) -> None:
@@ -98,7 +100,7 @@ class Worker:
                 if not self._one():
                     self.over.wait(NOTHING)
             except (EngineOff, Unreachable) as error:
-                sys.stderr.write(f"{error}\n")
+                self.error = error
                 self.over.set()
             except SwarmError as error:  # the episode is lost; another will do
                 sys.stderr.write(f"{error}\n")
@@ -109,6 +111,7 @@ class Worker:
             return True
         chosen = self._board.choose()
         if chosen is None or chosen[0] > self._given.until:
+            self._client.wait_until_rolling()  # says so when nobody starts it, or nobody is there
             return False
         step, task, row = chosen
         policy = SwarmThrottlePolicy(  # names the task to the others; its ratio never binds
@@ -159,6 +162,9 @@ def main() -> int:
                 one.join()
         finally:
             worker.over.set()
+    if worker.error is not None:
+        sys.stderr.write(f"{worker.error}\n")
+        return 1
     return 0
 
 

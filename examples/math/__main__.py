@@ -1,6 +1,7 @@
 """Teach small sums from a dataset with answers.
 
     python -m examples.math
+    python -m examples.math --tool    # with a calculator: examples/math/tool.py
 
 The mock user asks the rows of `sums.jsonl`; the reward compares the answer's number with the row's.
 """
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 from examples.lesson import Lesson, Row, main
+from examples.math import tool
 
 HERE = Path(__file__).resolve().parent
 _NUMBER = re.compile(r"-?\d+")
@@ -31,4 +33,5 @@ LESSON = Lesson(
 )
 
 if __name__ == "__main__":
-    sys.exit(main(LESSON))
+    given = [word for word in sys.argv[1:] if word != "--tool"]
+    sys.exit(main(LESSON) if given == sys.argv[1:] else tool.main(given))

@@ -6,9 +6,11 @@ The teacher's episodes are eval ones: nothing is trained on them, and its best g
 (temperature 0; AgentJet servers ignore that). The student's reward is to agree with it.
 """
 
+import argparse
 import json
 import random
 import sys
+from contextlib import ExitStack
 from functools import cache
 from statistics import mean
 
@@ -19,6 +21,8 @@ from examples.stage import Stage, said, say
 from examples.swarming import flags, job_of
 from swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
 from swarm.run import rollout
+
+ROLES = ("teacher", "student")
 
 
 def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int) -> None:
@@ -53,28 +57,38 @@ def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int)
             return
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run it; the exit code."""
-    given = flags("multi_model.teacher_student", 12).parse_args()
-    keep = given.keep or None
+    parser = flags("multi_model.teacher_student", 12)
+    for role in ROLES:
+        parser.add_argument(
+            f"--{role}", default="", metavar="URL", help="its server; else embedded"
+        )
+    given = parser.parse_args(argv)
     try:
-        with (
-            Stage(keep / "teacher" if keep else None) as one,
-            Stage(keep / "student" if keep else None) as other,
-            SwarmClient(one.serve("engine"), name="teacher") as teacher,
-            SwarmClient(other.serve("engine"), name="student") as student,
-            Asker() as asker,
-        ):
+        with ExitStack() as stack:
+            teacher, student = [
+                stack.enter_context(SwarmClient(_server(stack, role, given), name=role))
+                for role in ROLES
+            ]
             SwarmClient.async_and_start_multi_engine(
                 [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)]
             )
-            teach(teacher, student, asker, given.updates)
+            teach(teacher, student, stack.enter_context(Asker()), given.updates)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
         sys.stderr.write(f"teacher_student: {said(error)}\n")
         return 1
     return 0
+
+
+def _server(stack: ExitStack, role: str, given: argparse.Namespace) -> str:
+    """The server that was named, else an embedded one."""
+    keep = given.keep / role if given.keep else None
+    url = getattr(given, role) or stack.enter_context(Stage(keep)).serve("engine")
+    say(f"look on: ajet-console --watch-only --swarm-url {role}={url}")
+    return str(url)
 
 
 if __name__ == "__main__":

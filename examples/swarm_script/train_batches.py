@@ -8,6 +8,7 @@ import os
 import sys
 
 from examples.swarm_script.agent import execute_agent
+from swarm import SwarmError
 from swarm.compat import (
     AgentJetJob,
     AjetTaskReader,
@@ -64,6 +65,9 @@ def main(steps: int) -> list[float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=3, help="batches")
-    rewards = main(parser.parse_args().steps)
+    try:
+        rewards = main(parser.parse_args().steps)
+    except SwarmError as error:
+        sys.exit(str(error))
     shown = " ".join(f"{one:.2f}" for one in rewards)
     sys.stdout.write(f"mean reward of each batch: {shown}\n")

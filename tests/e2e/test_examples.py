@@ -33,18 +33,26 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not alive
 
 
+RISE = 0.12
+"""What the held-out measure must gain; the least seen was 0.26."""
+
+
 @pytest.mark.parametrize(
     ("name", "measure"),
     [("math", "share of right answers"), ("persona", "liveliness, 0 to 1")],
 )
-def test_a_tutorial_trains_and_ends_by_itself(tmp_path: Path, name: str, measure: str) -> None:
-    out, err = run(name, tmp_path, "--updates", "2", "--held-out", "4").communicate(timeout=200)
+def test_a_tutorial_learns_and_ends_by_itself(tmp_path: Path, name: str, measure: str) -> None:
+    """Held-out questions are asked with the same seeds before and after: the gain is learnt."""
+    out, err = run(name, tmp_path, "--updates", "5", "--held-out", "24").communicate(timeout=230)
     assert err == ""
-    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= 2
+    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= 5
     assert re.search(rf"held out after +0 updates: {measure} \d\.\d\d", out)
-    assert out.count("  before: ") == 4
+    assert out.count("  before: ") == 6
     table = (tmp_path / "out" / f"{name}.md").read_text()
-    assert re.search(rf"^\| {measure} \| \d\.\d\d \| \d\.\d\d \|$", table, re.M)
+    found = re.search(rf"^\| {measure} \| (\d\.\d\d) \| (\d\.\d\d) \|$", table, re.M)
+    assert found is not None
+    before, after = map(float, found.groups())
+    assert after >= before + RISE, out
     assert (tmp_path / "out" / f"{name}.svg").read_text().count("<circle") >= 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # its home is gone
 

@@ -128,6 +128,26 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: st
     assert done.returncode == 1
     assert "ended after 3 s" in done.stderr
     assert not claimed(engine)
+    rolling = psutil.Popen(
+        [sys.executable, "agent_roll.py"],
+        cwd=folder,
+        env=environment(**small),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (agents := rolling.children()):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        rolling.terminate()
+        assert rolling.wait(30) == 130
+        _, left = psutil.wait_procs(agents, timeout=20)
+        assert not left, "an agent outlived the script that ran it"
+        assert not claimed(engine)
+    finally:
+        if rolling.is_running():
+            rolling.kill()
 
 
 def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engine: str) -> None:
@@ -204,3 +224,43 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
             process = psutil.Process(info.pid)
             process.terminate()
             process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        (
+            "dataset.jsonl",
+            "\n",
+            '\n{"main_query": 7}\n',
+            r"agent_roll: \S*dataset\.jsonl.*2.*`main_query` is a int, not a str",
+        ),
+        (
+            "run_episode_once.py",
+            "    return float(bool(found)",
+            "    return float('nan')\n    return float(bool(found)",
+            r"a reward must be one finite number, not nan[\s\S]*three batches without one reward",
+        ),
+    ],
+    ids=["broken row", "reward that is NaN"],
+)
+def test_bad_input_is_told_and_leaves_no_claim(
+    tmp_path: Path, engine: str, file: str, old: str, new: str, told: str
+) -> None:
+    folder = written("blackbox", tmp_path / "bb")
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    done = subprocess.run(
+        [sys.executable, "agent_roll.py"],
+        cwd=folder,
+        env=environment(BATCH_SIZE="2", NUM_REPEAT="2", AJET_SWARM_URL=engine),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.search(told, done.stdout + done.stderr), done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not claimed(engine)

@@ -138,3 +138,14 @@ def test_a_key_that_is_not_known_is_told(tmp_path: Path, caplog: pytest.LogCaptu
     assert "unknown key `ajet.rollout.num_repeats`: is `ajet.rollout.num_repeat` meant?" in (
         caplog.text
     )
+
+
+def test_several_nodes_talk_over_tcp() -> None:
+    path = "ajet.interchange_server.interchange_method"
+    assert get(AgentJetJob(nnodes=2).config.to_dict(), path) == "tcp"
+    assert get(AgentJetJob().config.to_dict(), path) is None
+    job = AgentJetJob()
+    job.nnodes = 4
+    assert get(job.check().config.to_dict(), path) == "tcp"
+    with pytest.raises(JobError, match="interchange_method is 'ipc'"):
+        AgentJetJob(nnodes=2, overrides={path: "ipc"})

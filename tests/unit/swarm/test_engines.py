@@ -10,8 +10,9 @@ from core.tasks import Tasks
 from swarm import engines
 from swarm.agentjet_job import AgentJetJob
 from swarm.asynchronous import AsyncSwarm
+from swarm.client import AsyncSwarmClient
 from swarm.engines import start_engines
-from swarm.errors import EngineOff, GaveUp, SwarmError
+from swarm.errors import EngineOff, GaveUp, SwarmError, Unreachable
 from swarm.job import JobError
 from swarm.task import WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -53,6 +54,45 @@ async def test_another_job_than_the_running_one_is_told(
     with caplog.at_level(logging.WARNING):
         await swarm.auto_sync_train_config_and_start_engine(AgentJetJob(batch_size=8))
     assert "train_batch_size = 4, not 8: force_restart=True" in caplog.text
+
+
+async def test_another_model_than_the_running_one_is_told(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def embedded(_: AsyncSwarmClient, *, again: bool = False) -> frozenset[str]:
+        return frozenset({"/ajetc/updates"})
+
+    server.model = "m"
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    other = AgentJetJob(batch_size=4, num_repeat=4, model="another")
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncSwarmClient, "features", embedded)
+        await swarm.auto_sync_train_config_and_start_engine(other)
+    assert "ajet.model.path" not in caplog.text
+    await swarm.auto_sync_train_config_and_start_engine(other)
+    assert "ajet.model.path = m, not another: force_restart=True" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["", "/v1"])
+async def test_a_server_that_is_not_there_is_told_at_once_and_once(
+    server: ScriptedSwarm, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    url = f"{server.url}{path}" if path else "http://127.0.0.1:9"
+    hint = "without /v1" if path else "Is the address right"
+    async with AsyncSwarm(url, patience=0.5) as swarm:
+        asks = [swarm.begin_episode() for _ in range(8)]
+        found = await asyncio.gather(
+            *asks, swarm.auto_sync_train_config_and_start_engine(JOB), return_exceptions=True
+        )
+    for one in found:
+        assert isinstance(one, Unreachable)
+        assert hint in str(one)
+    assert caplog.text.count("no swarm server answers, waiting 0.5 s") == 1
+    assert hint in caplog.text
 
 
 async def test_a_forced_restart_stops_and_waits_for_quiet(
@@ -123,12 +163,6 @@ async def test_a_job_is_refused_while_it_runs(server: ScriptedSwarm, swarm: Asyn
         await swarm.sync_train_config("model: x")
 
 
-async def test_a_wrong_server_is_an_error() -> None:
-    async with AsyncSwarm("http://127.0.0.1:9", patience=0.3) as client:
-        with pytest.raises(GaveUp, match="an answer did not come"):
-            await client.auto_sync_train_config_and_start_engine(JOB)
-
-
 async def test_agreeing_ends_the_batch(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     server.method = AGREE
     server.set_state("ROLLING", 1)
@@ -177,3 +211,9 @@ async def test_several_engines_start_side_by_side(server: ScriptedSwarm, swarm: 
 async def test_waiting_for_rolling_tells_the_step(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     server.set_state("ROLLING", 7)
     assert await swarm.wait_until_rolling(timeout=2) == 7
+    server.sync_seconds = None  # it stays there until told
+    server.set_state("WEIGHT_SYNCING", 8)
+    with pytest.raises(GaveUp, match="WEIGHT_SYNCING"):
+        await swarm.wait_until_rolling(timeout=0.3)
+    server.set_state("ROLLING", 8)
+    assert await swarm.wait_until_rolling(timeout=20) == 8

@@ -207,3 +207,20 @@ for number in range(4):
         [sys.executable, "-c", code], timeout=20, capture_output=True, text=True, check=True
     )
     assert done.stdout.count("done") == 4
+
+
+def test_groups_of_a_batch_that_is_over_keep_no_place() -> None:
+    hold = threading.Event()
+    with TaskCountLimitedThreadPoolExecutor(
+        max_parallel_groups=1, max_workers=4, auto_retry=True
+    ) as executor:
+        old = executor.submit_group(task_id="a", fn=hold.wait, args_list=[{"timeout": 30}] * 2)
+        executor.on_entering_weight_sync()
+        new = executor.submit_group(task_id="b", fn=hold.wait, args_list=[{"timeout": 30}])
+        begun = threading.Thread(target=executor.submit_group, args=("c", lambda: 1, [{}]))
+        begun.start()
+        assert len(executor._open) == 1, "one place, and the old group has none to give back"
+        hold.set()
+        begun.join(30)
+        assert [one.result(30) for one in (*old, *new)] == [True] * 3
+        assert not begun.is_alive()

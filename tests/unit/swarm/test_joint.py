@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from core.tasks import Tasks, cancel
 from engine.server import create_app
 from swarm import SwarmClient
 from swarm.answers import EndKind, EndOutcome
+from swarm.asynchronous import AsyncSwarm
 from swarm.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
-from swarm.joint import JointEpisode, JointSwarm
+from swarm.joint import AsyncJointSwarm, JointEpisode, JointSwarm
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from tests.support.engine_client import driving
 from tests.support.served import served
@@ -68,6 +70,35 @@ class Server:
             self.held.discard(episode_uuid)
         self._fail("abort")
         return True
+
+
+class AsyncServer:
+    """The same, awaited."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
+        await asyncio.sleep(0)
+        return self._server.wait_until_rolling()
+
+    async def begin_episode(self, *given: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
+        await asyncio.sleep(0)
+        return self._server.begin_episode(*given, **named)
+
+    async def can_continue_episode(self, episode_uuid: str) -> bool:
+        await asyncio.sleep(0)
+        return self._server.can_continue_episode(episode_uuid)
+
+    async def end_episode(
+        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
+    ) -> EndOutcome:
+        await asyncio.sleep(0)
+        return self._server.end_episode(task, episode_uuid, workflow_output)
+
+    async def abort_episode(self, episode_uuid: str) -> bool:
+        await asyncio.sleep(0)
+        return self._server.abort_episode(episode_uuid)
 
 
 def two(a: Server, b: Server) -> JointSwarm:
@@ -160,7 +191,7 @@ def test_one_that_cannot_be_given_back_does_not_keep_the_others() -> None:
 
 def test_many_threads_over_few_episodes_do_not_block_each_other() -> None:
     """Claims go in one order, and no hand holds one for long: none waits for ever."""
-    a, b = Server(free=2), Server(free=1)
+    a, b = Server(), Server(free=1)
     joint = two(a, b)
 
     def work() -> None:
@@ -175,6 +206,68 @@ def test_many_threads_over_few_episodes_do_not_block_each_other() -> None:
         thread.join(40)
     assert len(a.ended) == len(b.ended) == 30
     assert b.most == 1
+
+
+def two_awaited(a: Server, b: Server) -> AsyncJointSwarm:
+    return AsyncJointSwarm({"a": AsyncServer(a), "b": AsyncServer(b)}, patience=0.01)
+
+
+async def test_awaited_it_is_the_same() -> None:
+    a, b = Server(), Server(free=1)
+    joint = two_awaited(a, b)
+
+    async def work() -> None:
+        for _ in range(5):
+            async with joint.episode("t", timeout=30) as one:
+                assert one["a"].base_url == "http://x/v1"
+                await one.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(6):
+            group.create_task(work())
+    assert a.ended == [0.25] * 30
+    assert b.ended == [1.0] * 30
+    assert b.most == 1
+    b.faults = {"begin": EngineOff("off")}
+    with pytest.raises(EngineOff):
+        async with joint.episode("t"):
+            pytest.fail("there is no episode")
+    assert not a.held | b.held
+
+
+async def test_one_that_is_cancelled_gives_back_on_all(tasks: Tasks) -> None:
+    a, b = Server(), Server()
+    holds = asyncio.Event()
+
+    async def work() -> None:
+        async with two_awaited(a, b).episode("t"):
+            holds.set()
+            await asyncio.Event().wait()
+
+    task = tasks.spawn(work(), "work")
+    await holds.wait()
+    assert len(a.held) == len(b.held) == 1
+    await cancel(task)
+    assert not a.held | b.held
+
+
+async def test_awaited_with_two_real_engines() -> None:
+    async with AsyncExitStack() as stack:
+        a, b = [await stack.enter_async_context(driving()) for _ in range(2)]
+        urls = [await stack.enter_async_context(served(create_app(d.engine))) for d in (a, b)]
+        clients = {}
+        for name, url, driver in zip("ab", urls, (a, b), strict=True):
+            clients[name] = await stack.enter_async_context(AsyncSwarm(url, name=name))
+            await driver.start(batch=1, repeat=2)
+        async with AsyncJointSwarm(clients).episode("t", timeout=10) as episode:
+            for driver, name in ((a, "a"), (b, "b")):
+                await driver.chat({"openai_api_key": episode[name].api_key})
+            await episode.end({"a": 0.5, "b": 1.0})
+        assert [d.engine.pool.finished["t"][0].reward for d in (a, b)] == [0.5, 1.0]
+        with pytest.raises(ZeroDivisionError):
+            async with AsyncJointSwarm(clients).episode("t", timeout=10):
+                1 / 0  # noqa: B018  the agent's own fault
+        assert not a.engine.pool.claimed + b.engine.pool.claimed
 
 
 @pytest.mark.parametrize("fault", ["none", "stopped", "taken"])

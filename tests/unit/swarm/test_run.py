@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import SwarmError
-from swarm.retry import Retry
+from swarm.retry import Retry, retry_with_backoff
 from swarm.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
 from swarm.run_record import RunRecord
 from swarm.sync import SwarmClient
@@ -53,6 +53,37 @@ def test_pauses_grow_up_to_a_bound() -> None:
     retry = Retry(first=1, most=8)
     for failures, most in ((1, 1), (2, 2), (3, 4), (4, 8), (50, 8)):
         assert most / 2 <= retry.pause(failures) <= most
+
+
+def test_agentjets_decorator_tries_again_and_raises_the_last() -> None:
+    class Agent:
+        tries = 4
+
+        def __init__(self) -> None:
+            self.done = 0
+            self.pauses: list[int] = []
+
+        def work(self, needed: int) -> int:
+            self.done += 1
+            if self.done < needed:
+                raise ValueError(f"try {self.done}")
+            return self.done
+
+    agent = Agent()
+
+    def pause(failures: int) -> float:
+        agent.pauses.append(failures)
+        return 0.0
+
+    again = retry_with_backoff(max_retry=2, backoff_fn=pause)(agent.work)
+    assert again(2) == 2
+    agent.done = 0
+    with pytest.raises(ValueError, match="try 2"):
+        again(9)
+    by_self = retry_with_backoff(backoff_fn=pause, max_retry_attr="tries")(Agent.work)
+    agent.done, agent.pauses = 0, []
+    assert by_self(agent, 4) == 4
+    assert agent.pauses == [0, 1, 2]
 
 
 def test_wrong_use_is_not_tried_again() -> None:

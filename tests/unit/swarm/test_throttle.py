@@ -1,12 +1,20 @@
 """Shares of a batch."""
 
+import asyncio
+import threading
+from contextlib import suppress
+
 import pytest
 
+from engine.server import create_app
+from swarm import SwarmClient
 from swarm.asynchronous import AsyncSwarm
 from swarm.errors import GaveUp, SwarmError
 from swarm.schemas import PoolInfo, RunningEpisode
 from swarm.throttle import SwarmThrottlePolicy, Throttle
+from tests.support.engine_client import Driver, driving
 from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.served import served
 
 
 def policy(task: str, ratio: float = 0.5) -> SwarmThrottlePolicy:
@@ -39,14 +47,69 @@ def test_a_new_task_waits_when_the_share_is_full() -> None:
 def test_a_task_that_is_there_goes_on() -> None:
     throttle = Throttle("me")
     assert throttle.lets(policy("b"), FULL)
-    assert throttle.lets(policy("d"), pool({}, {"x": "other"}))
+    place = throttle.lets(policy("d"), pool({}, {"x": "other"}))
+    assert place is not None
+    assert throttle.lets(policy("d"), FULL), "its claim is on its way"
+    place.claimed()
+    place.release()
     assert throttle.lets(policy("d"), FULL), "it was let through before"
+
+
+def test_a_claim_on_its_way_counts_until_it_is_given_up() -> None:
+    throttle = Throttle("me")
+    empty = pool({})
+    first, second = (throttle.lets(policy(task), empty) for task in "ab")
+    assert first is not None
+    assert second is not None
+    assert throttle.lets(policy("c"), empty) is None, "the share is two tasks"
+    assert throttle.lets(policy("a"), empty), "a further episode of one that comes"
+    second.release()
+    second.release()
+    assert throttle.lets(policy("c"), empty)
+    assert throttle.lets(policy("b"), empty) is None, "what never came was not let through"
+
+
+def test_a_reading_older_than_a_claim_does_not_show_it() -> None:
+    now = [10.0]
+    throttle = Throttle("me", clock=lambda: now[0])
+    for task in "ab":
+        place = throttle.lets(policy(task), pool({}, {"z": "other"}), read_at=9.0)
+        assert place is not None
+        place.claimed()
+    now[0] = 11.0
+    assert throttle.lets(policy("c"), pool({}, {"z": "other"}), read_at=9.5) is None
+    gone = throttle.lets(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
+    assert gone is not None, "a newer one says that they are no more"
+
+
+def test_of_many_threads_no_more_pass_than_the_share_has_room_for() -> None:
+    throttle = Throttle("me")
+    together = threading.Barrier(16)
+    passed: list[str] = []
+
+    def ask(number: int) -> None:
+        together.wait()
+        for turn in range(20):
+            place = throttle.lets(policy(f"t{number}", ratio=0.75), pool({}))
+            if place is None:
+                continue
+            if turn % 2:
+                place.release()
+            else:
+                passed.append(f"t{number}")
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(passed)) == 3
 
 
 def test_tasks_shared_with_others_do_not_count() -> None:
     shared = pool({"a": ["other", "me"], "b": ["me", "me"]}, {"z": "other"})
     assert Throttle("me").lets(policy("c"), shared)
-    assert Throttle("me").lets(policy("z"), FULL) is False
+    assert Throttle("me").lets(policy("z"), FULL) is None
     assert Throttle("me").lets(policy("z"), shared)
 
 
@@ -62,9 +125,13 @@ def test_another_stop_rule_is_an_error() -> None:
 
 
 def test_it_forgets_old_tasks() -> None:
-    throttle = Throttle("me")
+    now = [0.0]
+    throttle = Throttle("me", clock=lambda: now[0])
     for number in range(100):
-        assert throttle.lets(policy(f"t{number}"), pool({}))
+        place = throttle.lets(policy(f"t{number}"), pool({}))
+        assert place is not None
+        place.claimed()
+        now[0] += 100
     assert len(throttle._passed) == 4 * 2 * 3
 
 
@@ -97,3 +164,47 @@ async def test_a_throttled_claim_waits_and_says_so(
             episode_type="eval", throttle_policy=policy("c"), timeout=2
         )
         assert await client.abort_episode(uuid), "an eval episode is never throttled"
+
+
+def _sixteen_begin(url: str, driver: Driver) -> list[str]:
+    """Uuids of what sixteen threads of one client got within a second, each for its own task."""
+    together = threading.Barrier(16)
+    claimed: list[str] = []
+
+    def begin(number: int) -> None:
+        share = SwarmThrottlePolicy(
+            ratio=0.25,
+            expected_batch_size=8,
+            expected_num_repeat=4,
+            current_task_id=f"t{number}",
+        )
+        together.wait()
+        with suppress(GaveUp):
+            claimed.append(client.begin_episode(throttle_policy=share, timeout=1)[0])
+
+    with SwarmClient(url) as client:
+        threads = [threading.Thread(target=begin, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(one.uuid for one in driver.engine.pool.claimed) == sorted(claimed)
+    return claimed
+
+
+async def test_sixteen_threads_of_one_client_keep_to_its_share() -> None:
+    """At the begin of a batch, when the server shows none of their claims yet."""
+    async with driving() as driver:
+        await driver.start(batch=8, repeat=4)
+        async with served(create_app(driver.engine)) as url:
+            claimed = await asyncio.to_thread(_sixteen_begin, url, driver)
+        assert len(claimed) == 2
+        assert not driver.engine.pool.claimed
+
+
+async def test_a_batch_that_cannot_be_read_lets_nobody_through(server: ScriptedSwarm) -> None:
+    async with AsyncSwarm(server.url) as client:
+        server.pool_default = True
+        with pytest.raises(GaveUp, match="tells nothing of its batch"):
+            await client.begin_episode(throttle_policy=policy("c"), timeout=0.3)
+    assert not server.claims

@@ -1,0 +1,250 @@
+"""Products beyond the model's table, with a calculator that it may call.
+
+    python -m examples.math --tool
+
+The policy is offered a tool in the OpenAI form. What it calls is worked out here, by the syntax
+tree, and told back; the reward is 1 when the last number of its answer is the product, else 0.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from core.errors import AjetError
+from examples import picture
+from examples.ask import Asker, last_number
+from examples.cocktail.symbols import value_of
+from examples.stage import Stage, StageError, said, say
+from examples.swarming import engine_of, flags, job_of, left_claimed, until
+from swarm import OpenaiBaseUrlAndApiKey, Retry, SwarmClient, Task, run_episodes
+
+BATCH, REPEATS = 8, 4
+THREADS = 8
+IDLE = 60.0
+"""Seconds without a call after which the server takes an episode back."""
+TURNS = 3
+"""Messages of the policy in one episode, the answer included."""
+LEG = 5
+"""Updates between two looks at the held-out products."""
+HELD = 12
+"""Pairs of factors that are held out."""
+PHRASES: Final = (
+    "How much is {} times {}?",
+    "Multiply {} by {}.",
+    "What is {} * {}?",
+    "What is {} x {}?",
+    "{} * {}",
+)
+CALCULATOR: Final = {
+    "type": "function",
+    "function": {
+        "name": "calculator",
+        "description": "Works out an expression of numbers, + - * / and parentheses.",
+        "parameters": {
+            "type": "object",
+            "properties": {"expression": {"type": "string"}},
+            "required": ["expression"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one question.
+
+    Attributes:
+        text: The answer; empty when the turns ran out.
+        right: Its last number is the product.
+        called: The tool was called, and what it gave was the product.
+    """
+
+    text: str
+    right: bool
+    called: bool
+
+
+def calculate(call: Mapping[str, Any]) -> str:
+    """What the tool says to one call of it: a number, or what is wrong with the call."""
+    function = call.get("function") or {}
+    if function.get("name") != "calculator":
+        return f"error: there is no tool {str(function.get('name'))[:60]}"
+    try:
+        expression = json.loads(function.get("arguments") or "")["expression"]
+    except (ValueError, LookupError, TypeError):
+        return "error: give the expression"
+    value = value_of(str(expression))
+    return "error: no arithmetic" if value is None else str(value)
+
+
+def solve(
+    asker: Asker, task: Task, api: OpenaiBaseUrlAndApiKey, tools: Sequence[Mapping[str, Any]]
+) -> Tried:
+    """One episode: question, calls and their results, answer."""
+    wanted = str(task.metadata["answer"])
+    messages: list[dict[str, Any]] = [{"role": "user", "content": task.main_query}]
+    called = False
+    for _ in range(TURNS):
+        offered = {"tools": list(tools)} if tools else {}
+        message = asker.message(api, messages=messages, temperature=1.0, **offered)
+        calls = message.get("tool_calls") or []
+        if not calls:
+            text = str(message.get("content") or "")
+            return Tried(text, str(last_number(text)) == wanted, called)
+        messages.append(
+            {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
+        )
+        for call in calls:
+            result = calculate(call)
+            called = called or result == wanted
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+    return Tried("", False, called)
+
+
+def products(held_out: bool) -> list[Task]:
+    """One task for each phrasing and order; of a held-out pair neither is trained on.
+
+    None is above 99: the small policy says the first two digits of a longer number, all answers of
+    such a group are wrong alike, and it learns nothing from them.
+    """
+    factors = itertools.product(range(2, 10), range(11, 21))
+    pairs = [(a, b) for a, b in factors if a * b < 100]
+    random.Random(5).shuffle(pairs)
+    chosen = pairs[:HELD] if held_out else pairs[HELD:]
+    return [
+        Task(
+            main_query=phrase.format(*order),
+            task_id=f"{order[0]}x{order[1]}/{number}",
+            metadata={"answer": a * b},
+        )
+        for a, b in chosen
+        for order in ((a, b), (b, a))
+        for number, phrase in enumerate(PHRASES)
+    ]
+
+
+class Lesson:
+    """Trains one client's server, and looks at what it can."""
+
+    def __init__(self, client: SwarmClient, asker: Asker, held_out: int) -> None:
+        self._client, self._asker = client, asker
+        self._held = random.Random(3).sample(products(held_out=True), held_out)
+        self._drill = products(held_out=False)
+        self._draw = random.Random(7)
+        self._first = client.get_global_step()
+        self.curve: dict[int, float] = {}
+        """Share of right held-out answers by updates done."""
+        self.rewards: dict[int, float] = {}
+        """Mean reward of each update."""
+
+    @property
+    def done(self) -> int:
+        """Updates so far."""
+        return self._client.get_global_step() - self._first
+
+    def look(self, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)) -> list[Tried]:
+        """Ask the held-out products, in eval episodes: nothing is trained on them."""
+        return self._run(self._held, "eval", tools)
+
+    def train(self, wanted: int) -> None:
+        """Batches until so many more updates are done."""
+        goal = self.done + wanted
+        for _ in range(2 * wanted):
+            tasks = self._draw.sample(self._drill, BATCH)
+            tried = self._run([task for task in tasks for _ in range(REPEATS)], "train")
+            number = self.done
+            self.rewards[number] = reward = mean(one.right for one in tried)
+            calls = mean(one.called for one in tried)
+            bar = "#" * round(20 * reward)
+            say(f"update {number:3}  mean reward {reward:5.2f} {bar:20}  right calls {calls:.2f}")
+            if number >= goal:
+                return
+
+    def note(self) -> list[Tried]:
+        """Look, and keep it in the curve."""
+        tried = self.look()
+        number = self.done
+        self.curve[number] = mean(one.right for one in tried)
+        say(f"held out after {number:3} updates: right {self.curve[number]:.2f}")
+        return tried
+
+    def _run(
+        self, tasks: Sequence[Task], kind: str, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)
+    ) -> list[Tried]:
+        def episode(task: Task) -> Tried:
+            with self._client.episode(task, IDLE, kind, timeout=60) as held:
+                tried = solve(self._asker, task, held.api, tools)
+                held.end(float(tried.right))
+            return tried
+
+        done = run_episodes(tasks, episode, max_workers=THREADS, retry=Retry(tries=3))
+        found = [one.value for one in done if one.value is not None]
+        if not found:
+            raise StageError("a batch without one episode", str(done[0].error))
+        return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the example; the exit code."""
+    parser = flags("math --tool", 25)
+    parser.add_argument("--held-out", type=int, default=64, metavar="N", help="products to ask")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
+    )
+    given = parser.parse_args(argv)
+    most = len(products(held_out=True))
+    if given.updates < 1 or not 1 <= given.held_out <= most:
+        parser.error(f"give at least 1 update, and 1 to {most} held-out products")
+    try:
+        with Stage(given.keep) as stage:
+            _run(stage, given)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted; all processes are ended\n")
+        return 130
+    except (AjetError, ExceptionGroup, OSError) as error:
+        sys.stderr.write(f"math: {said(error)}\n")
+        return 1
+    return 0
+
+
+def _run(stage: Stage, given: argparse.Namespace) -> None:
+    with SwarmClient(engine_of(stage), name="math") as client, Asker() as asker:
+        client.auto_sync_train_config_and_start_engine(
+            job_of(BATCH, REPEATS, "math-tool"), timeout=120
+        )
+        lesson = Lesson(client, asker, given.held_out)
+        without = lesson.look(tools=())
+        before = after = lesson.note()
+        while lesson.done < given.updates:
+            lesson.train(min(LEG, given.updates - lesson.done))
+            after = lesson.note()
+        _report(lesson, {"no tool": without, "before": before, "after": after}, given.out)
+        until("nothing is claimed", 30, lambda: not left_claimed(client))
+        say("claims left 0")
+
+
+def _report(lesson: Lesson, looks: Mapping[str, Sequence[Tried]], out: Path) -> None:
+    rows = {
+        "right answers": [mean(one.right for one in tried) for tried in looks.values()],
+        "right calls": [mean(one.called for one in tried) for tried in looks.values()],
+    }
+    lines = [f"| held-out products | {' | '.join(looks)} |", "|---" * (len(looks) + 1) + "|"]
+    for name, shares in rows.items():
+        lines.append(f"| {name} | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
+    say("\n" + "\n".join(lines) + "\n")
+    say("\n".join(picture.text(lesson.curve)))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "math-tool.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    plot = picture.svg("math with a tool: right answers", lesson.curve, lesson.rewards)
+    (out / "math-tool.svg").write_text(plot, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Two models train in a script of their own: the console shows both servers, and who does what."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.home import Home, running
+from proxy.client import ControlClient
+from tests.support.console import Clock, Seat, seat
+from tests.support.stack import Stack, until
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = ("planner", "executor")
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+
+class Now(Clock):
+    """The true time."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+
+@asynccontextmanager
+async def looking_on(folder: Path) -> AsyncIterator[Seat]:
+    """A console that watches the servers of the example while it trains."""
+    command = [sys.executable, "-m", "examples.multi_model", "--updates", "500"]
+    with subprocess.Popen(
+        [*command, "--keep", str(folder / "example")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+    ) as example:
+        try:
+            urls = await asyncio.to_thread(_addresses, folder / "example")
+            with Stack(folder / "home") as stack:
+                told = [text for one in urls.items() for text in ("--swarm-url", "=".join(one))]
+                await asyncio.to_thread(stack.proxy, "--watch-only", *told)
+                info = running(stack.home, "proxy")
+                assert info is not None
+                async with (
+                    ControlClient(info.url, stack.home.token()) as link,
+                    seat(link=link, clock=Now(), size=(140, 50)) as here,
+                ):
+                    yield here
+        finally:
+            example.send_signal(signal.SIGTERM)
+
+
+def _addresses(folder: Path) -> dict[str, str]:
+    def found() -> dict[str, str]:
+        infos = {role: running(Home.open(folder / role / "home"), "engine") for role in ROLES}
+        return {role: info.url for role, info in infos.items() if info is not None}
+
+    return until("both engines", lambda: found() if len(found()) == 2 else None, 60) or {}
+
+
+async def shown(here: Seat, *patterns: str) -> None:
+    """Wait until the screen has all of them at once."""
+    missing: list[str] = []
+    for _ in range(600):
+        text = here.text()
+        missing = [one for one in patterns if not re.search(one, text, re.MULTILINE)]
+        if not missing:
+            return
+        await asyncio.sleep(0.05)
+        await here.settle()
+    raise AssertionError(f"not on screen: {missing}\n{here.text()}")
+
+
+async def test_both_servers_and_who_holds_what(tmp_path: Path) -> None:
+    async with looking_on(tmp_path) as here:
+        both = [rf"ENGINE +{role} .* step \d" for role in ROLES]
+        await shown(here, r"^ watching +planner \+1 ", *both, r"\d running, \d+ of 1 other client")
+        here.app.action_go("servers")
+        rows = [rf"^ +{role} +\S ROLLING .* \d/8 tasks .* live" for role in ROLES]
+        await shown(here, *rows)
+        who = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+        await shown(
+            here, rf"CLIENTS +1 client .*\n +{who} +\d+ episodes", rf"{who} idle .* {who}  train"
+        )
+        await shown(here, r"^ +TASKS ", r"\d+/sum\d+")
+        here.app.action_go("engine")
+        await shown(
+            here,
+            *[rf"{role} +\S (ROLLING|WEIGHT)" for role in ROLES],
+            r"[1-9]\d* claimed: 0 ours, [1-9]\d* of others",
+            r"1 other client: [0-9a-f]{8}-",
+        )

@@ -1,0 +1,392 @@
+"""The world breaks in the middle of each example: no claim stays, no sample counts twice.
+
+`test_scenarios.py` does the same with the client processes of `distributed` and `cocktail`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.events import EpisodeEnded, Event, GroupSealed, singles
+from core.home import Home, RunInfo, running
+from core.journal import Journal
+from examples.stage import Stage
+from examples.swarming import job_of, left_claimed, until
+from swarm import SwarmClient
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = 10.0
+"""Seconds between two looks of a server for idle episodes."""
+END = 150.0
+"""Seconds an example may take to its end, on a busy machine."""
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """How an example is run in a small form on servers of the test's."""
+
+    command: tuple[str, ...]
+    batch: int
+    repeats: int
+    idle: float
+    """Seconds without a call after which a server takes its episodes back."""
+    servers: tuple[str, ...] = ("server",)
+    """The last one is the one that breaks."""
+    by_flags: bool = False
+    """It is told its servers by flags."""
+    cwd: str = "."
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+EXAMPLES = {
+    "multi_model": Example(
+        command=("-m", "examples.multi_model", "--updates", "{steps}"),
+        servers=("planner", "executor"),
+        by_flags=True,
+        batch=8,
+        repeats=4,
+        idle=20.0,
+    ),
+    "teacher_student": Example(
+        command=("-m", "examples.multi_model.teacher_student", "--updates", "{steps}"),
+        servers=("teacher", "student"),
+        by_flags=True,
+        batch=8,
+        repeats=4,
+        idle=60.0,
+    ),
+    "blackbox": Example(
+        command=("agent_roll.py",),
+        cwd="examples/blackbox",
+        environment={
+            "UPDATES": "{steps}",
+            "BATCH_SIZE": "4",
+            "NUM_REPEAT": "2",
+            "MAX_PARALLEL": "4",
+            "EPISODE_TIMEOUT": "15",
+        },
+        batch=4,
+        repeats=2,
+        idle=15.0,
+    ),
+    "swarm_script": Example(
+        command=("-m", "examples.swarm_script.train", "--steps", "{steps}"),
+        batch=4,
+        repeats=4,
+        idle=120.0,
+    ),
+    "swarm_script_batches": Example(
+        command=("-m", "examples.swarm_script.train_batches", "--steps", "{steps}"),
+        batch=2,
+        repeats=4,
+        idle=240.0,
+    ),
+}
+
+
+class Samples:
+    """Which episodes count for what, as the servers tell it while the example runs."""
+
+    def __init__(self, clients: Mapping[str, SwarmClient]) -> None:
+        self._clients = clients
+        self._over = threading.Event()
+        self._seen: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+        self.twice: list[str] = []
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            for name, client in self._clients.items():
+                pool = client.get_rollout_stat()
+                for task, uuids in (pool.completed_tasks_details or {}).items():
+                    if len(set(uuids)) < len(uuids):
+                        self.twice.append(f"{name}: {task}")
+                    for uuid in uuids:
+                        self._seen[name, uuid].add((pool.global_step or 0, task))
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """No sample counted twice, and there were some."""
+        self.stop()
+        assert self._seen
+        assert not self.twice
+        assert not [one for one, where in self._seen.items() if len(where) > 1]
+
+
+class Seat:
+    """An example under way."""
+
+    def __init__(
+        self, stages: Mapping[str, Stage], example: Example, log: Path, steps: int
+    ) -> None:
+        self.example = example
+        self._stages = stages
+        self.urls = {name: stage.serve("engine") for name, stage in stages.items()}
+        self.clients = {name: SwarmClient(url, name=name) for name, url in self.urls.items()}
+        command = [sys.executable, *(one.format(steps=steps) for one in example.command)]
+        if example.by_flags:
+            command += [text for pair in self.urls.items() for text in (f"--{pair[0]}", pair[1])]
+        stage = next(iter(stages.values()))
+        self._log = log
+        with log.open("wb") as out:
+            self.child = subprocess.Popen(
+                command,
+                cwd=ROOT / example.cwd,
+                env={
+                    **stage.environment,
+                    "AJET_SWARM_URL": next(iter(self.urls.values())),
+                    **{k: text.format(steps=steps) for k, text in example.environment.items()},
+                },
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.samples = Samples(self.clients)
+
+    @property
+    def weak(self) -> str:
+        """The server that breaks."""
+        return self.example.servers[-1]
+
+    def in_the_middle(self, step: int = 2) -> None:
+        """Wait until some of a step's batch is done and some is held."""
+
+        def half() -> bool:
+            assert self.child.poll() is None, self.said()
+            pool = self.clients[self.weak].get_rollout_stat()
+            done = (pool.completed_episodes or 0) >= self.example.batch // 2
+            return bool((pool.global_step or 0) >= step and done and pool.running_episode_details)
+
+        until("the middle of a batch", 90, half)
+
+    def kill(self) -> None:
+        """End it with SIGKILL while it holds episodes."""
+        held = 0
+        while not held:
+            self.in_the_middle()
+            self.child.send_signal(signal.SIGSTOP)
+            held = left_claimed(self.clients[self.weak])
+            self.child.send_signal(signal.SIGKILL if held else signal.SIGCONT)
+        self.child.wait()
+
+    def restart(self) -> None:
+        """The server is killed and comes back: OFFLINE, without a record; somebody starts it."""
+        home = self._stages[self.weak].home
+        info = running(home, "engine")
+        assert info is not None
+        psutil.Process(info.pid).kill()
+        until("it is dead", 20, lambda: running(home, "engine") is None)
+        command = [sys.executable, "-m", "console", "engine", "--port", str(info.port)]
+        self._stages[self.weak].start("engine2", *command)
+        client = self.clients[self.weak]
+        until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")
+        job = job_of(self.example.batch, self.example.repeats, "again")
+        client.auto_sync_train_config_and_start_engine(job, timeout=60)
+
+    def freeze(self, seconds: float) -> None:
+        """The server stands still: connections are taken, nothing is answered."""
+        info = running(self._stages[self.weak].home, "engine")
+        assert info is not None
+        os.kill(info.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                self.child.wait(seconds)
+        finally:
+            os.kill(info.pid, signal.SIGCONT)
+
+    def ends_well(self) -> None:
+        """It comes to its own end, without a claim left."""
+        assert self.child.wait(END) == 0, self.said()
+        self.nothing_claimed(2.0)
+
+    def nothing_claimed(self, seconds: float) -> None:
+        until("nothing claimed", seconds, lambda: not sum(map(left_claimed, self.clients.values())))
+        self.samples.check()
+
+    def said(self) -> str:
+        """The end of what the example wrote."""
+        return self._log.read_text(errors="replace")[-3000:]
+
+    def close(self) -> None:
+        self.samples.stop()
+        if self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
+        for one in self.clients.values():
+            one.close()
+
+
+@contextmanager
+def seat(name: str, folder: Path, steps: int = 3) -> Iterator[Seat]:
+    """An example that runs on servers of the test's, to its end after so many updates."""
+    example = EXAMPLES[name]
+    before = signal.getsignal(signal.SIGTERM)
+    with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, before)
+        stages = {one: stack.enter_context(Stage(folder / one)) for one in example.servers}
+        one = Seat(stages, example, folder / "log", steps)
+        stack.callback(one.close)
+        yield one
+
+
+def quick(*names: str) -> list[object]:
+    """All examples; those not named in the long form alone."""
+    return [
+        pytest.param(name, marks=[] if name in names else pytest.mark.soak) for name in EXAMPLES
+    ]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_client_is_killed(name: str, tmp_path: Path) -> None:
+    with seat(name, tmp_path, 500) as one:
+        one.kill()
+        one.nothing_claimed(one.example.idle + SWEEP + 5.0)
+
+
+@pytest.mark.parametrize("name", quick("blackbox"))
+def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
+    with seat(name, tmp_path) as one:
+        one.in_the_middle()
+        one.restart()
+        one.ends_well()
+
+
+@pytest.mark.parametrize("name", quick("multi_model"))
+def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
+    with seat(name, tmp_path) as one:
+        one.in_the_middle()
+        one.freeze(2.0)
+        one.ends_well()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_server_freezes_for_long(name: str, tmp_path: Path) -> None:
+    with seat(name, tmp_path) as one:
+        one.in_the_middle()
+        one.freeze(20.0)
+        one.ends_well()
+
+
+class Tutorial:
+    """A tutorial under way, with an engine and a fake vLLM of its own."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.home = Home.open(folder / "home")
+        self.log = folder / "said"
+        command = [sys.executable, "-m", f"examples.{name}", "--updates", "3", "--held-out", "4"]
+        with self.log.open("wb") as out:
+            self.child = subprocess.Popen(
+                [*command, "--keep", str(folder), "--out", str(folder / "out")],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=out,
+                stderr=out,
+            )
+
+    def process(self, role: str) -> RunInfo:
+        """One of its processes."""
+        info = running(self.home, role)
+        assert info is not None, self.log.read_text()
+        return info
+
+    def trains(self) -> None:
+        """Wait until it is between two updates, with episodes in its hands."""
+
+        def held() -> bool:
+            assert self.child.poll() is None, self.log.read_text()
+            if (info := running(self.home, "engine")) is None:
+                return False
+            with SwarmClient(info.url) as client:
+                return client.get_global_step() >= 2 and left_claimed(client) > 0
+
+        until("it trains", 90, held)
+
+    def ends_well(self) -> None:
+        """To its own end; each reward was sent once."""
+        assert self.child.wait(END) == 0, self.log.read_text()
+        journal = Journal(self.home.journal)
+        found: list[Event] = []
+        while page := journal.events(found[-1].seq if found else 0, 5_000):
+            found += page
+        journal.close()
+        # What is asked to look at the policy is not trained on: such an episode comes again.
+        trained = {event.group_id for event in found if isinstance(event, GroupSealed)}
+        ended = Counter(
+            event.episode_uuid
+            for event in chain.from_iterable(map(singles, found))
+            if isinstance(event, EpisodeEnded)
+            and event.outcome == "ended"
+            and event.group_id in trained
+        )
+        assert ended
+        assert max(ended.values()) == 1
+
+
+@pytest.fixture(params=["math", "persona"])
+def tutorial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tutorial]:
+    one = Tutorial(request.param, tmp_path)
+    yield one
+    one.child.send_signal(signal.SIGTERM)
+    one.child.wait(60)
+
+
+@pytest.mark.soak
+def test_a_tutorials_server_freezes(tutorial: Tutorial) -> None:
+    tutorial.trains()
+    engine = tutorial.process("engine").pid
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            tutorial.child.wait(20.0)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    tutorial.ends_well()
+
+
+@pytest.mark.soak
+def test_a_tutorials_server_is_restarted(tutorial: Tutorial, tmp_path: Path) -> None:
+    tutorial.trains()
+    engine = tutorial.process("engine")
+    psutil.Process(engine.pid).kill()
+    until("it is dead", 20, lambda: running(tutorial.home, "engine") is None)
+    with Stage(tmp_path) as stage:
+        stage.start(
+            "engine2", sys.executable, "-m", "console", "engine", "--port", str(engine.port)
+        )
+        with SwarmClient(engine.url) as client:
+            until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")
+            client.auto_sync_train_config_and_start_engine(job_of(8, 4, "again"), timeout=60)
+            tutorial.ends_well()
+            assert not left_claimed(client)
+
+
+@pytest.mark.soak
+def test_a_tutorials_client_is_killed(tutorial: Tutorial) -> None:
+    """The fake vLLM is the swarm's client: without it the tutorial ends, and says why."""
+    tutorial.trains()
+    psutil.Process(tutorial.process("proxy").pid).kill()
+    assert tutorial.child.wait(END) == 1
+    said = tutorial.log.read_text()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1]
+    assert running(tutorial.home, "engine") is None
