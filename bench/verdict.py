@@ -18,6 +18,10 @@ class Verdicts:
         """The figure must not be below the bar."""
         self._add(name, figure >= bar, f"{figure:.2f} {unit}", f">= {bar:g} {unit}")
 
+    def info(self, name: str, figure: float, unit: str) -> None:
+        """A figure without a bar."""
+        self._lines.append(f"INFO {name} {figure:.2f} {unit}")
+
     def skip(self, name: str, why: str, bar: str) -> None:
         """The figure could not be taken here; neither good nor bad."""
         self._lines.append(f"SKIP {name} {why} {bar}")

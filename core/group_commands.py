@@ -21,6 +21,13 @@ AGAIN = (
         key="S",
     ),
     Command(
+        "group.refill",
+        "Group: Refill",
+        "Ask for the candidates it is short of and score all again; only while it waits for you",
+        args=(GROUP,),
+        key="R",
+    ),
+    Command(
         "group.rerun",
         "Group: Ask again",
         "Send its request once more, as a new group of its own; trained on if the first one was",

@@ -1,6 +1,7 @@
 """Figures by global step, kept as groups are sealed."""
 
-from core.state import STEP_CAP, Server, StepStats
+from core.state import STEP_CAP, Server
+from core.state_steps import StepStats
 
 
 def step_stats(server: Server, step: int, at: float) -> StepStats:
@@ -16,11 +17,14 @@ def step_stats(server: Server, step: int, at: float) -> StepStats:
     return stats
 
 
-def count_rewards(stats: StepStats, rewards: list[float], dead: bool) -> None:
-    """Add one sealed group to the running mean and mean square."""
+def count_rewards(stats: StepStats, rewards: list[float], dead: bool, by_hand: bool) -> None:
+    """Add one sealed group to the running means and mean square."""
     stats.groups += 1
     stats.dead += dead
     for reward in rewards:
         stats.rewards += 1
         stats.mean += (reward - stats.mean) / stats.rewards
         stats.square += (reward * reward - stats.square) / stats.rewards
+        if by_hand:
+            stats.by_hand += 1
+            stats.hand_mean += (reward - stats.hand_mean) / stats.by_hand

@@ -95,7 +95,7 @@ def lines_of(
         raise UsageError(
             "the row is a persona without an opening, and no model plays the user",
             f"row {row.line}",
-            "Name one: --user-url URL --user-model NAME, or mock.user_url in the settings",
+            "Name one: --user-url URL --user-model NAME, or `user:` in the target file",
         )
     return Written(row)
 

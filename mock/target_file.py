@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from mock.target_answer import Path as AnswerPath
 from mock.target_answer import Reading, read_answer
 from mock.target_text import PLACES, places, steps
+from mock.target_user import read_user
 from mock.target_yaml import Sheet, TargetFileError, near
 
 KINDS = ("fake", "command", "http", "python")
@@ -44,6 +45,8 @@ class Spec:
     """Variables it gets from the mock user's own environment; values are nobody's business."""
     used: frozenset[str] = frozenset()
     """Names in braces that its templates have."""
+    user: Mapping[str, Any] = field(default_factory=dict)
+    """The model that plays the user, as the file names it; empty when it does not."""
 
     @property
     def told(self) -> str:
@@ -139,9 +142,11 @@ def find_target(told: str) -> Path:
         return READY / f"{told}.yaml"
     there = [*ready_names(), *(str(one) for one in Path().glob("*.yaml"))]
     close = difflib.get_close_matches(told, there, 3, 0.5)
-    hint = near(told, there) if close else ""
+    hint = f"{near(told, there)[2:].capitalize()} " if close else ""
     raise TargetFileError(
-        f"there is no such target{hint}", told, f"A YAML file, or one of {', '.join(ready_names())}"
+        "there is no such target",
+        told,
+        f"{hint}It is a YAML file, or one of {', '.join(ready_names())}",
     )
 
 
@@ -167,6 +172,7 @@ def read_target(path: Path) -> Spec:
         "model": sheet.text("model", ""),
         "sessions": sheet.flag("sessions", True),
         "env": _env(sheet),
+        "user": read_user(sheet),
     }
     read = {"fake": _fake, "command": _command, "http": _http, "python": _python}[kind]
     spec = read(sheet, shared)

@@ -34,6 +34,8 @@ from mock.target_file import DRY, Spec
 
 log = logging.getLogger("mock")
 
+_NAMED = 3
+"""Broken rows that are named at the end."""
 _TTY_EVERY = 0.5
 _LOG_EVERY = 5.0
 _QUIET_EVERY = 60.0
@@ -277,7 +279,9 @@ def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
     ]
     lines += [f"  {count} x {error}" for error, count in tally.errors.most_common(3)]
     place = runner.dataset.reader.place
-    lines += [f"  {place} {one.line}: {one.cause}" for one in runner.problems[:3]]
+    lines += [f"  {place} {one.line}: {one.cause}" for one in runner.problems[:_NAMED]]
+    if (more := tally.skipped - _NAMED) > 0:
+        lines.append(f"  and {_rows(more)} more")
     if tally.unmatched:
         lines.append(
             f"{_rows(tally.unmatched)} answered, but unmatched: no request that reached the proxy "

@@ -39,6 +39,8 @@ from proxy.sessions import (
 )
 
 TRAIN_HEADER = "x-ajet-train"
+JUDGE_HEADER = "x-ajet-judge"
+"""What a judge of ours asks the fake vLLM itself is neither trained on nor judged."""
 OWN = frozenset({"temperature", "seed"})
 """What a run decides for itself in training: with a seed all candidates would be the same."""
 ALERTS = 20
@@ -139,9 +141,9 @@ class Admission:
         """
         headers, body = request.headers, request.body
         session = session_of(headers, body) or request.session
-        helper = ""
+        helper = "judge" if JUDGE_HEADER in headers else ""
         sure = _wants(headers) or (row is not None and HEADER in headers)
-        if request.train and self._settings.helpers and not sure:
+        if request.train and self._settings.helpers and not (sure or helper):
             agent = bool(session) and self.sessions.has_tools(session)
             words = "" if row is not None and own_words(row, request.query) else request.query
             helper = helper_of(body, words, stream=request.stream, agent=agent)

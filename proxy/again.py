@@ -31,6 +31,8 @@ async def rescore(run: Run) -> None:
             f"group {run.group_id} is {run.phase}: it was not scored yet",
             todo="Wait until all have answered",
         )
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled: it is scored again with that")
     sheet = await evaluate(run)
     if run.sealed or run.closing:
         raise NotNow(f"group {run.group_id} was sealed meanwhile")
@@ -39,6 +41,8 @@ async def rescore(run: Run) -> None:
             f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
             todo="It stays as it is: mend the rewards, or rate it by hand",
         )
+    if [one.index for one in run.usable] != sorted(score.index for score in sheet.scores):
+        raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
     take(run, sheet)
     run.wake.set()
 
@@ -46,7 +50,8 @@ async def rescore(run: Run) -> None:
 def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
     """The request of a group as a new one that repeats nothing.
 
-    Where it came from a dataset its row is announced again, so that the reference is known.
+    Where it came from a dataset its row is announced again, so that reference and metadata are
+    known.
     """
     headers = {}
     if opened.row_id:
@@ -59,6 +64,7 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
                 query=opened.query,
                 task_id=opened.dataset_task_id,
                 reference=opened.reference,
+                metadata=opened.metadata or {},
             )
         )
         headers[HEADER] = name

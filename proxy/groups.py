@@ -37,7 +37,7 @@ from proxy.models import check_model, model_names
 from proxy.observe_seat import window
 from proxy.recovery import Recovery
 from proxy.room import most_choices, too_many_choices
-from proxy.rows import Row
+from proxy.rows import Row, kept
 from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat, ServerSeat
 from proxy.sense import Sense, is_down
@@ -245,12 +245,10 @@ class Groups(GroupCommands):
                 model=request.model,
                 stream=request.stream,
                 episode_type=run.kind,
-                row_id=row.row_id if row else "",
-                dataset_task_id=row.task_id if row else "",
-                reference=row.reference if row else None,
                 session=request.session,
                 turn=placed.turn,
                 helper=request.helper,
+                **kept(row),
             )
         )
         run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1

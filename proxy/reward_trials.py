@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -84,7 +84,7 @@ class RewardTrials:
             AjetError: there is none, it is not done, or it tried no weights.
         """
         if given := weights_of(args.get("weights") or ()):
-            return await self._write(given.items())
+            return await self._orders.weights(given)
         known = self._seat.bus.state.what_if
         if known is None or known.phase != "done":
             raise AjetError(
@@ -95,7 +95,7 @@ class RewardTrials:
                 f"the what-if tried {known.what}, not weights",
                 todo="Put that file in place of the rewards file: it is loaded when it is saved",
             )
-        told = await self._write(known.weights)
+        told = await self._orders.weights(dict(known.weights))
         self._seat.bus.publish(
             WhatIfChanged(
                 what=known.what,
@@ -108,12 +108,6 @@ class RewardTrials:
             )
         )
         return f"applied {known.what}: {told}"
-
-    async def _write(self, weights: Iterable[tuple[str, float]]) -> str:
-        told = ""
-        for part, weight in weights:
-            told = await self._orders.weight(part, weight)
-        return told
 
     # --- at work --------------------------------------------------------------------------------
 

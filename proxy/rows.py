@@ -22,6 +22,11 @@ QUIET = 120.0
 """Seconds without a sign of a mock user, which gives one a second, until its rows are forgotten."""
 LONGEST = 900.0
 """Seconds without a request that a row of no run, as a dry row, is kept."""
+LONGEST_REFERENCE = 64 << 10
+"""Characters of a reference that the journal keeps with its group."""
+LARGEST_METADATA = 16 << 10
+"""Bytes, as JSON, of the metadata that it keeps."""
+_JSON = msgspec.json.Encoder(enc_hook=str)
 _SWEEP = 1.0
 _ENDED_KEPT = 1_000
 
@@ -39,6 +44,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """All requests of this session are the row's, until it is given up; empty: the first one is."""
     train: bool = True
     """False: it only tries whether the way is open; its group is not trained on."""
+
+
+def kept(row: Row | None) -> dict[str, Any]:
+    """What the journal keeps of a row: fields of `GroupOpened`."""
+    if row is None:
+        return {}
+    reference, metadata, unkept = row.reference, row.metadata, []
+    if reference is not None and len(reference) > LONGEST_REFERENCE:
+        reference = None
+        unkept.append("reference")
+    if metadata and len(_JSON.encode(metadata)) > LARGEST_METADATA:
+        unkept.append("metadata")
+    return {
+        "row_id": row.row_id,
+        "dataset_task_id": row.task_id,
+        "reference": reference,
+        "metadata": None if "metadata" in unkept else metadata,
+        "unkept": tuple(unkept),
+    }
 
 
 def _key(text: str) -> str:

@@ -7,7 +7,7 @@ from core.advantage import usable
 from core.events import GroupScored, ScoringAbstained
 from core.tasks import within
 from core.text import one_line
-from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet
+from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet, spare_of
 from proxy.run import Run
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ async def score(run: Run) -> None:
     """
     found = await evaluate(run)
     if isinstance(found, Abstention):
-        _abstain(run, found)
+        abstain(run, found)
     else:
         take(run, found)
 
@@ -59,7 +59,7 @@ async def evaluate(run: Run) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
     source = run.seat.rewards
     context = context_of(run)
-    limit = run.seat.settings.rewards.time_limit + SLACK
+    limit = run.seat.settings.rewards.time_limit + SLACK + spare_of(source)
     try:
         sheet = await within(limit, source.score(context))
     except TimeoutError:
@@ -88,7 +88,8 @@ def take(run: Run, sheet: ScoreSheet) -> None:
     )
 
 
-def _abstain(run: Run, abstention: Abstention) -> None:
+def abstain(run: Run, abstention: Abstention) -> None:
+    """The group has no automatic rewards."""
     run.scored_at = run.seat.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
     run.seat.bus.publish(

@@ -15,9 +15,9 @@ import msgspec
 
 from core.advantage import RewardError
 from core.tasks import within
-from proxy.rewards.base import Abstention, GroupContext, Score
+from proxy.rewards.base import Abstention, GroupContext, Score, spare_of
 from proxy.rewards.model import Model, NothingApplies, PartSpec, Weigher
-from proxy.rewards.modelfile import make
+from proxy.rewards.modelfile import ModelFault, make, together
 from proxy.rewards.part import (
     KINDS,
     Abstains,
@@ -103,13 +103,19 @@ class Assembly:
             kept: Parts that run already: those that would be the same are used.
 
         Raises:
-            ModelFault: a part's settings are wrong; names line and field.
+            ModelFault: settings of parts are wrong; names line and field of each.
         """
         self.model = model
         self._seconds = around.seconds
-        self.slots = [
-            Slot(spec, _running(spec, model, folder, around, kept)) for spec in model.active
-        ]
+        self.slots: list[Slot] = []
+        faults: list[ModelFault] = []
+        for spec in model.active:
+            try:
+                self.slots.append(Slot(spec, _running(spec, model, folder, around, kept)))
+            except ModelFault as fault:
+                faults.append(fault)
+        if faults:
+            raise together(faults)
         self.running = [slot.running for slot in self.slots]
         self.files = tuple(dict.fromkeys(file for one in self.running for file in one.files))
         self._now: list[tuple[str, GroupPart]] = []
@@ -135,6 +141,11 @@ class Assembly:
     def version(self) -> str:
         """Hash of what makes the rewards; empty while a slow part has nothing that serves."""
         return self._version(tuple(part.health().version for _, part, _ in self._later))
+
+    @property
+    def spare(self) -> float:
+        """Seconds beyond the limit that a group may need; see `SlowPart`."""
+        return max((spare_of(part) for _, part in self.slow), default=0.0)
 
     def can_replace(self, old: "Assembly") -> bool:
         """Whether all its slow parts can score, and those that are new have shown it."""
@@ -214,7 +225,7 @@ class Assembly:
     async def _said(
         self, name: str, part: SlowPart, running: Running, looked: Looked
     ) -> Said | Abstention:
-        limit = self._seconds + SLACK
+        limit = self._seconds + SLACK + spare_of(part)
         running.busy += 1
         try:
             return await within(limit, part.score(looked))

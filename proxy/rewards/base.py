@@ -23,6 +23,7 @@ __all__ = [
     "Score",
     "ScoreSheet",
     "SourceHealth",
+    "spare_of",
 ]
 
 Listener = Callable[["SourceHealth"], None]
@@ -105,9 +106,14 @@ class SourceHealth:
 
     ok: bool
     error: Abstention | None
+    """Why not; None while the newest is only getting ready."""
     version: str
     """The version that serves. Not empty while `ok` is False: an older version still scores after
     a broken save. Empty: nothing serves, every group abstains."""
+    level: str = "error"
+    """How bad it is: a warning where it may well pass by itself."""
+    waits: str = ""
+    """Name of the part that the newest code waits for, while it does."""
 
 
 class RewardSource(Protocol):
@@ -152,3 +158,8 @@ class RewardSource(Protocol):
             A function that takes the listener away again.
         """
         ...
+
+
+def spare_of(source: object) -> float:
+    """Seconds that a source, or a part, may need for a group beyond the time limit."""
+    return float(getattr(source, "spare", 0.0))

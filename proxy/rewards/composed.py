@@ -70,6 +70,8 @@ class ComposedSource:
         self._seen: Stamp | None = None
         self._removers: list[Callable[[], None]] = []
         self._recent: dict[str, frozenset[int]] = {}
+        self.spare = 0.0
+        """Seconds beyond the limit that a group may need; see `SlowPart`."""
         self._board = HealthBoard(SourceHealth(False, None, ""))
         if file is None:
             folder = Path.cwd() if model is None or model.file is None else model.file.parent
@@ -90,6 +92,12 @@ class ComposedSource:
     def model(self) -> Model | None:
         """The model that serves; None while none does."""
         return self._serving.model if self._serving else None
+
+    def kind_of(self, name: str) -> str:
+        """The kind of a part of the newest model, also while it is not ready; empty for none."""
+        newest = self._coming or self._serving
+        spec = newest.model.named(name) if newest else None
+        return spec.kind if spec is not None else ""
 
     def parts(self) -> tuple[RewardPart, ...]:
         """The parts of the model that serves, those that are off too."""
@@ -259,23 +267,28 @@ class ComposedSource:
         coming, old = self._coming, self._serving
         if coming is not None and (old is None or not old.version or coming.can_replace(old)):
             self._serving, self._coming = coming, None
+            self.spare = coming.spare
             self._listen((coming,))
             if old is not None:
                 self._retire(old)
         self._show()
 
     def _show(self) -> None:
-        fault = self._fault
+        fault, level, waits = self._fault, "error", ""
         newest = self._coming or self._serving
-        for name, part in newest.slow if newest and fault is None else ():
+        slow = newest.slow if newest is not None and fault is None else ()
+        for name, part in slow:
             health = part.health()
-            if not health.ok:
-                fault = health.error or Abstention("model", "a part is not ready")
-                if newest is not None:
-                    fault = _placed(fault, newest.model, name, getattr(part, "faulty_setting", ""))
+            unproven = self._coming is not None and not getattr(part, "proven", True)
+            if unproven or not health.ok:
+                waits = name if unproven or health.error is None else ""
+                if health.error is not None:
+                    setting = getattr(part, "faulty_setting", "")
+                    level = health.level
+                    fault = _placed(health.error, newest, name, setting)
                 break
-        well = fault is None and self._serving is not None and self._coming is None
-        self._board.post(SourceHealth(well, fault, self.version))
+        well = fault is None and not waits and self._serving is not None and self._coming is None
+        self._board.post(SourceHealth(well, fault, self.version, level, waits))
 
     def _listen(self, assemblies: Sequence[Assembly]) -> None:
         """Hear of the health of these, and of no others."""
@@ -303,8 +316,9 @@ class ComposedSource:
         await _close(running)
 
 
-def _placed(fault: Abstention, model: Model, name: str, field: str) -> Abstention:
+def _placed(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
     """The trouble of a part with the place of the setting that makes it, where one does."""
+    model = newest.model if newest is not None else Model(())
     spec = model.named(name)
     if not field or fault.file or spec is None or model.file is None:
         return fault

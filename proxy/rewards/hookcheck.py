@@ -19,10 +19,13 @@ class BadResultError(Exception):
 def checked_rewards(result: object, n: int) -> list[float]:
     """The `n` rewards a hook returned, as floats.
 
+    Arrays and tensors (what has `.tolist()`) count as the lists and numbers they hold.
+
     Raises:
         BadResultError: it is not a list or tuple of `n` finite numbers within `REWARD_LIMIT`.
     """
     expected = f"expected a list of {n} numbers, one for each answer"
+    result = _plain(result)
     if not isinstance(result, list | tuple):
         raise BadResultError(f"returned {_shown(result)}, {expected}{_hint(result)}")
     if len(result) != n:
@@ -40,7 +43,18 @@ def _reward(value: object, index: int, expected: str) -> float:
     return number
 
 
+def _plain(value: object) -> object:
+    """What an array or tensor of another library holds; anything else as it is."""
+    if isinstance(value, Real | str) or not callable(listed := getattr(value, "tolist", None)):
+        return value
+    try:
+        return listed()
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # it is shown as what it is
+        return value
+
+
 def _number(value: object) -> float | None:
+    value = _plain(value)
     if not isinstance(value, Real):
         return None
     try:
@@ -54,7 +68,7 @@ def _number(value: object) -> float | None:
 def _hint(value: object) -> str:
     """What a beginner forgot."""
     if not inspect.isawaitable(value):
-        return ""
+        return "; write float(...)" if hasattr(type(value), "__float__") else ""
     if inspect.iscoroutine(value):
         value.close()  # else Python warns, later and elsewhere, that nobody awaited it
     return "; it was never awaited"

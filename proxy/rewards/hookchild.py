@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from core.errors import AjetError
 from core.tasks import Tasks
-from proxy.rewards.base import Abstention
+from proxy.rewards.hookfall import FallenError, Fell, HookError, how
+from proxy.rewards.hookmark import Mark, shared
 from proxy.rewards.wire import (
     CancelCall,
     Failed,
@@ -62,22 +63,9 @@ class HookLimits:
     """Size at which the log of what hooks print is cut back."""
 
 
-class HookError(AjetError):
-    """A hook could not be loaded or called."""
-
-    def __init__(self, trouble: Trouble) -> None:
-        self.trouble = trouble
-        where = f"{trouble.file}:{trouble.line}" if trouble.file and trouble.line else trouble.file
-        super().__init__(trouble.cause, where=where)
-
-    @property
-    def abstention(self) -> Abstention:
-        """The same, as the answer of a reward source."""
-        trouble = self.trouble
-        return Abstention("hook", trouble.cause, trouble.traceback, trouble.file, trouble.line)
-
-
 Reply = Scored | Noted
+Answered = Up | Fell
+T = TypeVar("T")
 
 
 class HookChild:
@@ -106,7 +94,7 @@ class HookChild:
         self._log = log
         self._on_end = on_end
         self._ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[Up]] = {}
+        self._pending: dict[int, asyncio.Future[Answered]] = {}
         self._stacks: dict[int, Stack] = {}
         self._looks: dict[int, asyncio.Future[Stack]] = {}
         self._minded: set[int] = set()
@@ -117,6 +105,9 @@ class HookChild:
         self._closing = False
         self._killer: Trouble | None = None
         """Where the hook stood for which the process was killed."""
+        self._guilty = 0
+        """The call that ended the process; 0 while none is known to."""
+        self._mark: Mark | None = None
 
     @property
     def pid(self) -> int:
@@ -158,13 +149,15 @@ class HookChild:
         command = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(self._folder)]
         command += ["--channel", str(theirs.fileno()), "--memory", str(self._limits.memory_bytes)]
         try:
-            with theirs, _output(self._log) as output:
+            with theirs, _output(self._log) as output, shared() as page:
+                self._mark = Mark(page)
+                command += ["--mark", str(page)]
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), page),
                     start_new_session=True,
                 )
             reader, self._writer = await asyncio.open_unix_connection(sock=ours)
@@ -180,12 +173,13 @@ class HookChild:
         """Run one call in the child; its `id` is set here.
 
         Raises:
-            HookError: it raised, gave back nonsense, took too long, or the process ended.
+            FallenError: the process ended, and perhaps by the doing of another call.
+            HookError: it raised, gave back nonsense, took too long, or ended the process.
         """
         if self.end:
-            raise HookError(Trouble(self.end))
+            raise FallenError(Trouble(self.end), victim=True)
         call = msgspec.structs.replace(call, id=next(self._ids))
-        future: asyncio.Future[Up] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._pending[call.id] = future
         try:
             self._post(call)
@@ -198,12 +192,14 @@ class HookChild:
         finally:
             self._pending.pop(call.id, None)
             self._stacks.pop(call.id, None)
+        if isinstance(reply, Fell):
+            raise FallenError(reply.trouble, reply.victim)
         if isinstance(reply, Failed):
             raise HookError(reply.trouble)
         assert isinstance(reply, Scored | Noted)
         return reply
 
-    async def _overdue(self, id_: int, future: asyncio.Future[Up]) -> Up:
+    async def _overdue(self, id_: int, future: asyncio.Future[Answered]) -> Answered:
         """Ask the child to give the call up; kill it when it cannot.
 
         Where calls block the thread one after the other, this one is given up alone: the one that
@@ -224,12 +220,11 @@ class HookChild:
                 self._readers.spawn(self._mind(stack), f"mind {self.version}")
             cause = f"{late}: calls block its thread, one after the other"
             return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause))
-        others = self.calls - 1
-        cost = f" and took {others} other calls with it" if others else ""
-        await self._kill_blocked(stack.trouble)
-        cause = f"{late}; it was killed{cost}"
+        await self._kill_blocked(stack.trouble, stack.running or id_)
         place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
-        return Failed(id_, msgspec.structs.replace(place, cause=cause))
+        if stack.running not in (0, id_):  # another one took this one's time as well
+            return Fell(msgspec.structs.replace(place, cause=self.end), victim=True)
+        return Failed(id_, msgspec.structs.replace(place, cause=f"{late}; it was killed"))
 
     async def _mind(self, before: Stack) -> None:
         """Kill the process if the call that has the thread still has it when its time is over."""
@@ -243,16 +238,18 @@ class HookChild:
             self._minded.discard(before.running)
             del self._looks[id_]
         if not look.done() or look.result().running == before.running:
-            await self._kill_blocked((look.result() if look.done() else before).trouble)
+            trouble = (look.result() if look.done() else before).trouble
+            await self._kill_blocked(trouble, before.running)
 
-    async def _kill_blocked(self, trouble: Trouble) -> None:
-        """Kill the process; every call that falls with it is told where the hook stood."""
+    async def _kill_blocked(self, trouble: Trouble, guilty: int) -> None:
+        """Kill the process for a call; all that fall with it are told where the hook stood."""
         if self._killer is None or not self._killer.line:
             self._killer = trouble
+        self._guilty = self._guilty or guilty
         limit = f"{self._limits.call_seconds:g} s"
         await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
 
-    async def _wait(self, future: asyncio.Future[Up], seconds: float) -> Up | None:
+    async def _wait(self, future: asyncio.Future[T], seconds: float) -> T | None:
         done, _ = await asyncio.wait([future], timeout=seconds)
         return future.result() if done else None
 
@@ -288,6 +285,7 @@ class HookChild:
             future.set_result(message)
         if isinstance(message, Failed) and message.last:
             self.end = self.end or f"the hooks' process gave up: {message.trouble.cause}"
+            self._guilty = self._guilty or message.id
             self._on_end(self)
 
     async def _finish(self) -> None:
@@ -298,7 +296,7 @@ class HookChild:
                 await self._process.wait()
         self._signal()
         code = await self._process.wait()
-        self.end = self.end or f"the hooks' process ended ({_how(code)})"
+        self.end = self.end or f"the hooks' process ended ({how(code)})"
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
@@ -307,11 +305,28 @@ class HookChild:
         failure = msgspec.structs.replace(place, cause=self.end)
         if not self._greeting.done():
             self._greeting.set_result(Refused(failure))
-        for id_, future in self._pending.items():
-            if not future.done():
-                future.set_result(Failed(id_, failure))
+        self._tell_pending(failure, code)
         self._over.set()
         self._on_end(self)
+
+    def _tell_pending(self, failure: Trouble, code: int) -> None:
+        """Tell the calls that were in the process; a call alone in it is what ended it.
+
+        One that had the thread did it, unless the system killed the process: then any may have.
+        """
+        guilty = self._guilty
+        if self._mark is not None:
+            guilty = guilty or (0 if code == -signal.SIGKILL else self._mark.get())
+            self._mark.close()
+        if not guilty and len(self._pending) == 1:
+            guilty = next(iter(self._pending))
+        for id_, future in self._pending.items():
+            if future.done():
+                continue
+            if self._closing or id_ == guilty:
+                future.set_result(Failed(id_, failure))
+            else:
+                future.set_result(Fell(failure, victim=guilty != 0))
 
     def _signal(self) -> None:
         """Kill the process and whatever it started: they are a group of their own."""
@@ -349,17 +364,6 @@ class HookChild:
                 await asyncio.wait(waiting, timeout=limit)
         finally:
             await self.close()
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    hint = ": perhaps the system ran out of memory" if name == "SIGKILL" else ""
-    return f"killed by {name}{hint}"
 
 
 @contextlib.contextmanager

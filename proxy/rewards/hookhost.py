@@ -27,6 +27,7 @@ from core.tasks import Tasks
 from proxy.rewards.hookapi import EpisodeResult, Task, install_shim, reward_caller
 from proxy.rewards.hookcheck import BadResultError, checked_rewards, notes_of
 from proxy.rewards.hooklogs import install_logs
+from proxy.rewards.hookmark import Mark
 from proxy.rewards.hooktrace import trouble_at, trouble_of
 from proxy.rewards.wire import (
     CancelCall,
@@ -106,14 +107,14 @@ class Marked:
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._host.running = (self._id, time.monotonic())
+            self._host.mark(self._id)
             try:
                 asked = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as end:
                 answer: Up = end.value
                 return answer
             finally:
-                self._host.running = (0, 0.0)
+                self._host.mark(0)
             value = error = None
             try:
                 value = yield asked
@@ -124,8 +125,10 @@ class Marked:
 class Host:
     """Reads calls on a thread, runs them on the loop, writes what came of them."""
 
-    def __init__(self, hooks: Hooks, channel: socket.socket) -> None:
+    def __init__(self, hooks: Hooks, channel: socket.socket, page: int) -> None:
         self._hooks = hooks
+        self._mark = Mark(page)
+        os.close(page)
         self._channel = channel
         self._writing = threading.Lock()
         self._main = threading.get_ident()
@@ -137,6 +140,11 @@ class Host:
         """The call that has the thread, and since when (monotonic); 0 for none."""
         self._ending = False
         atexit.register(self._last)  # registered before the hooks' own: runs after them
+
+    def mark(self, id_: int) -> None:
+        """This call has the thread now; 0 for none."""
+        self.running = (id_, time.monotonic() if id_ else 0.0)
+        self._mark.put(id_)
 
     def run(self) -> int:
         """Load, serve until the proxy closes the channel; the exit code."""
@@ -284,16 +292,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hookhost", description="Load and run a folder of hooks.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--channel", type=int, default=-1, help=argparse.SUPPRESS)
+    parser.add_argument("--mark", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--memory", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     folder = options.folder.resolve()
     if options.channel >= 0:
         os.set_inheritable(options.channel, False)
+        os.set_inheritable(options.mark, False)
     prepare(folder)
     limit_memory(options.memory)
     hooks = Hooks(folder)
     if options.channel >= 0:
-        return Host(hooks, socket.socket(fileno=options.channel)).run()
+        return Host(hooks, socket.socket(fileno=options.channel), options.mark).run()
     trouble = hooks.load()
     if trouble is None:
         print(f"{folder}: loads")  # noqa: T201 - the answer of the check

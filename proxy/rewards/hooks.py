@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.tasks import Tasks, cancel
 from proxy.rewards.base import (
     Abstention,
@@ -20,7 +22,8 @@ from proxy.rewards.base import (
     SourceHealth,
 )
 from proxy.rewards.health import HealthBoard
-from proxy.rewards.hookchild import HookChild, HookError, HookLimits
+from proxy.rewards.hookchild import HookChild, HookLimits, Reply
+from proxy.rewards.hookfall import FallenError, HookError
 from proxy.rewards.hookfolder import Stamp, digest, stamp, trim_log
 from proxy.rewards.wire import (
     Note,
@@ -34,6 +37,8 @@ from proxy.rewards.wire import (
 
 PATIENCE = 3.0
 """Seconds `start` and a request's note wait for hooks that are still loading."""
+RESTART = 10.0
+"""Seconds a group at least waits for a process that is coming."""
 LIVED = 10.0
 """Seconds a process must have served for its end to count as the first."""
 DEATHS = 3
@@ -75,8 +80,9 @@ class HookSource:
         self._loading: asyncio.Task[None] | None = None
         self._kick = asyncio.Event()
         self._settled = asyncio.Event()
+        self._suspects = asyncio.Lock()
         loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
-        self._board = HealthBoard(SourceHealth(False, loading, ""))
+        self._board = HealthBoard(SourceHealth(False, None, ""))
         self._error = loading
 
     @property
@@ -131,7 +137,7 @@ class HookSource:
             return RequestReport(metadata)
         try:
             call = RequestCall(0, request_id, task_id, query, dict(metadata))
-            reply = await child.call(call)
+            _, reply = await self._call(child, call)
         except HookError as error:
             return RequestReport(metadata, None, error.abstention)
         assert isinstance(reply, Noted)
@@ -147,7 +153,8 @@ class HookSource:
             if not ctx.answers:
                 raise HookError(Trouble("the group has no answers to score"))
             answers = [_wire(answer) for answer in ctx.answers]
-            reply = await child.call(ScoreCall(0, ctx.query, answers))
+            child, reply = await self._call(child, ScoreCall(0, ctx.query, answers))
+            version = child.version
             assert isinstance(reply, Scored)
             rows = zip(ctx.answers, reply.rewards, reply.notes, strict=True)
             scores = tuple(_score(answer, reward, note) for answer, reward, note in rows)
@@ -156,9 +163,34 @@ class HookSource:
             return ScoreSheet((), error.abstention, version, seconds)
         return ScoreSheet(scores, None, version, time.perf_counter() - started)
 
+    async def _call(
+        self, child: HookChild, call: ScoreCall | RequestCall
+    ) -> tuple[HookChild, Reply]:
+        """Run a call; once more on the next process when it fell with one, not by its doing.
+
+        Where it is not known which call ended the process, they go one after the other: then the
+        one that does it again falls alone.
+        """
+        try:
+            return child, await child.call(call)
+        except FallenError as fallen:
+            turn = contextlib.nullcontext() if fallen.victim else self._suspects
+        async with turn:
+            child = await self._serving()
+            try:
+                return child, await child.call(call)
+            except FallenError as fallen:
+                cause = f"{fallen.trouble.cause}; asked once more, the group fell again"
+                raise HookError(msgspec.structs.replace(fallen.trouble, cause=cause)) from fallen
+
+    @property
+    def spare(self) -> float:
+        """Seconds beyond its limit that a group may need which fell with a process."""
+        return self._limits.call_seconds + self._limits.grace_seconds + RESTART
+
     async def _serving(self) -> HookChild:
         if self._child is None:
-            await self._wait_settled(self._limits.call_seconds)
+            await self._wait_settled(max(self._limits.call_seconds, RESTART))
         if self._child is None:
             error = self._error
             raise HookError(Trouble(error.cause, error.traceback, error.file, error.line))

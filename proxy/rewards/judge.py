@@ -65,6 +65,8 @@ class Judge:
         self._proven = False
         self._trouble: Probe | None = None
         """What the last look found wrong; None while nothing is."""
+        self._told = ""
+        """The trouble that its counts name."""
         self._board = HealthBoard(SourceHealth(True, None, self._version()))
 
     @property
@@ -92,7 +94,10 @@ class Judge:
     async def close(self) -> None:
         """Close connections and cache; calls under way are given up by those who wait for them."""
         await self._tasks.close()
-        self._tally().flush()
+        tally = self._desk.tally(self.options.name, self._around.publish)
+        if self._told and tally.now.trouble == self._told:  # of its address, not of its successor's
+            tally.change(trouble="")
+        tally.flush()
         if self._wire is not None:
             await self._wire.close()
         if self._cache is not None:
@@ -275,13 +280,16 @@ class Judge:
         tally = self._tally()
         if spent := overspent(self.options, tally):
             said, todo, passing = spent, "Raise spend_limit, or start anew to count anew", True
+        self._told = said
         if tally.now.trouble != said:
             tally.change(trouble=said)
         if not said:
             self._board.post(SourceHealth(True, None, self._version()))
             return
         error = Abstention(self.options.name, f"{said}. {todo}" if todo else said)
-        health = SourceHealth(False, error, self._version() if passing else "")
+        version = self._version() if passing else ""
+        level = "warning" if passing and not self._proven else "error"
+        health = SourceHealth(False, error, version, level)
         if health != self._board.now:
             log.warning("judge %s: %s", self.options.name, said)
         self._board.post(health)

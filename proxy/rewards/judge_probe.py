@@ -30,4 +30,4 @@ def todo_of(fault: JudgeFault, options: Options) -> str:
         return f"See that the key is right ({named})" if named else "Name its key with key_env"
     if fault.status in (400, 404):
         return "See that url and model are right"
-    return "See that it runs and that url is right; groups abstain meanwhile"
+    return "See that it runs and that url is right"

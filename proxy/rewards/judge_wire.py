@@ -113,6 +113,9 @@ class Wire:
         self._client = httpx.AsyncClient(
             headers={
                 "accept-encoding": "identity",  # a small body that unfolds into a large one
+                # it may be the fake vLLM: verdicts are no answers to train on, or to judge
+                "x-ajet-train": "no",
+                "x-ajet-judge": "yes",
                 **({"authorization": f"Bearer {key}"} if key else {}),
             },
             timeout=None,  # each call has its own, over all of it

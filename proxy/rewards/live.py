@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from core.errors import AjetError
@@ -10,7 +10,7 @@ from core.events import RewardPart
 from proxy.rewards.base import RewardSource
 from proxy.rewards.composed import ComposedSource
 from proxy.rewards.hooks import HookSource
-from proxy.rewards.modeledit import Value, change
+from proxy.rewards.modeledit import Change, change
 
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
@@ -20,6 +20,11 @@ def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
     if isinstance(source, HookSource):
         return (RewardPart(name="hook", kind="hook"),)
     return ()
+
+
+def kind_of(source: RewardSource, name: str) -> str:
+    """The kind of a part of the newest rewards; empty where there is none of that name."""
+    return source.kind_of(name) if isinstance(source, ComposedSource) else ""
 
 
 class RewardOrders:
@@ -44,18 +49,27 @@ class RewardOrders:
         Raises:
             AjetError: it cannot be; says why.
         """
-        return await self._set(part, "weight", weight, f"{part} weighs {weight:g}")
+        return await self.weights({part: weight})
+
+    async def weights(self, weights: Mapping[str, float]) -> str:
+        """Set the weights, or shares, of several parts in one step: one new version, or none.
+
+        Raises:
+            AjetError: one of them cannot be; says why.
+        """
+        told = ", ".join(f"{part} weighs {weight:g}" for part, weight in weights.items())
+        return await self._set([(part, "weight", value) for part, value in weights.items()], told)
 
     async def gate(self, part: str, on: bool) -> str:
         """Make a part a gate, or a summand again."""
         told = f"{part} is {'a gate' if on else 'no gate'}"
-        return await self._set(part, "gate", on, told)
+        return await self._set([(part, "gate", on)], told)
 
     async def enable(self, part: str, on: bool) -> str:
         """Switch a part on or off."""
-        return await self._set(part, "enabled", on, f"{part} is {'on' if on else 'off'}")
+        return await self._set([(part, "enabled", on)], f"{part} is {'on' if on else 'off'}")
 
-    async def _set(self, part: str, field: str, value: Value, told: str) -> str:
+    async def _set(self, changes: Sequence[Change], told: str) -> str:
         source = self._source
         if not isinstance(source, ComposedSource) or source.file is None:
             raise AjetError(
@@ -64,7 +78,7 @@ class RewardOrders:
                 "`mine: {kind: hook, folder: DIR}`",
             )
         async with self._lock:
-            await asyncio.to_thread(change, source.file, part, field, value)
+            await asyncio.to_thread(change, source.file, changes)
             with contextlib.suppress(TimeoutError):
                 await source.reload()
         health = source.health()

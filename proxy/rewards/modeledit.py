@@ -1,8 +1,9 @@
-"""Changing one value in the file of the rewards; comments, order and all else stay as they are."""
+"""Changing values in the file of the rewards; comments, order and all else stay as they are."""
 
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,18 @@ from proxy.rewards.model import Model
 from proxy.rewards.modelfile import DEFAULT_TEXT, ModelFault, compose, near_to, pairs, parse, read
 
 Value = float | bool
+Change = tuple[str, str, Value]
+"""Part, field, value."""
 
 
-def change(file: Path, part: str, field: str, value: Value) -> Model:
-    """Set `field` of a part and save; the file is made of the built-in model when there is none.
+def change(file: Path, changes: Sequence[Change]) -> Model:
+    """Set fields of parts and save; the file is made of the built-in model when there is none.
+
+    All of them are written in one step, or none.
+
+    Args:
+        file: Where the model is.
+        changes: Part, field and value.
 
     Returns:
         The model that the file is now.
@@ -27,6 +36,23 @@ def change(file: Path, part: str, field: str, value: Value) -> Model:
     """
     text = read(file) if file.exists() else DEFAULT_TEXT
     model = parse(text, file)
+    wanted = [_change(model, file, *one) for one in changes]
+    for one in wanted:
+        text = edited(text, *one)
+    after = parse(text, file)
+    for part, field, value in wanted:
+        found = after.named(part)
+        if found is None or abs(getattr(found, field) - value) > 1e-6:
+            raise AjetError(
+                f"`{part}` cannot be changed from here", str(file),
+                "Edit the file: it uses an alias",
+            )  # fmt: skip
+    write(file, text)
+    return after
+
+
+def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Change:
+    """What is to be written, where the model has such a part."""
     known = model.named(part)
     if known is None:
         names = ", ".join(one.name for one in model.parts)
@@ -37,15 +63,7 @@ def change(file: Path, part: str, field: str, value: Value) -> Model:
         )
     if field == "weight" and known.share is not None:
         field = "share"
-    changed = edited(text, part, field, value)
-    after = parse(changed, file)
-    found = after.named(part)
-    if found is None or abs(getattr(found, field) - value) > 1e-6:
-        raise AjetError(
-            f"`{part}` cannot be changed from here", str(file), "Edit the file: it uses an alias"
-        )
-    write(file, changed)
-    return after
+    return part, field, value
 
 
 def edited(text: str, part: str, field: str, value: Value) -> str:
@@ -123,4 +141,4 @@ def _line_end(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-__all__ = ["ModelFault", "change", "edited", "write"]
+__all__ = ["Change", "ModelFault", "change", "edited", "write"]

@@ -1,9 +1,10 @@
 """Reading the file of the rewards, `rewards.yaml`: every fault by file, line and field."""
 
+import contextlib
 import difflib
 import functools
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ LARGEST_VALUE = 20_000
 """Entries of one setting, aliases written out."""
 MOST = 64
 """Parts of a model."""
+SHOWN = 8
+"""Faults that are said one by one where there is one line for them."""
 
 DEFAULT_TEXT = """\
 # What makes a reward: the product of the gates, times the sum of weight x part.
@@ -46,9 +49,11 @@ HEAVIEST = 1e6
 
 
 class ModelFault(UsageError):
-    """The file of the rewards is wrong."""
+    """The file of the rewards is wrong, in one place or in several."""
 
     def __init__(self, file: str, line: int, field: str, what: str, todo: str = "") -> None:
+        self.more: tuple[ModelFault, ...] = ()
+        """The other faults, by line; this one is the first."""
         self.file = file
         self.line = line
         """1-based; 0 when there is no such place."""
@@ -56,11 +61,40 @@ class ModelFault(UsageError):
         at = f"{file}:{line}" if line else file
         super().__init__(what, f"{at}: {field}" if field else at, todo)
 
+    def __str__(self) -> str:
+        """One line a fault, each with file, line and field."""
+        return "\n".join((super().__str__(), *(str(one) for one in self.more)))
+
     @property
     def cause(self) -> str:
-        """All but the file and its line."""
+        """All but the file and the first line, in one line for a person."""
+        if not self.more:
+            return self._said
+        shown = [self._said, *(f"line {one.line}: {one._said}" for one in self.more[: SHOWN - 1])]
+        rest = len(self.more) + 1 - len(shown)
+        told = " | ".join([*shown, f"{rest} more"] if rest else shown)
+        return f"{len(self.more) + 1} faults: {told}"
+
+    @property
+    def _said(self) -> str:
         text = f"{self.field}: {self.what}" if self.field else self.what
         return f"{text}. {self.todo}" if self.todo else text
+
+    @property
+    def all(self) -> tuple["ModelFault", ...]:
+        """This one and the others."""
+        return (self, *self.more)
+
+
+def together(faults: Iterable[ModelFault]) -> ModelFault:
+    """All of them as one, the first in the file first; there is at least one."""
+    first, *more = sorted(
+        (one for fault in faults for one in fault.all), key=lambda fault: fault.line
+    )
+    for one in (first, *more):
+        one.more = ()
+    first.more = tuple(more)
+    return first
 
 
 @functools.cache
@@ -110,35 +144,21 @@ def make(spec: PartSpec, model: Model, folder: Path) -> Made:
     """The part itself, relative paths starting from `folder`.
 
     Raises:
-        ModelFault: a setting is wrong.
+        ModelFault: settings are wrong; names them all.
     """
-    file = str(model.file or "")
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
     except SettingsFault as fault:
-        field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
-        line = spec.line
-        if model.file is not None:
-            line = line_of(model.file, ("parts", spec.name, fault.field)) or line
-        near = near_to(fault.field, (*_COMMON, *KINDS[spec.kind].settings))
-        unknown = fault.field not in KINDS[spec.kind].settings
-        todo = f"{near} {fault.todo}".strip() if unknown else fault.todo
-        raise ModelFault(file, line, field, fault.what, todo) from fault
+        raise together(_of_setting(spec, model, one) for one in (fault, *fault.more)) from fault
 
 
-def line_of(file: Path, path: tuple[str, ...]) -> int:
-    """The line of a field, of what holds it when there is none; 0 when the file does not say."""
-    try:
-        node = compose(read(file))
-    except (ModelFault, yaml.YAMLError, RecursionError):
-        return 0
-    line = 0
-    for name in path:
-        found = next((pair for pair in pairs(node) if pair[0].value == name), None)
-        if found is None:
-            break
-        line, node = found[0].start_mark.line + 1, found[1]
-    return line
+def _of_setting(spec: PartSpec, model: Model, fault: SettingsFault) -> ModelFault:
+    field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
+    line = spec.lines.get(fault.field, spec.line)
+    near = near_to(fault.field, (*_COMMON, *KINDS[spec.kind].settings))
+    unknown = fault.field not in KINDS[spec.kind].settings
+    todo = f"{near} {fault.todo}".strip() if unknown else fault.todo
+    return ModelFault(str(model.file or ""), line, field, fault.what, todo)
 
 
 def compose(text: str) -> Any:
@@ -151,11 +171,23 @@ def pairs(node: Any) -> list[tuple[Any, Any]]:
     return list(node.value) if isinstance(node, yaml.MappingNode) else []
 
 
+def _of_parts(model: Model) -> Iterator[ModelFault]:
+    """The faults of the settings of a model that is not whole; files stay as they are."""
+    if model.file is None:
+        return
+    for spec in model.active:
+        try:
+            make(spec, model, model.file.parent)
+        except ModelFault as fault:
+            yield fault
+
+
 class _Reader:
     """One reading of one file."""
 
     def __init__(self, file: str) -> None:
         self._file = file
+        self._faults: list[ModelFault] = []
 
     def model(self, text: str, file: Path | None) -> Model:
         root = self._compose(text)
@@ -163,21 +195,39 @@ class _Reader:
             raise self._fault(0, "", "the file is empty", "It needs `parts:`")
         fields = self._fields(root, "", _TOP)
         if "parts" not in fields:
-            raise self._fault(1, "parts", "there are no parts", "It needs `parts:`")
+            faults = self._faults or [
+                self._fault(1, "parts", "there are no parts", "It needs `parts:`")
+            ]
+            raise together(faults)
         parts_node = fields["parts"][1]
         named = self._fields(parts_node, "parts", None)
         if len(named) > MOST:
             raise self._fault(self._line(parts_node), "parts", f"there are more than {MOST} parts")
-        parts = tuple(self._part(name, *nodes) for name, nodes in named.items())
+        parts = []
+        for name, nodes in named.items():
+            with self._noting():
+                parts.append(self._part(name, *nodes))
+        recent = float(RECENT)
+        if "recent" in fields:
+            with self._noting():
+                recent = self._number(fields["recent"], "recent", 0, 1000, whole=True)
+        model = Model(tuple(parts), int(recent), file)
+        if self._faults:
+            raise together([*self._faults, *_of_parts(model)])
         if not any(part.counts for part in parts):
             raise self._fault(
                 self._line(parts_node), "parts", "no part that is on has a weight",
                 "Give one `weight: 1`: gates alone make no reward",
             )  # fmt: skip
-        recent = float(RECENT)
-        if "recent" in fields:
-            recent = self._number(fields["recent"], "recent", 0, 1000, whole=True)
-        return Model(parts, int(recent), file)
+        return model
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keep a fault of this place, and go on with the next."""
+        try:
+            yield
+        except ModelFault as fault:
+            self._faults.append(fault)
 
     def _part(self, name: str, key: Any, node: Any) -> PartSpec:
         where, line = f"parts.{name}", self._line(key)
@@ -196,23 +246,24 @@ class _Reader:
         common: dict[str, Any] = {"gate": found.gate}
         for field, (low, high) in {"weight": (-HEAVIEST, HEAVIEST), "share": (0.0, 1.0)}.items():
             if field in fields:
-                common[field] = self._number(fields[field], f"{where}.{field}", low, high)
+                with self._noting():
+                    common[field] = self._number(fields[field], f"{where}.{field}", low, high)
         if "weight" in common and "share" in common:
             raise self._fault(
                 self._line(fields["share"][0]), f"{where}.share", "a part has a weight or a share"
             )
         for field in ("gate", "enabled"):
             if field in fields:
-                common[field] = self._flag(fields[field], f"{where}.{field}")
+                with self._noting():
+                    common[field] = self._flag(fields[field], f"{where}.{field}")
         known = (*_COMMON, *found.settings)
-        for field, (at, _) in fields.items():
-            if field not in known:
-                raise self._unknown(at, f"{where}.{field}", field, known)
-        settings = {
-            field: self._plain(value, f"{where}.{field}", at)
-            for field, (at, value) in fields.items()
-            if field not in _COMMON
-        }
+        settings: dict[str, Any] = {}
+        for field, (at, value) in fields.items():
+            if field not in _COMMON:
+                with self._noting():
+                    if field not in known:
+                        raise self._unknown(at, f"{where}.{field}", field, known)
+                    settings[field] = self._plain(value, f"{where}.{field}", at)
         lines = {field: self._line(at) for field, (at, _) in fields.items() if field in settings}
         return PartSpec(name, kind, settings=settings, line=self._line(key), lines=lines, **common)
 
@@ -238,11 +289,12 @@ class _Reader:
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
             field = f"{where}.{name}" if where else name
-            if name in fields:
-                raise self._fault(self._line(key), field, "this stands here twice")
-            if known is not None and name not in known:
-                raise self._unknown(key, field, name, known)
-            fields[name] = (key, value)
+            with self._noting():
+                if name in fields:
+                    raise self._fault(self._line(key), field, "this stands here twice")
+                if known is not None and name not in known:
+                    raise self._unknown(key, field, name, known)
+                fields[name] = (key, value)
         return fields
 
     def _unknown(self, node: Any, field: str, name: str, known: Iterable[str]) -> ModelFault:

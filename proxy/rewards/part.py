@@ -84,8 +84,12 @@ class Abstains(Exception):
 class SettingsFault(UsageError):
     """A setting of a part is wrong."""
 
-    def __init__(self, field: str, what: str, todo: str = "") -> None:
+    def __init__(
+        self, field: str, what: str, todo: str = "", more: Sequence["SettingsFault"] = ()
+    ) -> None:
         self.field = field
+        self.more = tuple(more)
+        """Further settings of the part that are wrong."""
         super().__init__(what, field, todo)
 
 
@@ -113,7 +117,8 @@ class SlowPart(Protocol):
 
     While it has `proven = False` it replaces nothing that serves; a change of it is a change of
     health, and is told so. `faulty_setting` is the name of the setting that makes it unwell; its
-    place in the file is told then.
+    place in the file is told then. `spare` are the seconds that a group may need beyond the time
+    limit, where it had to begin anew by no fault of its own.
     """
 
     async def score(self, group: Looked) -> Said:
@@ -208,16 +213,23 @@ class Kind(msgspec.Struct, frozen=True):
         """A part of this kind, its settings checked and those left out filled in.
 
         Raises:
-            SettingsFault: a setting is unknown, missing or wrong; names it.
+            SettingsFault: settings are unknown, missing or wrong; names them all.
         """
-        for field in given:
-            if field not in self.settings:
-                known = ", ".join(self.settings) or "no settings of its own"
-                raise SettingsFault(field, f"there is no setting `{field}`", f"It has: {known}")
-        full = {
-            field: _checked(field, setting, given.get(field), where)
-            for field, setting in self.settings.items()
-        }
+        known = ", ".join(self.settings) or "no settings of its own"
+        faults = [
+            SettingsFault(field, f"there is no setting `{field}`", f"It has: {known}")
+            for field in given
+            if field not in self.settings
+        ]
+        full: dict[str, Any] = {}
+        for field, setting in self.settings.items():
+            try:
+                full[field] = _checked(field, setting, given.get(field), where)
+            except SettingsFault as fault:
+                faults.append(fault)
+        if faults:
+            first, *others = faults
+            raise SettingsFault(first.field, first.what, first.todo, others) from first
         return self.make(name, full, where)
 
 

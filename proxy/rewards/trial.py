@@ -19,7 +19,14 @@ from core.agreement import only_top
 from core.errors import AjetError
 from core.events import CandidateScore, Part, TrialGroup, TrialSummary
 from core.tasks import within
-from proxy.rewards.base import Abstention, GroupContext, RewardSource, ScoreSheet, SourceHealth
+from proxy.rewards.base import (
+    Abstention,
+    GroupContext,
+    RewardSource,
+    ScoreSheet,
+    SourceHealth,
+    spare_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -126,12 +133,13 @@ async def rescore(source: RewardSource, case: Case, limit: float) -> Tried:
     """Score one case; whatever the source does, the outcome is scores or an abstention."""
     began = time.perf_counter()
     context = case.context
+    limit += SLACK + spare_of(source)
     found: ScoreSheet | Abstention
     try:
-        sheet = await within(limit + SLACK, source.score(context))
+        sheet = await within(limit, source.score(context))
         found = sheet.abstention or _fault(sheet, context) or sheet
     except TimeoutError:
-        found = Abstention(source.name, f"no rewards within {limit + SLACK:g} s")
+        found = Abstention(source.name, f"no rewards within {limit:g} s")
     except Exception as error:  # a source is the operator's code: its fault is an abstention
         log.exception("the rewards failed on group %s", context.group_id)
         cause = f"{type(error).__name__}: {error}"
@@ -220,6 +228,7 @@ def summary_of(results: Sequence[Tried], version: str) -> TrialSummary:
     pairs = [one.pair for one in compared]
     by_hand = [one for one in compared if one.source == "human"]
     causes = Counter(one.abstained for one in results if one.abstained)
+    notes = Counter(one.note for one in results if one.note)
     spent = [one.seconds for one in results]
     changed = sorted(
         (one for one in compared if one.change > 1e-9), key=lambda one: one.change, reverse=True
@@ -244,6 +253,7 @@ def summary_of(results: Sequence[Tried], version: str) -> TrialSummary:
         abstentions=tuple(causes.most_common(CAUSES)),
         seconds=sum(spent),
         slowest=max(spent, default=0.0),
+        notes=tuple(notes.most_common(CAUSES)),
         version=version,
         most=tuple(_brief(one) for one in changed[:MOST]),
     )
@@ -303,4 +313,4 @@ async def ready(source: RewardSource, seconds: float) -> None:
 def _broken(error: Abstention) -> AjetError:
     where = f"{error.file}:{error.line}" if error.file and error.line else error.file
     traced = f"\n{error.traceback.rstrip()}" if error.traceback else ""
-    return AjetError(f"the rewards did not load: {error.cause}", where, traced)
+    return AjetError(f"the rewards did not load: {error.cause}{traced}", where)

@@ -3,6 +3,7 @@
 import difflib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from core.events import (
     GroupScored,
     GroupSealed,
     RatingUndone,
+    singles,
 )
 from core.history import END, Readable
 from core.text import content_text, one_line
@@ -29,7 +31,6 @@ PAGE = 16
 """Groups read at a time."""
 LINE_CAP = 8 << 20
 """Bytes of a line of a file."""
-_NO_METADATA = "the metadata of its row is not in the journal"
 FIELDS = ("query", "answers", "reference", "messages", "metadata", "tools", "rewards", "id")
 _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
 
@@ -107,7 +108,6 @@ def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
     parts = {one.index: one.parts for one in scored.scores} if scored is not None else {}
     messages = opened.body.get("messages")
     tools = opened.body.get("tools")
-    row = opened.dataset_task_id or opened.row_id
     return Case(
         context=GroupContext(
             group_id=group_id,
@@ -115,7 +115,11 @@ def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
             task_id=opened.task_id,
             query=opened.query,
             messages=messages if isinstance(messages, list) else [],
-            metadata={"task_id": opened.task_id, "dataset_task_id": opened.dataset_task_id},
+            metadata={
+                **(opened.metadata or {}),
+                "task_id": opened.task_id,
+                "dataset_task_id": opened.dataset_task_id,
+            },
             reference=opened.reference,
             answers=answers,
             tools=tools if isinstance(tools, list) else (),
@@ -124,14 +128,24 @@ def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
         parts=parts,
         source=source,
         version=version,
-        note=_NO_METADATA if row else "",
+        note=_unkept(opened),
     )
+
+
+def _unkept(opened: GroupOpened) -> str:
+    """What of its dataset row the journal does not have."""
+    if opened.unkept:
+        what = " and ".join(opened.unkept)
+        return f"too large for the journal and left out: {what} of its row"
+    if opened.metadata is None and (opened.dataset_task_id or opened.row_id):
+        return "the metadata of its row is not in the journal: an older version wrote it"
+    return ""
 
 
 def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
     """The newest answer of each candidate; one that failed after it has none."""
     found: dict[int, Answer] = {}
-    for event in events:
+    for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, CandidateFailed):
             found.pop(event.index, None)
         elif isinstance(event, CandidateAnswered):

@@ -1,12 +1,13 @@
 """Rewards to try: those of the settings, a file, a folder of hooks, or other weights."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from core.errors import UsageError
+from core.errors import AjetError, UsageError
 from core.events import Event, JudgeSpent
 from core.home import Home
 from core.settings import Settings
@@ -15,7 +16,7 @@ from proxy.rewards.chosen import chosen
 from proxy.rewards.composed import ComposedSource
 from proxy.rewards.hooks import HookSource
 from proxy.rewards.model import Model
-from proxy.rewards.modelfile import NAME, default_model, load
+from proxy.rewards.modelfile import NAME, ModelFault, default_model, load
 from proxy.rewards.part import KINDS, Surroundings
 from proxy.rewards.trial import ready
 
@@ -56,20 +57,34 @@ async def bench(home: Home, settings: Settings, choice: Choice) -> AsyncIterator
         if isinstance(event, JudgeSpent):
             spent[event.judge] = event
 
-    if choice.weights:
-        model, _ = model_of(home, settings, choice)
-        around = Surroundings(
-            home.root, settings.rewards.time_limit, settings.rewards.memory_mb, heard
-        )
-        source: RewardSource = ComposedSource(model=model, around=around)
-    else:
-        source = chosen(home, _settings(settings, choice), heard)
+    source = await asyncio.to_thread(_made, home, settings, choice, heard)
     try:
         await source.start()
         await ready(source, PATIENCE)
         yield Bench(source, TOGETHER if _waits(source) else 1, spent, source.version)
     finally:
         await source.close()
+
+
+def _made(
+    home: Home, settings: Settings, choice: Choice, heard: Callable[[Event], object]
+) -> RewardSource:
+    """The source, not started; a file that is wrong tells all its faults, a line each."""
+    if choice.weights or hooks_of(settings, choice) is None:
+        try:
+            model, _ = model_of(home, settings, choice)
+        except ModelFault as fault:
+            if not Path(fault.file).is_file():
+                return chosen(home, _settings(settings, choice), heard)
+            if fault.more:
+                raise AjetError(f"the rewards did not load\n{fault}") from None
+            where = f"{fault.file}:{fault.line}" if fault.line else fault.file
+            raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
+        if choice.weights:
+            rewards = settings.rewards
+            around = Surroundings(home.root, rewards.time_limit, rewards.memory_mb, heard)
+            return ComposedSource(model=model, around=around)
+    return chosen(home, _settings(settings, choice), heard)
 
 
 def reweighed(model: Model, weights: Mapping[str, float]) -> Model:

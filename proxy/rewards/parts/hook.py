@@ -46,6 +46,11 @@ class Hook:
         """That of the folder."""
         return self.source.health()
 
+    @property
+    def spare(self) -> float:
+        """See `SlowPart`."""
+        return self.source.spare
+
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         return self.source.add_listener(listener)
 

@@ -1,6 +1,8 @@
 """Hooks that loop, block, crash or eat memory: the process goes, the proxy stays."""
 
 import asyncio
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -40,6 +42,11 @@ CRASHING = """
                 pass
         if question == "sleep":
             await asyncio.sleep(600)
+        if question == "wait":
+            await asyncio.sleep(0.3)
+        if question == "killed":
+            await asyncio.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
         if question == "deaf":
             while True:
                 try:
@@ -78,19 +85,41 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
-async def test_every_group_that_falls_with_a_loop_is_told_its_place(
-    hooks: Any, group: Any, until: Any
-) -> None:
+async def test_a_loop_costs_none_of_the_groups_that_fall_with_it(hooks: Any, group: Any) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
+    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
     asked = ["sleep", "loop", "a", "b"]
-    sheets = await asyncio.gather(*(source.score(group("a", query=one)) for one in asked))
-    fallen = [sheet.abstention for sheet in sheets if sheet.abstention is not None]
-    assert len(fallen) >= 3
-    for one in fallen:
-        assert one.line in (8, 9), one
-        assert one.file.endswith("on_compute_relative_reward.py")
-    await until(lambda: source.health().ok)
+    sleep, loop, *others = await asyncio.gather(
+        *(source.score(group("a", query=one)) for one in asked)
+    )
+    assert "it was killed" in cause(loop)
+    assert loop.abstention is not None
+    assert loop.abstention.line in (8, 9)
+    assert "did not answer" in cause(sleep)
+    assert sleep.abstention is not None
+    assert sleep.abstention.line == 11
+    assert {rewards(one)[0] for one in others} <= {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("query", ["exit", "segfault", "killed"])
+async def test_a_crash_costs_the_one_group_that_made_it(hooks: Any, group: Any, query: str) -> None:
+    """Also where it cannot be told whose doing it was: all are asked once more, one by one."""
+    hooks.reward(CRASHING)
+    source = await hooks.open()
+    waiting = [source.score(group("a", query="wait")) for _ in range(3)]
+    *others, bad = await asyncio.gather(*waiting, source.score(group("a", query=query)))
+    assert [rewards(one)[0] > 0 for one in others] == [True] * 3
+    said = cause(bad)
+    assert "the hooks' process ended" in said
+    assert ("SIGKILL" in said) == (query == "killed")
+
+
+async def test_who_ends_the_process_twice_abstains(hooks: Any, group: Any) -> None:
+    hooks.reward(CRASHING)
+    source = await hooks.open()
+    sheets = await asyncio.gather(*(source.score(group("a", query="killed")) for _ in range(2)))
+    assert all("SIGKILL" in cause(one) for one in sheets)
+    assert rewards(await source.score(group("a"))) == [1.0]
 
 
 async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group: Any) -> None:
@@ -135,20 +164,26 @@ async def test_blocking_calls_cost_the_late_ones_alone(hooks: Any, group: Any) -
 
 
 async def test_a_loop_that_nobody_waits_for_is_killed_for_the_next(
-    hooks: Any, group: Any, until: Any
+    hooks: Any, group: Any, until: Any, tmp_path: Path
 ) -> None:
-    hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
+    begun = tmp_path / "begun"
+    hooks.reward(f"""
+        async def on_compute_relative_reward(valid_results, all_answers, question=""):
+            if question == "loop":
+                open({str(begun)!r}, "w").close()
+                while True:
+                    pass
+            return [1.0]
+    """)
+    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=2.0))
     pid = source.pid
     async with asyncio.TaskGroup() as tasks:
         left = tasks.create_task(source.score(group("a", query="loop")))
-        await until(lambda: psutil.Process(pid).cpu_percent(0.05) > 30)
+        await until(begun.exists)
         left.cancel()
-    sheet = await source.score(group("b"))
-    assert "did not answer within 0.5 s" in cause(sheet)
-    await until(lambda: not psutil.pid_exists(pid))
-    await until(lambda: source.health().ok)
     assert rewards(await source.score(group("b"))) == [1.0]
+    assert not psutil.pid_exists(pid)
+    assert source.health().ok
 
 
 async def test_a_call_deaf_to_cancelling_is_killed(hooks: Any, group: Any) -> None:
@@ -189,7 +224,7 @@ async def test_too_much_memory(hooks: Any, group: Any) -> None:
     sheet = await source.score(group("a", query="memory"))
     assert "MemoryError" in cause(sheet)
     assert sheet.abstention is not None
-    assert sheet.abstention.line == 25
+    assert sheet.abstention.line == 30
     assert rewards(await source.score(group("a"))) == [1.0]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from proxy.rewards import hookapi, hookfolder
@@ -25,9 +26,46 @@ def test_good_results(result: Any) -> None:
     assert all(type(reward) is float for reward in rewards)
 
 
+class Tensor:
+    """As torch's: no number by its type, and it lists what it holds."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def tolist(self) -> Any:
+        return self.held
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        np.array([0.25, 1.0]),
+        np.array([0.25, 1], dtype=np.float32),
+        [np.float32(0.25), np.int64(1)],
+        [np.array(0.25), Tensor(1.0)],
+        Tensor([0.25, 1.0]),
+        (Tensor(0.25), 1),
+    ],
+)
+def test_arrays_and_tensors_count_as_what_they_hold(result: Any) -> None:
+    rewards = checked_rewards(result, 2)
+    assert rewards == [0.25, 1.0]
+    assert all(type(reward) is float for reward in rewards)
+    before = {"role": "assistant"}
+    held = [Tensor(0.25), np.float32(0.25)]
+    assert [notes_of([before], [{**before, "warm": one}])[0].values for one in held] == [
+        {"warm": 0.25}
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("result", "said"),
     [
+        (np.array([[0.5], [1.0]]), "reward 0 is list [0.5]"),
+        (np.array(0.5), "returned float 0.5"),
+        (np.array([0.5, np.nan]), "reward 1 is nan"),
+        (np.array(["a", "b"]), "reward 0 is str 'a'"),
+        (Tensor([0.5]), "returned 1 rewards for 2 answers"),
         (None, "returned None"),
         (0.5, "returned float 0.5"),
         ("ab", "returned str 'ab'"),
@@ -42,7 +80,7 @@ def test_good_results(result: Any) -> None:
         ([1.0, "0.5"], "reward 1 is str '0.5'"),
         ([None, 1.0], "reward 0 is None"),
         ([[1.0], 1.0], "reward 0 is list [1.0]"),
-        ([Decimal(1), 1.0], "reward 0 is Decimal"),
+        ([Decimal(1), 1.0], "one for each answer; write float(...)"),
         ([1j, 1.0], "reward 0 is complex 1j"),
         (iter([1.0, 0.5]), "returned list_iterator"),
     ],

@@ -82,7 +82,8 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
 ) -> None:
     async with ScriptedJudge() as judge:
         file = model(tmp_path, judge.url)
-        source = ComposedSource(file, Surroundings(), required=True)
+        events: list[Any] = []
+        source = ComposedSource(file, Surroundings(publish=events.append), required=True)
         await source.start()
         try:
             model(tmp_path, judge.url, ", key_env: NO_SUCH_KEY_IS_SET")
@@ -94,6 +95,9 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
             assert (error.part, error.file, error.line) == ("helpful", str(file), 3)
             sheet = await source.score(group("a q=2", "b q=9"))
             assert [score.reward for score in sheet.scores] == pytest.approx([0.2, 0.9])
+            await until(lambda: "NO_SUCH_KEY" in events[-1].trouble)
+            model(tmp_path, judge.url)  # as it was: the trouble goes with the one that had it
+            await until(lambda: source.health().ok and not events[-1].trouble)
         finally:
             await source.close()
 
@@ -115,6 +119,9 @@ async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
             await until(lambda: source.health().error is not None)
             assert [part.name for part in source.parts()] == ["length"]
             assert (seen, source.health().ok) == ({before}, False)
+            level = "warning" if wrong == "dead port" else "error"
+            assert (source.health().level, source.health().waits) == (level, "helpful")
+            assert source.kind_of("helpful") == "judge"
             assert (await source.score(group("a", "b"))).scores
             judge.key = ""
             model(tmp_path, judge.url, ", breaker_after: 4")  # mended: it takes over

@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import AjetError
 from proxy.rewards.base import Score
+from proxy.rewards.composed import ComposedSource
 from proxy.rewards.model import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.modeledit import change, edited
 from proxy.rewards.modelfile import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
@@ -90,6 +91,66 @@ def test_a_fault_names_its_place(text: str, line: int, field: str, said: str) ->
     assert (fault.line, fault.field) == (line, field)
     assert said in str(fault)
     assert str(fault).startswith("/x/rewards.yaml")
+
+
+def test_all_faults_are_told_at_once_each_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text(
+        "prats: 1\n"
+        "parts:\n"
+        "  lenght: {weight: 1}\n"
+        "  form:\n"
+        "    kind: format\n"
+        "    weight: heavy\n"
+        "    mats: x\n"
+        "    json: perhaps\n"
+        "  length: {ideal: -5, width: x, gate: 1}\n"
+        "  fine: {kind: relevance}\n"
+        "recent: -1\n"
+    )
+    with pytest.raises(ModelFault) as caught:
+        load(file)
+    places = [
+        (1, "prats"),
+        (3, "parts.lenght"),
+        (6, "parts.form.weight"),
+        (7, "parts.form.mats"),
+        (8, "parts.form.json"),
+        (9, "parts.length.gate"),
+        (9, "parts.length.ideal"),
+        (9, "parts.length.width"),
+        (11, "recent"),
+    ]
+    assert [(one.line, one.field) for one in caught.value.all] == places
+    said = str(caught.value).splitlines()
+    assert [text.split(": ")[:2] for text in said] == [
+        [f"{file}:{line}", field] for line, field in places
+    ]
+    assert caught.value.cause.startswith("9 faults: prats: there is no setting")
+    assert " | line 8: parts.form.json: " in caught.value.cause
+    assert caught.value.cause.endswith(" | 1 more")
+
+
+async def test_faults_of_settings_are_told_at_once_too(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text(
+        "parts:\n"
+        "  form:\n"
+        "    kind: format\n"
+        "    json: perhaps\n"
+        "    schema_file: missing.json\n"
+        "  length: {ideal: -5, width: x}\n"
+        "  fine: {kind: relevance}\n"
+    )
+    source = ComposedSource(file)
+    await source.start()
+    error = source.health().error
+    await source.close()
+    assert error is not None
+    assert (error.file, error.line) == (str(file), 4)
+    assert error.cause.startswith("3 faults: parts.form.json: `json` cannot be 'perhaps'")
+    assert "line 6: parts.length.ideal: " in error.cause
+    assert "line 6: parts.length.width: " in error.cause
 
 
 def test_an_alias_bomb_is_no_setting() -> None:
@@ -193,7 +254,7 @@ def test_a_change_leaves_all_else(
     file = tmp_path / "rewards.yaml"
     file.write_text(PLAIN)
     file.chmod(0o640)
-    model = change(file, part, field, value)
+    model = change(file, [(part, field, value)])
     assert load(file) == model
     assert getattr(model.named(part), field) == value
     before, after = PLAIN.splitlines(), file.read_text().splitlines()
@@ -211,7 +272,7 @@ def test_windows_line_ends_and_quotes_survive() -> None:
 
 def test_without_a_file_it_is_made_of_the_built_in_model(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
-    change(file, "reference", "weight", 0.7)
+    change(file, [("reference", "weight", 0.7)])
     assert file.read_text() == DEFAULT_TEXT.replace("share: 0.6", "share: 0.7")
 
 
@@ -224,15 +285,34 @@ def test_a_change_that_cannot_be_writes_nothing(
 ) -> None:
     file = tmp_path / "rewards.yaml"
     with pytest.raises(AjetError):
-        change(file, part, field, value)
+        change(file, [(part, field, value)])
     assert not file.exists()
+
+
+def test_several_changes_are_one_save_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    with pytest.raises(AjetError, match="nobody"):
+        change(file, [("length", "weight", 0.5), ("nobody", "weight", 1.0)])
+    assert not file.exists()
+    model = change(file, [("length", "weight", 0.0), ("relevance", "weight", 0.9)])
+    assert load(file) == model
+    weights = {one.name: one.weight for one in model.parts}
+    assert (weights["length"], weights["relevance"]) == (0.0, 0.9)
+
+
+def test_swapped_weights_need_no_order(tmp_path: Path) -> None:
+    """Each step alone would leave no weight at all; together they do not."""
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length: {weight: 1}\n  relevance: {weight: 0}\n")
+    model = change(file, [("length", "weight", 0), ("relevance", "weight", 1)])
+    assert [one.weight for one in model.parts] == [0, 1]
 
 
 def test_the_last_weight_is_not_switched_off(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length:\n")
     with pytest.raises(ModelFault, match="no part that is on"):
-        change(file, "length", "enabled", False)
+        change(file, [("length", "enabled", False)])
     assert file.read_text() == "parts:\n  length:\n"
 
 
@@ -241,7 +321,7 @@ def test_an_alias_is_not_changed_behind_its_back(tmp_path: Path) -> None:
     text = "parts:\n  a: &x {kind: length}\n  b: *x\n"
     file.write_text(text)
     with pytest.raises(AjetError, match="alias"):
-        change(file, "a", "weight", 0.5)
+        change(file, [("a", "weight", 0.5)])
     assert file.read_text() == text
 
 

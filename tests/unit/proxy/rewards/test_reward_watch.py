@@ -285,6 +285,7 @@ async def test_alerts_and_figures_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_guard, "EVERY", 0.01)
+    monkeypatch.setattr(watch_guard, "LOOKED", 1_000)
     journal = Journal(tmp_path / "j.db")
     state = State()
     for number in range(20):
@@ -320,6 +321,7 @@ async def test_alerts_and_figures_come_and_go(
                 bus.publish(sealed(f"g{number}", rewards))
             await until(lambda: "rewards:scale" in bus.state.alerts)
             assert "to 40" in bus.state.alerts["rewards:scale"].cause
+            assert "weights that sum to 1" in bus.state.alerts["rewards:scale"].todo
             assert "candidate 4 in group g439" in bus.state.alerts["rewards:outlier"].cause
     finally:
         journal.close()
@@ -338,6 +340,24 @@ async def until(test: object, seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not test():
             await asyncio.sleep(0.005)
+
+
+async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    state = State()
+    for number in range(200):
+        far = 50.0 if number == 171 else 0.2
+        state.groups[f"g{number}"] = group(number, ["a b", "c d e", "f"], [0.1, 0.3, far])
+    bus = Bus(journal, "run", state)
+    try:
+        async with Tasks("t") as tasks:
+            tasks.spawn(RewardGuard(bus).run(), "watch")
+            await until(lambda: bus.state.reward_watch.groups > 0)
+            assert bus.state.reward_watch.groups == watch_guard.LOOKED
+            assert bus.state.reward_watch.high == 50.0
+            assert "group g171" in bus.state.alerts["rewards:outlier"].cause
+    finally:
+        journal.close()
 
 
 async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:

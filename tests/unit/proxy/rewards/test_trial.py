@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from console import reward_whatif
 from console.cli_reward_test import summary_lines
 from core.errors import AjetError, UsageError
-from core.events import Event
+from core.events import Event, GroupOpened
 from core.home import Home
 from core.journal import Journal
 from core.settings import Settings
@@ -20,6 +21,8 @@ from proxy.rewards.modelfile import default_model
 from proxy.rewards.trial import Case, Tried, rescore, summary_of, trial
 from proxy.rewards.trial_cases import cases_in, cases_of, found_id, newest
 from proxy.rewards.trial_source import Choice, bench, reweighed
+from proxy.rows import Row
+from proxy.rows import kept as kept_of
 from tests.support.sample import NOW, group_events, stamp
 from tests.support.seat import Source
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
@@ -171,6 +174,41 @@ async def test_groups_of_the_journal_come_with_what_was_sent(tmp_path: Path) -> 
         found_id(journal, "g")
     with pytest.raises(AjetError, match="no group begins with `x%`"):
         found_id(journal, "x%")  # no pattern of the data base
+
+
+def opened(reference: str | None, **fields: Any) -> list[Event]:
+    """A stored group of a row."""
+    group = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
+    row = Row(row_id="row 7", query="q", task_id="t7", reference=reference, **fields)
+    return [
+        msgspec.structs.replace(one, **kept_of(row)) if isinstance(one, GroupOpened) else one
+        for one in group
+    ]
+
+
+def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path) -> None:
+    journal = kept(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
+    (found,) = cases_of(journal, ["g0001"])
+    assert found.context.reference == "42"
+    assert found.context.metadata["level"] == 3
+    assert found.context.metadata["of"] == ["a"]
+    assert found.context.metadata["dataset_task_id"] == "t7"
+    assert found.note == ""
+
+
+async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> None:
+    large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
+    (found,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
+    assert found.context.reference is None
+    assert "text" not in found.context.metadata
+    assert found.note == "too large for the journal and left out: reference and metadata of its row"
+    older = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
+    (found,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
+    assert "an older version" in found.note
+    summary = summary_of(await trial(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
+    assert any(f"not as then 1: {found.note}" in line for line in summary_lines(summary))
+    plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
+    assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
 
 
 async def test_the_same_rewards_come_out_as_they_were(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""A dataset of 1 GB: how soon its first row is there, and how much memory it takes.
+
+`python -m bench.datasets` writes a JSONL file of that size to a temporary folder, opens it in a
+process of its own as the mock user does, finds all of its rows, reads some of a shuffled pass, and
+deletes it. `--mb N` takes another size.
+"""
+
+import argparse
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.verdict import Verdicts
+
+MB = 1 << 20
+BLOCK = 1_000
+"""Rows that are written together."""
+READ = 2_000
+"""Rows of a shuffled pass that are read."""
+SPARE = 200
+"""MB that must stay free."""
+LIMIT = 300.0
+"""Seconds the reading may take."""
+
+
+def write(path: Path, size: int) -> int:
+    """Rows of about 500 bytes up to `size`; how many."""
+    filler = "why do rivers flow into the sea and mountains stand still? " * 7
+    rows = 0
+    with path.open("w", encoding="ascii") as file:
+        while file.tell() < size:
+            lines = [
+                json.dumps({"query": f"{number}: {filler}", "answer": str(number), "level": 3})
+                for number in range(rows, rows + BLOCK)
+            ]
+            file.write("\n".join(lines) + "\n")
+            rows += BLOCK
+    return rows
+
+
+def peak_mb() -> float:
+    """The most memory this process has had, in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def read(path: Path) -> dict[str, float]:
+    """Open, find all rows, read some shuffled ones; seconds and memory. In a process of its own."""
+    from mock.dataset import Dataset
+    from mock.rows import Row
+
+    small = path.parent / "small.jsonl"
+    small.write_text('{"query": "hello"}\n')
+    with Dataset.open(small, scratch=path.parent) as dataset:  # what is imported is no growth
+        dataset.row(0)
+    before, began = peak_mb(), time.monotonic()
+    with Dataset.open(path, scratch=path.parent) as dataset:
+        assert isinstance(dataset.row(0), Row)
+        first = time.monotonic() - began
+        while dataset.scan():
+            assert time.monotonic() - began < LIMIT
+        whole = time.monotonic() - began
+        for position in itertools.islice(dataset.order("1", 7), READ):
+            assert isinstance(dataset.row(position), Row)
+        found = dataset.found
+    return {"first": first, "whole": whole, "growth": peak_mb() - before, "rows": found}
+
+
+def main() -> None:
+    """Measure, print and exit with 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.datasets")
+    parser.add_argument("--mb", type=int, default=1_024, metavar="N")
+    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.read is not None:
+        print(json.dumps(read(given.read)))
+        return
+    verdicts = Verdicts()
+    name = f"a dataset of {given.mb} MB"
+    with tempfile.TemporaryDirectory() as place:
+        free = shutil.disk_usage(place).free / MB
+        if not sys.platform.startswith("linux") or free < given.mb + SPARE:
+            verdicts.skip(name, f"needs Linux and {given.mb + SPARE} MB of disk", "")
+            verdicts.close()
+        file = Path(place) / "large.jsonl"
+        rows = write(file, given.mb * MB)
+        command = [sys.executable, "-m", "bench.datasets", "--read", str(file)]
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * LIMIT)
+    found = json.loads(told.stdout)
+    assert found["rows"] == rows, found
+    verdicts.at_most(f"{name}, first row", found["first"], 1, "s")
+    verdicts.at_most(f"{name}, growth of memory", found["growth"], 100, "MB")
+    verdicts.info(f"{name}, all {rows} rows found", found["whole"], "s")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()
