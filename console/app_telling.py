@@ -1,6 +1,7 @@
 """How the console talks with its operator: toasts, questions, orders, the clipboard."""
 
 import logging
+import time
 from typing import Any, Literal
 
 from textual.app import App
@@ -19,16 +20,23 @@ class Telling(App[int]):
     """An app over one session that says how its orders went."""
 
     session: Session
+    _told: tuple[str, float] = ("", 0.0)
+    """What the last toast says, and when it goes, by the monotonic clock."""
 
     def say(self, message: str, severity: Severity = "information") -> None:
-        """A toast; text from anywhere, shown as it is."""
+        """A toast; text from anywhere, shown as it is. The same once more adds none to it."""
         shown = plain(message)
-        self.notify(
-            shown if len(shown) <= 600 else shown[:599] + "…",
-            severity=severity,
-            markup=False,
-            timeout=4 if severity == "information" else 8,
-        )
+        shown = shown if len(shown) <= 600 else shown[:599] + "…"
+        seconds, now = (4 if severity == "information" else 8), time.monotonic()
+        if shown == self._told[0] and now < self._told[1]:
+            return
+        self._told = (shown, now + seconds)
+        self.notify(shown, severity=severity, markup=False, timeout=seconds)
+
+    def clear_notifications(self) -> None:
+        """Take all toasts away."""
+        self._told = ("", 0.0)
+        super().clear_notifications()
 
     async def confirm(self, title: str, body: str, danger_label: str = "Do it") -> bool:
         """Ask before something is lost; await it inside a worker.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from console.detail_view import obstacle
+from console.views import answered
 from console.widgets.words import plural
 from core.state import Group, State
 
@@ -76,6 +77,11 @@ def _rescore_cost(state: State, groups: Sequence[Group]) -> str:
     )
 
 
+def _refill_cost(state: State, groups: Sequence[Group]) -> str:
+    count = sum(group.n - len(answered(group)) for group in groups)
+    return f"{plural(count, 'fresh episode')} claimed for {plural(len(groups), 'short group')}."
+
+
 def _rerun_cost(state: State, groups: Sequence[Group]) -> str:
     count = sum(group.n for group in groups)
     trained = sum(group.episode_type == "train" for group in groups)
@@ -89,6 +95,7 @@ BULK = (
     BulkVerb("a", "accept", "Accept", "group.accept", question=_accept_cost),
     BulkVerb("x", "abort", "Abort", "group.abort", question=abort_cost),
     BulkVerb("S", "rescore", "Re-score", "group.rescore", question=_rescore_cost),
+    BulkVerb("R", "refill", "Refill", "group.refill", question=_refill_cost),
     BulkVerb("A", "rerun", "Ask again", "group.rerun", question=_rerun_cost),
     BulkVerb("n", "note", "Note", "group.note", ask="note"),
     BulkVerb("m", "mark", "Clear the marks", "group.mark", {"marked": False}),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
@@ -23,7 +24,7 @@ from console.views import (
 )
 from console.widgets.words import duration, number, plural
 from console.wrap import wrapped
-from core.events import CandidateAnswered, Event, GroupOpened, Part
+from core.events import CandidateAnswered, Event, GroupOpened, Part, singles
 from core.state import Candidate, Group
 from core.text import content_text, one_line
 
@@ -84,7 +85,7 @@ class Whole:
 def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
     """The whole query and the whole answers by index, from the events of one group."""
     query, found = "", {}
-    for event in events:
+    for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, GroupOpened):
             query = event.query
         elif isinstance(event, CandidateAnswered):

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from console.cli_common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
 from console.datasets import find_dataset
 from core.errors import UsageError
@@ -17,6 +19,7 @@ from core.state import State
 
 if TYPE_CHECKING:
     from mock.persona import UserOptions
+    from mock.target_file import Spec
 
 
 def mock(given: argparse.Namespace) -> int:
@@ -37,7 +40,6 @@ def mock(given: argparse.Namespace) -> int:
         mock__user_stop=given.user_stop,
     )
     _check(given)
-    user = _user(given, settings.mock)
     url = proxy_url(given, home)
     if not (url or given.base_url):
         raise NotRunning(
@@ -56,6 +58,7 @@ def mock(given: argparse.Namespace) -> int:
     if spec is not None and given.timeout:
         spec = replace(spec, timeout=given.timeout)
     own = settings.mock
+    user = _user(given, own, spec)
     cert = cert_of(home)
     options = MockOptions(
         home=home,
@@ -94,12 +97,24 @@ def mock(given: argparse.Namespace) -> int:
     return run(options, lambda: _control(url, token, cert))
 
 
-def _user(given: argparse.Namespace, own: MockSettings) -> "UserOptions | None":
+def _user(
+    given: argparse.Namespace, own: MockSettings, spec: "Spec | None"
+) -> "UserOptions | None":
     """The model that plays users; None when none is named.
+
+    What the flags name goes first, then the target file, then the settings. Address, model and key
+    belong together: a key is sent to no other address than the one it stands beside.
 
     Raises:
         UsageError: it is named by half, or its key is missing or none.
     """
+    named = dict(spec.user) if spec is not None and not given.user_url else {}
+    seed = named.pop("seed", None) if given.user_seed is None else given.user_seed
+    flags = vars(given)
+    taken = {
+        f"user_{name}": value for name, value in named.items() if flags.get(f"user_{name}") is None
+    }
+    own = msgspec.structs.replace(own, **taken)
     if not own.user_url and not own.user_model:
         return None
     if not (own.user_url and own.user_model):
@@ -123,7 +138,7 @@ def _user(given: argparse.Namespace, own: MockSettings) -> "UserOptions | None":
         turns=own.user_turns,
         stop=own.user_stop,
         tokens=own.user_tokens,
-        seed=given.seed if given.user_seed is None else given.user_seed,
+        seed=given.seed if seed is None else seed,
     )
 
 

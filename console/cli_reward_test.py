@@ -254,6 +254,8 @@ def summary_lines(found: TrialSummary) -> Iterator[str]:
         yield f"changes most: {change_text(one)}"
     for cause, times in found.abstentions:
         yield f"abstained {times}: {one_line(cause, 200)}"
+    for note, times in found.notes:
+        yield f"not as then {times}: {one_line(note, 200)}"
 
 
 def _has(number: int) -> str:

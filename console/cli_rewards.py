@@ -11,7 +11,8 @@ from console.cli_common import cert_of, open_home, proxy_url, say, token_of
 from console.judge_spend_view import judge_head, judge_lines, judges_data
 from console.reward_fault import fault_lines, last_fault
 from console.reward_figures import Digests, RewardFigures, figures
-from console.reward_view import head_lines, part_head, part_line
+from console.reward_rows import part_rows
+from console.reward_view import head_lines, part_head, row_line
 from console.views import Line
 from core.home import Home
 from core.state import State
@@ -35,8 +36,8 @@ def rewards(given: argparse.Namespace) -> int:
         return 0
     now = time.time()
     shown = head_lines(state, found, now, _WIDTH, True)
-    if found.parts:
-        shown += [(), part_head(_WIDTH), *(part_line(part, _WIDTH) for part in found.parts)]
+    if rows := part_rows(state.rewards.parts, found.parts):
+        shown += [(), part_head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
     if state.judges:
         shown += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
     fault = fault_lines(last_fault(state), now, _WIDTH, True)

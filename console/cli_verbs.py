@@ -103,6 +103,7 @@ class Verbs:
         abort.add_argument("--reason", metavar="TEXT", help=f"such as: {_REASONS}")
         self._yes(abort)
         self._bulk("group.rescore", "--where state:awaiting")
+        self._bulk("group.refill", "--where state:awaiting")
         self._bulk("group.rerun", "g3f2 g41c")
         mark = self._bulk("group.mark", "--where 'dead:yes text~paris'")
         how = mark.add_mutually_exclusive_group()

@@ -165,7 +165,8 @@ def _numbers(indices: Sequence[int]) -> str:
 
 
 def _way_out(group: Group, now: float) -> str:
-    todo = "Rate it by hand with a digit, score it again with S, or abort it with x."
+    fill = "refill it with R, " if _refill_obstacle(group) is None else ""
+    todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x."
     if group.until is None:
         return todo
     fate = "aborted" if group.fallback == "abort" else "closed"
@@ -217,12 +218,18 @@ def rating_words(group: Group) -> str:
 def _repair(group: Group, width: int) -> list[Line]:
     """The keys that mend a group that will teach nothing."""
     kind = verdict(group).kind
+    short = _refill_obstacle(group) is None
     if kind not in ("dead", "open") or group.episode_type != "train":
-        return []
+        if not short:
+            return []
+        said = f"→ {len(answered(group))} of {group.n} candidates answered: R asks for the others"
+        return [((text, "$accent"),) for text in wrapped(said, width)]
     if group.open:
         if group.phase not in ("SCORING", "AWAITING_RATING") or group.abstained:
             return []  # it is not known yet, or said already
-        said = "→ 1-9 rate it · S score it again with the rewards as they are now · x abort it"
+        fill = "R refill it · " if short else ""
+        again = "S score it again" if short else "S score it again with the rewards as they are now"
+        said = f"→ {fill}1-9 rate it · {again} · x abort it"
     elif group.phase == "DONE" and not group.dead:
         return []
     else:
@@ -277,7 +284,7 @@ _VOTES = frozenset(
     {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
 )
 _ABOUT_ONE = _VOTES | {
-    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "rerun", "curl", "diff"
+    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff"
 }  # fmt: skip
 
 
@@ -300,6 +307,8 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
         return "It is over: there is nothing left to abort"
     if action == "rescore":
         return _rescore_obstacle(group)
+    if action == "refill":
+        return _refill_obstacle(group)
     if action in ("rerun", "curl"):
         return None if group.request_id else "Its request is not kept"
     if action == "diff" and len(answered(group)) < 2:
@@ -327,6 +336,20 @@ def _rescore_obstacle(group: Group) -> str | None:
     if group.phase not in ("SCORING", "AWAITING_RATING"):
         return "Its candidates are not all there yet"
     return None
+
+
+def _refill_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it needs no more candidates"
+    if not group.rateable:
+        return "It is closed: it cannot be refilled; A asks it again as a new group"
+    if group.phase != "AWAITING_RATING":
+        return "Only a group that waits for you can be refilled"
+    if len(answered(group)) >= group.n:
+        return f"It is not short: all {group.n} candidates answered"
+    if any(one.phase == "claimed" for one in group.candidates):
+        return "Its fresh candidates are on their way"
+    return None if group.rating is None else "It is rated: u takes that back, then R refills it"
 
 
 def _undo_obstacle(group: Group, now: float) -> str | None:

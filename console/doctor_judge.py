@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.doctor import Finding, Patient
-from console.doctor_reach import PATIENCE
+from console.doctor_reach import PATIENCE, model_file
 from core.text import one_line
 
 if TYPE_CHECKING:
@@ -26,13 +25,10 @@ async def judges(patient: Patient) -> Sequence[Finding]:
 
 def _made(patient: Patient) -> "list[Judge] | Finding":
     """The judges that are on, or why the file cannot be read."""
-    own = patient.settings
-    if own is None or patient.hooks or own.rewards.hooks:
+    own, file = patient.settings, model_file(patient)
+    if own is None or file is None:
         return []
-    from proxy.rewards.modelfile import NAME
-
     named = own.rewards.file
-    file = Path(named).expanduser().absolute() if named else patient.home.root / NAME
     if not file.is_file():
         todo = "Give the file with --rewards, or take rewards.file out of the settings"
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)

@@ -125,13 +125,40 @@ async def hooks(patient: Patient) -> Sequence[Finding]:
     """Whether the reward function can be imported; it is, in a process of its own."""
     own = patient.settings
     folder = patient.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
-    if folder is None:
+    if folder is not None:
+        return [await _hooks(folder.expanduser().absolute())]
+    file = model_file(patient)
+    if file is None or not file.is_file():
         return [Finding("hooks", "rewards", "ok", "the built-in rewards")]
-    folder = folder.expanduser().absolute()
-    if not folder.is_dir():
-        return [Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")]
+    from proxy.rewards.modelfile import ModelFault, load
+
+    try:
+        model = load(file)
+    except ModelFault:  # told beside the judges
+        return []
+    named = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
+    if not named:
+        return [Finding("hooks", "rewards", "ok", f"{file} has no hooks")]
+    return [await _hooks((file.parent / one.expanduser()).absolute()) for one in named]
+
+
+def model_file(patient: Patient) -> Path | None:
+    """Where the reward model would be; None when hooks make the rewards, or without settings."""
+    own = patient.settings
+    if own is None or patient.hooks or own.rewards.hooks:
+        return None
+    from proxy.rewards.modelfile import NAME
+
+    named = own.rewards.file
+    return Path(named).expanduser().absolute() if named else patient.home.root / NAME
+
+
+async def _hooks(folder: Path) -> Finding:
+    if not await asyncio.to_thread(folder.is_dir):
+        return Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")
     from core.tasks import Tasks
-    from proxy.rewards.hookchild import HookChild, HookError, HookLimits
+    from proxy.rewards.hookchild import HookChild, HookLimits
+    from proxy.rewards.hookfall import HookError
 
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # this process's children leave nothing behind
     async with Tasks("doctor") as tasks:
@@ -143,11 +170,11 @@ async def hooks(patient: Patient) -> Sequence[Finding]:
             told = error.abstention
             lines = [line for line in told.traceback.strip().splitlines() if line.strip()]
             text = one_line(f"{told.cause} {lines[-1] if lines else ''}")
-            return [Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")]
+            return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
         finally:
             await child.close()
     submit = ", also asked before each request" if child.has_submit else ""
-    return [Finding("hooks", "rewards", "ok", f"{folder} loads{submit}")]
+    return Finding("hooks", "rewards", "ok", f"{folder} loads{submit}")
 
 
 def _at(url: str, error: str) -> str:

@@ -50,6 +50,16 @@ def _answered(event: ev.CandidateAnswered) -> str:
     return f"candidate {event.index + 1} in {event.seconds:.1f} s: {text}"
 
 
+def _all_answered(event: ev.CandidatesAnswered) -> str:
+    first = event.candidates[0]
+    if len(event.candidates) == 1:
+        numbers = f"candidate {first.index + 1}"
+    else:
+        numbers = "candidates " + ", ".join(str(one.index + 1) for one in event.candidates)
+    text = one_line(content_text(first.message.get("content")), QUERY)
+    return f"{numbers} in {max(one.seconds for one in event.candidates):.1f} s: {text}"
+
+
 def _failed(event: ev.CandidateFailed) -> Told:
     again = "; asked again" if event.retried else ""
     text = f"candidate {event.index + 1} failed: {event.cause}{again}"
@@ -104,10 +114,13 @@ def _alert(event: ev.AlertRaised) -> Told:
 def _rewards(event: ev.RewardsChanged) -> Told:
     if event.ok:
         return Told("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
+    if event.waits and not event.cause:
+        return Told("rewards", one_line(f"the newest rewards wait for {event.waits}"))
     where = f" ({event.file}:{event.line})" if event.file else ""
-    judging = any((one.name, one.kind) == (event.part, "judge") for one in event.parts)
-    what = f"judge {event.part} in trouble" if judging else "broken"
-    return Told("rewards", one_line(f"{what}: {event.cause}{where}"), "error")
+    judge = event.judge_in_trouble
+    what = f"judge {judge} in trouble" if judge else "broken"
+    level = "warning" if event.level == "warning" else "error"
+    return Told("rewards", one_line(f"{what}: {event.cause}{where}"), level)
 
 
 def _what_if(event: ev.WhatIfChanged) -> Told:
@@ -201,6 +214,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.RequestReplayed: lambda e: "the same request came again and got its answer",
     ev.ClaimsReturned: lambda e: f"{len(e.episode_uuids)} claims given back: {e.cause}",
     ev.CandidateAnswered: _answered,
+    ev.CandidatesAnswered: _all_answered,
     ev.CandidateFailed: _failed,
     ev.GroupScored: _scored,
     ev.ScoringAbstained: _abstained,

@@ -15,8 +15,9 @@ _TEXTS = {
     ),
     "LogView": (
         "the lines of the log",
-        "It stays at the newest line until you scroll up. t folds the tracebacks; Enter, or a "
-        "click, unfolds the one under the mark.",
+        "It stays at the newest line until you scroll up. Up and Down take a cursor along them; "
+        "the line under it stands below in full. t folds the tracebacks; Enter, or a click, "
+        "unfolds the one under the cursor.",
     ),
     "ServerPanel": (
         "one swarm server",

@@ -92,7 +92,10 @@ def judge_lines(state: State, width: int) -> list[Line]:
     told = fault.judge if fault is not None and fault.mended_at is None else ""
     lines: list[Line] = []
     for judge in judges:
-        lines += _judge(judge, in_use(state, judge), name, width, judge.judge == told)
+        known = any(one.name == judge.judge for one in state.rewards.parts)
+        if known or judge.calls:  # one that was taken out stays for what it cost
+            used = in_use(state, judge)
+            lines += _judge(judge, used, known, name, width, judge.judge == told)
     return lines
 
 
@@ -106,19 +109,22 @@ def _name_room(width: int) -> int:
     return _LONG_NAME if width >= 110 else _NAME
 
 
-def _judge(judge: JudgeSpend, used: bool, name: int, width: int, told: bool) -> list[Line]:
+def _judge(
+    judge: JudgeSpend, used: bool, known: bool, name: int, width: int, told: bool
+) -> list[Line]:
     """Its line, and further ones.
 
     Args:
         judge: Its counts.
         used: The model that serves asks it.
+        known: The model that serves has it, be it switched off.
         name: Cells of the name.
         width: Of a line.
         told: Its trouble stands elsewhere as the last fault.
     """
     row = _row(judge, used, name)
     trouble = _trouble(judge, width) if used and not told else []
-    more = _more(judge, used)
+    more = _more(judge, used, known)
     if told:
         more.insert(0, (("✖ ", "bold $engine-lost"), ("see its fault", "bold")))
     beside = (*row, ("   ", ""), *_joined(more))
@@ -161,12 +167,12 @@ def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
     return [first, *(((f"     {text}", "bold"),) for text in told[1:])]
 
 
-def _more(judge: JudgeSpend, used: bool) -> list[Line]:
+def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
     """Model, mode, and what else there is to know."""
     said = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
     told: list[Line] = [((" · ".join(said), "$muted"),)]
     if not used:
-        told.append((("not in use", "$muted"),))
+        told.append((("off", "$muted") if known else ("gone from the model", "$muted"),))
     if judge.limit:
         share = percent(round(1_000 * judge.cost), round(1_000 * judge.limit))
         told.append((("limit ", "$muted"), (f"{judge.limit:g}", ""), (f" ({share})", "$muted")))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from console.detail_view import obstacle
 from console.job_offers import of_all, orders_of, said_of
 from console.loss import server_of
 from console.rate_view import held_up
@@ -100,6 +101,8 @@ def _group(group: Group) -> Iterator[Offer]:
         yield _offer("group.abort", args=args, help_text=about)
     if group.rateable and group.phase in ("SCORING", "AWAITING_RATING"):
         yield _offer("group.rescore", args=args, help_text=about)
+    if obstacle("refill", group, 0.0) is None:
+        yield _offer("group.refill", args=args, help_text=about)
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.css.query import NoMatches
 
 from console.detail_view import abort_extra
 from console.job_entries import job_entries
@@ -22,17 +23,19 @@ from core.commands import COMMANDS
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
+    from console.screens.base import ConsoleScreen
 
 ABORTS = frozenset({"group.abort", "rating.abort_all"})
 """Orders whose question asks for a reason too."""
+NOTHING = "Nothing matches"
+KEYS = "? shows the keys of this screen; Enter here does, too"
 Entry = tuple[str, str, Callable[[], Any]]
 
 
 def entries(app: "ConsoleApp") -> Iterator[Entry]:
     """Title ("area: Verb"), help and action of everything on offer now."""
     front = app.front
-    group = front.target_group if front is not None else None
-    server = front.target_server if front is not None else None
+    group, server = _targets(front)
     for offer in offers(app.session, group, server):
         yield offer.title, offer.help, partial(give, app, offer)
     if front is not None and app.session.seen:
@@ -54,6 +57,16 @@ def entries(app: "ConsoleApp") -> Iterator[Entry]:
     yield "Console: Help", "Text and keys of this screen", app.action_help
     yield "Console: Jump", "A letter on everything that can be gone to", app.action_jump
     yield "Console: Quit", "Asks when something runs", app.action_quit
+
+
+def _targets(front: "ConsoleScreen | None") -> tuple[str | None, str | None]:
+    """The group and the server a screen points at; none while it is still being made."""
+    if front is None:
+        return None, None
+    try:
+        return front.target_group, front.target_server
+    except NoMatches:
+        return None, None
 
 
 def give(app: "ConsoleApp", offer: Offer) -> None:
@@ -117,9 +130,14 @@ class ConsoleCommands(Provider):
             yield DiscoveryHit(Content(title), run, text=title, help=as_text(help_text))
 
     async def search(self, query: str) -> Hits:
-        """What fits the query."""
+        """What fits the query; when nothing does, a word on where to look."""
         matcher = self.matcher(query)
+        nothing = True
         for title, help_text, run in self._entries():
             score = matcher.match(title)
             if score > 0:
+                nothing = False
                 yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))
+        if nothing:
+            app = cast("ConsoleApp", self.app)
+            yield Hit(0.01, Content(NOTHING), app.action_help, text=NOTHING, help=KEYS)

@@ -46,6 +46,11 @@ class Preview:
     bad: int = 0
     """Of those, the ones that cannot be used."""
 
+    @property
+    def readable(self) -> bool:
+        """Whether it is a dataset at all, be it one whose columns have other names."""
+        return not self.error or bool(self.kind)
+
 
 def read_preview(path: str, columns: str = "", home: Path | None = None) -> Preview:
     """The first rows of a dataset; never raises."""

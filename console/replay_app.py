@@ -35,7 +35,7 @@ class ReplayApp(ConsoleApp):
             key_display=shown,
             id=f"replay.{move}",
             tooltip=about,
-            show=move in ("toggle", "step"),
+            show=move == "toggle",  # more would not fit beside the screens
         )
         for key, shown, move, title, about in _MOVES
     ]

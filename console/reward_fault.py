@@ -7,7 +7,7 @@ from pathlib import Path
 from console.views import Line, fit
 from console.widgets.words import ago, clock, plural
 from console.wrap import wrapped
-from core.state import State
+from core.state import RewardFault, State
 from core.text import one_line
 
 HOOK = "on_compute_relative_reward.py"
@@ -51,7 +51,7 @@ def last_fault(state: State) -> Fault | None:
     if found is not None and mended and found.at > loading.at:
         return found
     return Fault(
-        f"judge {one_line(loading.judge, 40)} in trouble" if loading.judge else "did not load",
+        _what(loading),
         loading.cause,
         loading.traceback,
         loading.file,
@@ -59,6 +59,13 @@ def last_fault(state: State) -> Fault | None:
         loading.at,
         mended,
     )
+
+
+def _what(loading: RewardFault) -> str:
+    if not loading.judge:
+        return "did not load"
+    trouble = "not reached yet" if loading.level == "warning" else "in trouble"
+    return f"judge {one_line(loading.judge, 40)} {trouble}"
 
 
 def _group_fault(state: State) -> Fault | None:

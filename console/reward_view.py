@@ -8,6 +8,7 @@ from console.flow import flow
 from console.reward_change import model_pieces
 from console.reward_fault import last_fault, source_kind
 from console.reward_figures import PartFigures, RewardFigures
+from console.reward_rows import OFF, PartRow
 from console.views import Line, fit
 from console.widgets.chart import sparkline
 from console.widgets.words import (
@@ -81,8 +82,14 @@ def _standing(state: State) -> tuple[str, str]:
     if rewards.ok:
         return "◌ loading", "$engine-booting"
     fault = rewards.fault
+    if rewards.version and rewards.waits:
+        waits = one_line(rewards.waits, 30)
+        return f"◌ the newest waits for {waits}, this version goes on", "$engine-booting"
+    if rewards.waits:
+        return f"◌ waits for {one_line(rewards.waits, 30)}", "$engine-booting"
     if rewards.version and fault is not None and fault.judge:
-        return "! a judge is in trouble", "bold $warning"
+        trouble = "was not reached yet" if fault.level == "warning" else "is in trouble"
+        return f"! a judge {trouble}", "bold $warning"
     if rewards.version:
         return "! newest save broken, this version goes on", "bold $warning"
     fate = "groups wait for you" if state.consoles else "no console is attached, groups are aborted"
@@ -208,6 +215,23 @@ def part_line(part: PartFigures, width: int) -> Line:
     pieces.append((" ", ""))
     pieces.append((trace_text(part, trace), "$curve"))
     return tuple(pieces)
+
+
+def row_line(row: PartRow, width: int) -> Line:
+    """One row of the table; without a group what the model says of it."""
+    if row.figures is not None:
+        return part_line(row.figures, width)
+    part = row.part
+    assert part is not None
+    shown, name, _ = _widths(width)
+    kind = OFF if not part.enabled else "gate" if part.gate else "weighted"
+    weight = UNKNOWN if part.gate else number(part.weight)
+    tone = "bold" if part.enabled else "$muted"
+    pieces = [(f" {fit(one_line(part.name, 60), name)} ", tone)]
+    for key, text in (("kind", kind), ("weight", weight)):
+        if key in shown:
+            pieces.append((f"{fit(text, _COLUMNS[key].width, key != 'kind')} ", "$muted"))
+    return (*pieces, ("  no group yet", "$faint"))
 
 
 def _cell(part: PartFigures, key: str) -> tuple[str, str]:

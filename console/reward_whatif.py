@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from console.flow import flow
 from console.reward_figures import Digests
 from console.views import Line, fit
 from console.widgets.words import UNKNOWN, number, plural
+from console.wrap import wrapped
 from core.advantage import RewardError
 from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary
 from core.state import Group, State
@@ -126,11 +128,12 @@ def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> L
     return (*line, ("  to ", "$muted"), (f"{tried:g}", "bold $winner"))
 
 
-def summary_lines(found: TrialSummary, lacking: int = 0) -> list[Line]:
-    """What it comes to, in at most four lines."""
+def summary_lines(found: TrialSummary, lacking: int = 0, width: int = 160) -> list[Line]:
+    """What it comes to, in three lines and what else there is to say."""
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
-        return [((f"No group in view can be compared{left}; r scores them anew", "$muted"),)]
+        said = f"No group in view can be compared{left}; r scores them anew"
+        return [((one, "$muted"),) for one in wrapped(said, width)]
     lines: list[Line] = [
         (
             ("winner flips ", "$muted"),
@@ -161,11 +164,10 @@ def summary_lines(found: TrialSummary, lacking: int = 0) -> list[Line]:
     if found.abstained:
         cause = one_line(found.abstentions[0][0], 60) if found.abstentions else ""
         more.append(f"? {found.abstained} not scored: {cause}")
+    more += [f"! {times} not as then: {one_line(note, 70)}" for note, times in found.notes[:1]]
     if lacking:
         more.append(f"{plural(lacking, 'group')} of older rewards left out: r scores them anew")
-    if more:
-        lines.append((("   ".join(more), "$muted"),))
-    return lines
+    return [*lines, *flow([((one, "$muted"),) for one in more], width)]
 
 
 def group_lines(one: TrialGroup, width: int) -> tuple[Line, ...]:

@@ -38,7 +38,7 @@ def table_head(width: int) -> Line:
     name, pool = _columns(width)
     titles = (
         ("server", name, False),
-        ("state", _STATE, False),
+        (" state", _STATE, False),
         ("for", _FOR, True),
         ("step", _STEP, True),
         ("pool", pool, False),

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from core.bus import Subscription
 from core.commands import validate
@@ -74,6 +77,13 @@ def _error(error: AjetError, status: int) -> Response:
     return _json({"error": said}, status)
 
 
+async def _no_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = _error(AjetError(error.detail), error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
 class Control:
     """Answers for one proxy."""
 
@@ -93,9 +103,8 @@ class Control:
         for subscription in self._following:
             subscription.wake()
 
-    def router(self) -> APIRouter:
-        """The routes, to be mounted on the proxy's application."""
-        router = APIRouter(prefix="/control", include_in_schema=False)
+    def app(self) -> Starlette:
+        """What answers below `/control/`."""
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
             ("GET", "/snapshot", self._snapshot),
             ("GET", "/events", self._events),
@@ -110,9 +119,11 @@ class Control:
             ("GET", "/mock", self._mock),
             ("POST", "/facts", self._fact),
         )
-        for method, path, handler in table:
-            router.add_api_route(path, self._guarded(handler), methods=[method])
-        return router
+        routes = [
+            Route(f"/control{path}", self._guarded(handler), methods=[method])
+            for method, path, handler in table
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
     def _guarded(
         self, handler: Callable[[Request], Awaitable[Response]]

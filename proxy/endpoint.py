@@ -6,9 +6,8 @@ request with `n` above 1 gets its n best candidates.
 
 from collections.abc import Mapping
 
-from fastapi import APIRouter, FastAPI
+from starlette.applications import Starlette
 
-from core.version import version
 from proxy.answering import Desk
 from proxy.asgi import App, Receive, Scope, Send, send_json
 from proxy.dialects.chat import chat_dialect
@@ -23,20 +22,18 @@ from proxy.seat import Seat
 
 
 def create_app(
-    seat: Seat, groups: Groups, control: APIRouter | None = None, desk: Desk | None = None
+    seat: Seat, groups: Groups, control: App | None = None, desk: Desk | None = None
 ) -> FrontDoor:
     """The application.
 
     Args:
         seat: The proxy's shared parts.
         groups: Where requests go.
-        control: The routes of the control API.
+        control: The control API.
         desk: Where requests are answered; one of its own when left out.
     """
-    inner = FastAPI(title="ajet-console", version=version(), openapi_url=None)
-    if control is not None:
-        inner.include_router(control)
-    return FrontDoor(_table(seat, groups, desk or Desk(seat, groups)), inner, seat.settings.proxy)
+    table = _table(seat, groups, desk or Desk(seat, groups))
+    return FrontDoor(table, control or Starlette(), seat.settings.proxy)
 
 
 def _table(seat: Seat, groups: Groups, desk: Desk) -> dict[str, Mapping[str, App]]:

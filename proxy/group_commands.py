@@ -10,6 +10,7 @@ from core.events import GroupMarked, GroupNoted, RatingModeChanged
 from core.history import read_group
 from core.journal import JournalError
 from core.state import Group
+from proxy import refill
 from proxy.again import listen, not_now, opened_by, request_of, rescore
 from proxy.conversation import ChatRequest
 from proxy.errors import NotNow, Refusal, busy
@@ -111,6 +112,10 @@ class GroupCommands:
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
+    async def refill(self, group_id: str) -> str:
+        """Ask for the candidates that a scored group is short of, and score it again with them."""
+        return await refill.order(self._live_run(group_id, "refilled"))
+
     async def rerun(self, group_id: str) -> str:
         """Ask the request of a group again, however old it is; it becomes a new group."""
         group = await self._any_group(group_id)
@@ -160,4 +165,4 @@ class GroupCommands:
         if mode not in MODES:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.seat.bus.publish(RatingModeChanged(mode=mode))
-        return f"the rating mode is {mode}"
+        return f"the rating mode is {mode.replace('_', ' ')}"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from core.events import AlertCleared, AlertRaised, GroupClosed, RatingAwaited
 from core.journal import JournalError
 from core.tasks import Tasks, finish, within
+from proxy import refill
 from proxy.claiming import claim, take_turn
 from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, Stopping, busy
@@ -266,6 +267,9 @@ class Lifecycle:
         shown: tuple[float, str, str] | None = None
         while True:
             run.wake.clear()
+            if run.refill is not None:
+                await refill.carry_out(run)
+                shown = None
             now = run.seat.clock()
             decision = decide(self._situation(run, now))
             if isinstance(decision, Seal):

@@ -56,6 +56,7 @@ class Orders:
             "group.accept": lambda args: groups.accept(**args),
             "group.abort": lambda args: groups.abort(**args),
             "group.rescore": lambda args: groups.rescore(**args),
+            "group.refill": lambda args: groups.refill(**args),
             "group.rerun": lambda args: groups.rerun(**args),
             "group.mark": lambda args: groups.mark(**args),
             "group.note": lambda args: groups.note(**args),

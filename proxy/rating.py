@@ -189,6 +189,8 @@ def _check(run: Run) -> None:
             f"group {run.group_id} is {run.phase}: its candidates are not there yet",
             todo="Wait until all have answered",
         )
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
 
 def _kind(rating: str) -> Kind:

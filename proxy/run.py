@@ -6,7 +6,7 @@ Only facts and small moves on them; `lifecycle` walks a run through its phases.
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.events import AnswerReturned
 from core.state import Rating
@@ -20,6 +20,9 @@ from proxy.sense import Sense
 from proxy.ticket import Piece, Reply, Ticket
 from swarm.answers import ChatAnswer, Claimed
 from swarm.errors import ChatError
+
+if TYPE_CHECKING:
+    from proxy.refill import Refill
 
 _LAPS = {
     "QUEUED": "queue",
@@ -128,6 +131,8 @@ class Run:
     rated: dict[int, float] = field(default_factory=dict)
     """Rewards by candidate that the rating means."""
     accepted: bool = False
+    refill: "Refill | None" = None
+    """Fresh candidates that were ordered and are not there yet."""
     scored_at: float = 0.0
     discard_timeout: float = 240.0
     first_claim_at: float = 0.0

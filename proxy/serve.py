@@ -23,7 +23,7 @@ from core.logs import setup
 from core.memory import calm_collector
 from core.settings import ProxySettings, Settings
 from core.sockets import BindError, bind, is_loopback, loop_factory, public_url, raise_file_limit
-from core.tasks import Tasks
+from core.tasks import Tasks, together
 from core.tls import absolute, check_files
 from core.version import version
 from proxy.answering import Desk
@@ -35,7 +35,7 @@ from proxy.observe_seat import seat_of as observing
 from proxy.orders import Orders
 from proxy.rewards.base import SourceHealth
 from proxy.rewards.chosen import chosen, source_of
-from proxy.rewards.live import parts_of
+from proxy.rewards.live import kind_of, parts_of
 from proxy.rewards.watch_guard import RewardGuard
 from proxy.rows import Rows
 from proxy.seat import Seat, ServerSeat
@@ -100,9 +100,9 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         control = Control(seat, orders, options.home.token(), hosts)
         desk = None if groups is None else Desk(seat, groups)
         if groups is None:
-            app = watch_app(settings, control.router())
+            app = watch_app(settings, control.app())
         else:
-            app = create_app(seat, groups, control.router(), desk)
+            app = create_app(seat, groups, control.app(), desk)
         server = _Server(http_config(settings, app))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -262,8 +262,7 @@ async def _announce(seat: Seat, url: str) -> None:
 
 
 async def _farewell(seat: Seat) -> None:
-    for server in seat.servers.values():
-        await server.desk.close()
+    await together(*(server.desk.close() for server in seat.servers.values()))
     await seat.rewards.close()
     seat.bus.publish(ProxyStopped(reason="asked to"))
     seat.journal.append_snapshot(seat.bus.state)
@@ -311,24 +310,16 @@ def _held(bus: Bus, server: str) -> set[str]:
 def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     """Tell state, operator and log when the rewards loaded, or would not."""
     error, key = health.error, ""
+    judging = error is not None and kind_of(seat.rewards, error.part) == "judge"
     if error is not None:
         at = f"{error.file}:{error.line}: " if error.file else ""
-        serving = "the last good version goes on" if health.version else "groups go to the operator"
-        judging = any(
-            one.kind == "judge" and one.name == error.part for one in parts_of(seat.rewards)
-        )
-        if judging:
-            key, what = "judge", f"the judge {error.part} is in trouble"
-            todo = (
-                "6 shows its counts, e there opens the file; "
-                f"`rewards-enable {error.part} off` scores without it"
-            )
-        else:
-            key, what = "rewards", "the rewards did not load"
-            todo = "Mend the file and save it: it is loaded again at once. 6 shows the traceback"
-        log.error("%s: %s%s\n%s", what, at, error.cause, error.traceback)
-        cause = f"{what}: {at}{error.cause}; {serving}"
-        seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
+        key, what, todo = _reward_trouble(error.part if judging else "", health)
+        log.log(
+            logging.WARNING if health.level == "warning" else logging.ERROR,
+            "%s: %s%s\n%s", what, at, error.cause, error.traceback,
+        )  # fmt: skip
+        cause = f"{what}: {at}{error.cause}; {_serving(health, judging)}"
+        seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level=health.level))
     for old in {"judge", "rewards"} - {key}:
         if old in seat.bus.state.alerts:
             seat.bus.publish(AlertCleared(key=old))
@@ -342,9 +333,32 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
             file=error.file if error else "",
             line=error.line if error else 0,
             part=error.part if error else "",
+            judge=judging,
+            level=health.level,
+            waits=health.waits,
             parts=parts_of(seat.rewards),
         )
     )
+
+
+def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
+    """Key, first words and way out of an alert about the rewards, or about a judge of them."""
+    if not judge:
+        todo = "Mend the file and save it: it is loaded again at once. 6 shows the traceback"
+        return "rewards", "the rewards did not load", todo
+    off = f"`rewards-enable {judge} off` scores without it"
+    if health.level == "warning":
+        todo = f"It is looked at again by itself; {off}"
+        return "judge", f"the judge {judge} was not reached yet", todo
+    todo = f"6 shows its counts, e there opens the file; {off}"
+    return "judge", f"the judge {judge} is in trouble", todo
+
+
+def _serving(health: SourceHealth, judging: bool) -> str:
+    """What becomes of groups meanwhile."""
+    if health.version and judging and not health.waits:
+        return "groups that its cache does not answer are not scored meanwhile"
+    return "the last good version goes on" if health.version else "groups go to the operator"
 
 
 def _journal_alert(seat: Seat) -> Callable[[str], None]:

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
-from fastapi import APIRouter, FastAPI
 
 from core.commands import COMMANDS, CommandError
 from core.errors import AjetError
@@ -142,16 +141,14 @@ class OnlyWatch(ServerWatch):
         super()._alert(what, cause, todos.get(what, todo))
 
 
-def watch_app(settings: ProxySettings, control: APIRouter) -> FrontDoor:
+def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
     """The application: the control API, and a plain no to everything a client might ask."""
-    inner = FastAPI(title="ajet-console", version=version(), openapi_url=None)
-    inner.include_router(control)
     refused: Mapping[str, App] = dict.fromkeys(_METHODS, _refusing(settings.max_body_mb << 20))
     table: dict[str, Mapping[str, App]] = {
         path: refused
         for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
     }
-    return FrontDoor({**table, "/version": {"GET": _version}}, inner, settings)
+    return FrontDoor({**table, "/version": {"GET": _version}}, control, settings)
 
 
 def _refusing(largest: int) -> App:

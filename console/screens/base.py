@@ -9,9 +9,9 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from console.session import EVERYTHING, Session
+from console.widgets.key_bar import KeyBar
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
 
@@ -68,7 +68,7 @@ class ConsoleScreen(Screen[None]):
         """Status bar, body, footer."""
         yield StatusBar(self.host.places, self.host.current_mode)
         yield from self.compose_body()
-        yield Footer(compact=True)
+        yield KeyBar()
 
     def compose_body(self) -> Iterable[Widget]:
         """The widgets between status bar and footer."""
@@ -104,7 +104,10 @@ class ConsoleScreen(Screen[None]):
         self.update_view(EVERYTHING if "*" in dirty else dirty)
 
     def on_screen_resume(self) -> None:
-        """In front again: what was painted is old."""
+        """In front again: what was painted is old. A resize goes only to the screen in front."""
+        size = self.app.size
+        if self._painted_for not in (None, size):
+            self.post_message(Resize(size, size))
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
 
     def on_resize(self, event: Resize) -> None:

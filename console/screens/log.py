@@ -4,17 +4,22 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from console.logs import LEVELS, SOURCES, LogLine
 from console.screens.base import ConsoleScreen
 from console.session import Session
 from console.widgets.log_view import LogView, matches
-from console.widgets.section import Room, Section, heading, lines
+from console.widgets.section import TALL, Room, Section, heading, lines
 from console.widgets.words import plural
+from console.wrap import wrapped
+
+_ROWS, _ROWS_TALL = 3, 6
+"""Rows the line under the cursor gets, on a small and on a tall terminal."""
 
 
 class LogScreen(ConsoleScreen):
@@ -24,7 +29,8 @@ class LogScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
         "what this console has to say itself. A traceback is folded to what was raised: Enter or a "
-        "click unfolds it, t all of them. Search marks what it finds, from the newest line back; "
+        "click unfolds it, t all of them. Up and Down take a cursor along the lines; the one under "
+        "it stands below in full. Search marks what it finds, from the newest line back; "
         "n goes to the next older place, N to the newer; with x only lines that match "
         "are shown. y copies the lines on screen, folded tracebacks whole."
     )
@@ -35,8 +41,15 @@ class LogScreen(ConsoleScreen):
         Binding("slash", "search", "Search", key_display="/", id="log.search"),
         Binding("n", "next(False)", "Older", id="log.next", tooltip="The match before this one"),
         Binding("N", "next(True)", "Newer", show=False, id="log.previous"),
-        Binding("x", "only", "Only matches", id="log.only", tooltip="Hide all other lines"),
-        Binding("y", "copy", "Copy", id="log.copy", tooltip="Copy the lines on screen"),
+        Binding("x", "only", "Only", id="log.only", tooltip="Hide all other lines"),
+        Binding(
+            "y",
+            "copy",
+            "Copy",
+            show=False,
+            id="log.copy",
+            tooltip="Copy the lines on screen",
+        ),
         Binding("escape", "clear", "Clear", show=False, id="log.clear"),
     ]
 
@@ -50,11 +63,35 @@ class LogScreen(ConsoleScreen):
         """What is filtered, the lines, the search line."""
         yield Section(self._head, frozenset({"log", "clock"}), id="log-head")
         yield LogView()
+        yield Static(markup=False, id="log-line")
         yield Input(placeholder="search", compact=True, id="log-search")
 
     def on_mount(self) -> None:
         """Say at once when the end is let go of."""
-        self.watch(self.query_one(LogView), "follow", self._paint_head, init=False)
+        view = self.query_one(LogView)
+        self.watch(view, "follow", self._paint_head, init=False)
+        self.watch(view, "at", self._paint_line, init=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The whole line has other breaks."""
+        self.call_after_refresh(self._paint_line)
+
+    def _paint_line(self) -> None:
+        """The line under the cursor in full, below the others."""
+        strip = self.query_one("#log-line", Static)
+        found = self.query_one(LogView).whole()
+        strip.display = found is not None
+        if found is None:
+            return
+        line, text = found
+        said = wrapped(text, max(20, self.size.width - 2))
+        rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
+        if len(said) > rows:
+            more = sum(len(one) for one in said[rows - 1 :])
+            said = [*said[: rows - 1], f"… {more} more characters; y copies what is on screen"]
+        tone = {"error": "$engine-lost", "warning": "$engine-booting"}.get(line.level, "")
+        strip.styles.height = rows + 1
+        strip.update(Content("\n").join(Content.styled(one, tone) for one in said))
 
     def _head(self, session: Session, room: Room) -> Content:
         view = self.query_one(LogView)
@@ -77,7 +114,8 @@ class LogScreen(ConsoleScreen):
         if self.only:
             said.append("only these")
         if count := view.folds.count:
-            said.append(plural(count, "traceback"))
+            verb = "unfolds" if view.folds.folded else "folds"
+            said.append(f"{plural(count, 'traceback')}, t {verb}")
         said.append(f"{plural(len(view.shown), 'line')} shown")
         below = Content.styled("     " + " · ".join(said), "$muted")
         return lines(heading("LOG", chosen), below)
@@ -161,16 +199,22 @@ class LogScreen(ConsoleScreen):
         self.host.copy("\n".join(texts), f"Copied {len(texts)} lines")
 
     def action_clear(self) -> None:
-        """Leave the search line, then the search."""
+        """Leave the search line, then the search, then the cursor."""
         line = self.query_one("#log-search", Input)
         if line.has_class("-open"):
             self._close_search()
+            return
+        view = self.query_one(LogView)
+        if view.at is not None and not self.wanted:
+            view.at = None
             return
         self.wanted, self.only = "", False
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Going to matches needs a search."""
+        """Going to matches needs a search; in the search line `/` is text."""
+        if action == "search":
+            return not isinstance(self.focused, Input)
         if action in ("next", "only"):
             return bool(self.wanted)
         return super().check_action(action, parameters)

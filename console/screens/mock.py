@@ -68,6 +68,8 @@ class MockScreen(ConsoleScreen):
         super().__init__()
         self._asked_for: tuple[str, str] | None = None
         self._filled = ""
+        self._at_fault = ""
+        """The field that kept the last start back."""
 
     def compose_body(self) -> ComposeResult:
         """Summary and bar, form, results beside the preview."""
@@ -129,6 +131,7 @@ class MockScreen(ConsoleScreen):
 
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
         """Look at another file, once the typing rests."""
+        self._at_fault = ""
         self._say_error("")
         self._look()
 
@@ -151,9 +154,9 @@ class MockScreen(ConsoleScreen):
         self.action_leave_form()
 
     def action_edit(self) -> None:
-        """Go to the fields."""
+        """Go to the fields; to the one at fault, when there is one."""
         self.remove_class("-asking")
-        self.query_one(MockForm).edit()
+        self.query_one(MockForm).edit(self._at_fault or "dataset")
 
     def action_leave_form(self) -> None:
         """Letters are keys again."""
@@ -169,6 +172,7 @@ class MockScreen(ConsoleScreen):
         picked = await self.app.push_screen_wait(DatasetPicker(self.session.home, columns))
         if picked is not None:
             form.put("dataset", picked)
+        self.action_leave_form()
 
     # --- results -----------------------------------------------------------------------------
 
@@ -237,15 +241,19 @@ class MockScreen(ConsoleScreen):
         try:
             args = self.query_one(MockForm).arguments()
         except FieldError as error:
-            self._say_error(str(error))
+            self._refuse(error.field, str(error))
             return
         preview = self.preview
         if preview.error and args.get("dataset", "") == preview.path:
-            self._say_error(f"The dataset {preview.error}")
-            self.query_one(MockForm).edit()
+            self._refuse("dataset", f"The dataset {preview.error}")
             return
         self._say_error("")
         self.run_command("mock.start", **args, **more)
+
+    def _refuse(self, field: str, why: str) -> None:
+        """Say why it does not start. The keys stay keys: `e` is the way into the field."""
+        self._at_fault = field
+        self._say_error(f"{why} · e goes to the field")
 
     def action_pause(self) -> None:
         """Send nothing more until it is resumed."""

@@ -15,7 +15,7 @@ from console.screens.group import GroupScreen
 from console.session import EVERYTHING, Session
 from console.widgets import overview_parts as parts
 from console.widgets.newest import NewestGroups
-from console.widgets.reward_parts import rewards
+from console.widgets.reward_parts import reward_points, rewards
 from console.widgets.section import Room, Section, heading, lines
 from console.widgets.words import UNKNOWN, elapsed
 from console.wrap import wrapped
@@ -87,9 +87,10 @@ class OverviewScreen(ConsoleScreen):
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
         "The engine's states as blocks with the time spent in each; the mean reward by global step "
-        "with one standard deviation as a band, KL to the reference policy and the share of groups "
-        "without signal of the last update; how many groups a minute are over, where their "
-        "time goes and how many of them teach nothing (dead). Alerts say what to do. "
+        "with one standard deviation as a band, and ◆ the mean of those given by hand; KL to the "
+        "reference policy and the share of groups without signal of the last update; how many "
+        "groups a minute are over, where their time goes and how many of them teach nothing "
+        "(dead). Alerts say what to do. "
         "Up, Down and Enter open one of the newest groups. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
@@ -146,6 +147,9 @@ class OverviewScreen(ConsoleScreen):
             overview.display = seen
             self.query_one("#starting").display = not seen
             dirty = EVERYTHING
+        if not dirty.isdisjoint({"*", "servers", "totals"}):
+            first = next(iter(self.session.state.servers.values()), None)
+            self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
         for section in self.query(Section):
             section.paint(self.session, dirty)
         newest = self.query_one(NewestGroups)
@@ -169,9 +173,9 @@ class OverviewScreen(ConsoleScreen):
         self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to act on without an alert."""
+        """There is nothing to act on without an alert, nor in what is over."""
         if action == "act":
-            return self._way() is not None
+            return self._way() is not None and self.session.replay is None
         if action == "hide_alert":
             return self._told() is not None and not self.session.read_only
         return super().check_action(action, parameters)

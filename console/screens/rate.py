@@ -178,7 +178,7 @@ class RateScreen(Asides):
             ]
         else:
             lines.append("The next request that is scored comes here by itself.")
-        return lines
+        return [*lines, "F2 shows all requests, F4 asks a dataset as a user would."]
 
     # --- looking -----------------------------------------------------------------------------
 

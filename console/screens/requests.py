@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
+from textual.widgets import Input
 
 from console.filters import Filter
 from console.order import BY_TIME, ORDERS
@@ -213,6 +214,12 @@ class RequestsScreen(JournalList):
             "source": ("auto", "human"),
         }
         line.open()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In the filter line `/` is text."""
+        if action == "filter":
+            return not isinstance(self.focused, Input)
+        return super().check_action(action, parameters)
 
     def action_clear(self) -> None:
         """Close the filter line, show everything."""

@@ -10,8 +10,9 @@ from textual.widget import Widget
 from console import reward_change, reward_entries
 from console.judge_spend_view import judge_head, judge_lines
 from console.reward_fault import Fault, fault_lines, last_fault
-from console.reward_figures import WINDOWS, Digest, Digests, PartFigures, by_step, figures
-from console.reward_view import head_lines, is_constant, part_head, part_line, part_words
+from console.reward_figures import WINDOWS, Digest, Digests, by_step, figures
+from console.reward_rows import PartRow, part_rows
+from console.reward_view import head_lines, is_constant, part_head, part_words, row_line
 from console.reward_watch_view import watch_lines
 from console.screens.base import ConsoleScreen
 from console.screens.reward_part import RewardPartScreen
@@ -62,7 +63,8 @@ class RewardsScreen(ConsoleScreen):
         "decided: the share of groups, of those with unlike rewards, in which another answer would "
         "have come out on top without this part, or none alone. The trace is the part's mean from "
         "group to group within its own range; the curve below is by global step with one "
-        "deviation as a band. noted: a number a hook wrote down, at weight 0.\n"
+        "deviation as a band. noted: a number a hook wrote down, at weight 0. off: switched "
+        "off, O switches it on; gone: no part of the model any more.\n"
         "with length: correlation of reward and answer length, both less their group's mean, as "
         "only differences within a group teach. Dead groups teach nothing; not scored: the rewards "
         "abstained, and the group waits for you.\n"
@@ -85,15 +87,17 @@ class RewardsScreen(ConsoleScreen):
             "y",
             "copy",
             "Copy fault",
+            show=False,
             id="rewards.copy",
             tooltip="Cause, place and traceback of the last fault to the clipboard",
         ),
         Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="The traceback, or fold it"),
-        Binding("f", "fault_group", "Its group", id="rewards.fault_group", tooltip="It failed on"),
+        Binding("f", "fault_group", "Group", id="rewards.fault_group", tooltip="It failed on"),
         Binding(
             "w",
             "window",
             "How many",
+            show=False,
             id="rewards.window",
             tooltip="Figures over the last 100, 500 or 20 groups",
         ),
@@ -113,7 +117,7 @@ class RewardsScreen(ConsoleScreen):
         self._unfolded = False
         self._digests = Digests()
         self._last: list[Digest] = []
-        self._parts: dict[str, PartFigures] = {}
+        self._parts: dict[str, PartRow] = {}
 
     def compose_body(self) -> Iterable[Widget]:
         """Source and sums, the fault, the parts, the curve of the part under the cursor."""
@@ -138,7 +142,8 @@ class RewardsScreen(ConsoleScreen):
         state = session.state
         self._last = self._digests.last(state, self._window)
         found = figures(self._last, state.rewards.version)
-        self._parts = {part.name: part for part in found.parts}
+        rows = part_rows(state.rewards.parts, found.parts)
+        self._parts = {row.name: row for row in rows}
         head = self.query_one("#rewards-head", Pane)
         width = max(20, self.size.width - 2)
         told = head_lines(state, found, now, width, session.seen)
@@ -149,9 +154,9 @@ class RewardsScreen(ConsoleScreen):
         judges.show_head("judges", judge_head)
         judges.show_lines(judge_lines(state, self.size.width))
         parts = self.query_one(ItemList)
-        parts.display = bool(found.parts)
+        parts.display = bool(rows)
         parts.show_head("parts", part_head)
-        parts.show_items(found.parts, lambda room: _items(found.parts, room))
+        parts.show_items(rows, lambda room: _items(rows, room))
         self.query_one("#rewards-curve", Section).paint(session, dirty | {"clock"})
         self.refresh_bindings()
 
@@ -163,9 +168,14 @@ class RewardsScreen(ConsoleScreen):
 
     def _curve(self, session: Session, room: Room) -> Content:
         """The part under the cursor by global step."""
-        part = self._parts.get(self.query_one(ItemList).cursor)
-        if part is None:
+        row = self._parts.get(self.query_one(ItemList).cursor)
+        if row is None:
             return Content("")
+        part = row.figures
+        if part is None:
+            off = row.part is not None and not row.part.enabled
+            said = "it is off: O switches it on" if off else "its figures come with the next group"
+            return heading(one_line(row.name, 40).upper(), said)
         name = one_line(part.name, 40).upper()
         words = part_words(part, room.width - len(name) - 20)
         if is_constant(part):
@@ -237,5 +247,5 @@ class RewardsScreen(ConsoleScreen):
         reward_entries.edit(self.host)
 
 
-def _items(parts: tuple[PartFigures, ...], width: int) -> Iterable[Item]:
-    return (Item(part.name, (part_line(part, width),)) for part in parts)
+def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[Item]:
+    return (Item(row.name, (row_line(row, width),)) for row in rows)

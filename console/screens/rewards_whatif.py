@@ -21,6 +21,7 @@ from console.views import Line
 from console.widgets.pane import Pane
 from console.widgets.reward_list import Item, ItemList
 from console.widgets.words import elapsed, plural
+from console.wrap import wrapped
 from core.events import RewardPart, TrialSummary
 from core.state_trial import WhatIf
 from core.text import one_line
@@ -32,7 +33,7 @@ class PartList(ItemList):
     """The parts with their weights."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Type a weight", tooltip="Another weight for this part, to try"),
+        Binding("enter", "open", "Type", tooltip="Another weight for this part, to try"),
     ]
 
 
@@ -62,7 +63,14 @@ class RewardsWhatIfScreen(ConsoleScreen):
         Binding("left,minus", "step(-1)", "Less", key_display="←", id="whatif.less"),
         Binding("right,plus", "step(1)", "More", key_display="→", id="whatif.more"),
         Binding("backspace", "reset", "Undo", id="whatif.reset", tooltip="The weight in use"),
-        Binding("w", "window", "How many", id="whatif.window", tooltip="The last 100, 500 or 20"),
+        Binding(
+            "w",
+            "window",
+            "How many",
+            show=False,
+            id="whatif.window",
+            tooltip="The last 100, 500 or 20",
+        ),
         Binding(
             "r",
             "rescore",
@@ -153,7 +161,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
 
     def _is_ours(self, known: WhatIf) -> bool:
-        return known.phase == "done" and dict(known.weights) == self._weights
+        newer = known.began >= self.session.state.rewards.since
+        return known.phase == "done" and newer and dict(known.weights) == self._weights
 
     def _head(self, said: str) -> Line:
         title: Line = ((" WHAT IF  ", "bold $heading"),)
@@ -167,13 +176,19 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return (*title, (said, "$muted"))
 
     def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
+        width = max(20, self.size.width - 2)
         if found is None:
             why = "A hook folder alone makes the reward: there are no weights to try. "
-            return [((why + "r scores the groups anew with its newest save.", "$muted"),)]
+            said = why + "r scores the groups anew with its newest save."
+            return [((one, "$muted"),) for one in wrapped(said, width)]
         if not self._weights and found.compared and not found.flips and not found.died:
             hint = "Left and right change a weight; what comes out otherwise stands here at once"
-            return [((hint, "$muted"),), *summary_lines(found, lacking)[2:]]
-        return summary_lines(found, lacking)
+            shown = wrapped(hint, width)
+            return [
+                *(((one, "$muted"),) for one in shown),
+                *summary_lines(found, lacking, width)[2:],
+            ]
+        return summary_lines(found, lacking, width)
 
     # --- trying ---------------------------------------------------------------------------------
 

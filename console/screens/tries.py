@@ -134,8 +134,8 @@ class TriesScreen(ConsoleScreen):
             return (("looking on: nothing is asked", "$muted"),)
         server = self._asked_server()
         name = one_line(server.name, 20) if server is not None else "no server"
-        names = list(self.session.state.servers)
-        place = names.index(server.name) if server is not None else 0
+        known = self.session.state.servers.values()
+        place = next((at for at, one in enumerate(known) if one is server), 0)
         return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
 
     def _paint_answers(self) -> None:

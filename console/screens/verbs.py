@@ -19,6 +19,7 @@ WRITING = frozenset(
         "unrate",
         "abort",
         "rescore",
+        "refill",
         "rerun",
         "marked",
         "undo",
@@ -86,6 +87,13 @@ class GroupVerbs(ConsoleScreen):
             show=False,
             id="group.rescore",
             tooltip="Score its answers again with the rewards as they are now",
+        ),
+        Binding(
+            "R",
+            "refill",
+            "Refill",
+            id="group.refill",
+            tooltip="Ask for the candidates it is short of, and score all again",
         ),
         Binding(
             "A",
@@ -156,7 +164,11 @@ class GroupVerbs(ConsoleScreen):
             for binding in bindings.key_to_bindings.get(event.key, ()):
                 why = self.obstacle(binding.action.partition("(")[0]) if node is self else None
                 if why:
-                    self.host.say(why, "warning")
+                    self.told(why)
+
+    def told(self, why: str) -> None:
+        """Say why a key does nothing now."""
+        self.host.say(why, "warning")
 
     # --- orders ------------------------------------------------------------------------------
 
@@ -232,6 +244,12 @@ class GroupVerbs(ConsoleScreen):
         group = self.group
         if group is not None:
             self.run_command("group.rescore", group_id=group.group_id)
+
+    def action_refill(self) -> None:
+        """Fresh candidates in the places that have none."""
+        group = self.group
+        if group is not None:
+            self.run_command("group.refill", group_id=group.group_id)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_rerun(self) -> None:

@@ -21,6 +21,13 @@ class Voting(RateDesk):
 
     quiet: ClassVar[bool] = True
 
+    def told(self, why: str) -> None:
+        """Why a key does nothing now; the last line has room for that while nothing waits."""
+        if self.group is None:
+            self.ordered(why)
+        else:
+            super().told(why)
+
     def ordered(self, message: str) -> None:
         """What went well stands in the last line; a toast would cover the ballot."""
         self.queue.news = plain(message)
@@ -30,6 +37,8 @@ class Voting(RateDesk):
         """Undo is about the last vote, whatever is on screen."""
         if action == "undo":
             return self._undo_obstacle()
+        if self.group is None and action in _VOTING | _SEALING:
+            return "Nothing waits for a vote"
         if self.queue.second and action in _VOTING:
             return None
         if self.queue.second and action in _SEALING:

@@ -8,6 +8,8 @@ from textual.content import Content
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _LABEL = 6
+HAND = "◆"
+_LEGEND = f"{HAND} given by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class Point:
     step: int
     mean: float
     std: float
+    hand: float | None = None
+    """Mean of those that an operator gave, where there are some."""
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:
@@ -28,11 +32,13 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
     found = []
     for at in range(0, len(older), size):
         part = older[at : at + size]
+        hands = [one.hand for one in part if one.hand is not None]
         found.append(
             Point(
                 part[-1].step,
                 sum(one.mean for one in part) / len(part),
                 sum(one.std for one in part) / len(part),
+                sum(hands) / len(hands) if hands else None,
             )
         )
     return [*found, last]
@@ -40,8 +46,9 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
 
 def bounds(points: Sequence[Point]) -> tuple[float, float]:
     """Lower and upper end of the axis: round figures that hold curve and band."""
-    low = min(one.mean - one.std for one in points)
-    high = max(one.mean + one.std for one in points)
+    hands = [one.hand for one in points if one.hand is not None]
+    low = min(*hands, *(one.mean - one.std for one in points), math.inf)
+    high = max(*hands, *(one.mean + one.std for one in points), -math.inf)
     span = max(high - low, 1e-6)
     unit = 10 ** math.floor(math.log10(span))
     for factor in (0.1, 0.2, 0.5, 1.0):
@@ -55,6 +62,8 @@ def bounds(points: Sequence[Point]) -> tuple[float, float]:
 def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     """The curve in `height` lines of `width` cells: axis labels, plot, and the steps below.
 
+    What was given by hand is a `◆` of its own, named below.
+
     Args:
         points: By rising step; none gives no lines.
         height: Lines in all, the one with the steps included; at least 3.
@@ -66,6 +75,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     low, high = bounds(shown)
     columns = _columns(shown, plot_width * 2)
     rows = _rows([_dot(mean, low, high, plot_height) for mean, _ in columns], plot_height)
+    hands = _hands(shown, (low, high), plot_width, plot_height)
     found = []
     for row in range(plot_height):
         label = _label(row, plot_height, low, high)
@@ -76,14 +86,37 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
             mean, std = columns[column * 2]
             middle = (top + bottom) / 2
             within = mean - std <= middle <= mean + std
-            pieces.append((rows[row][column], "$curve on $band" if within else "$curve"))
+            band = " on $band" if within else ""
+            if (row, column) in hands:
+                pieces.append((HAND, f"bold $winner{band}"))
+            else:
+                pieces.append((rows[row][column], f"$curve{band}"))
         found.append(Content.assemble(*_merged(pieces)))
     first, last = f"step {shown[0].step}", str(shown[-1].step)
     if len(shown) == 1:
-        axis = " " * _LABEL + first
-    else:
-        axis = " " * _LABEL + first + last.rjust(plot_width - len(first))
-    return [*found, Content.styled(axis, "$muted")]
+        last = ""
+    between = plot_width - len(first) - len(last)
+    said = _LEGEND if hands and between >= len(_LEGEND) + 2 else ""
+    left = (between - len(said)) // 2
+    axis: list[tuple[str, str]] = [(" " * _LABEL + first + " " * left, "$muted")]
+    if said:
+        axis += [(HAND, "bold $winner"), (said[1:], "$muted")]
+    return [*found, Content.assemble(*axis, (" " * (between - left - len(said)) + last, "$muted"))]
+
+
+def _hands(
+    points: Sequence[Point], ends: tuple[float, float], width: int, height: int
+) -> set[tuple[int, int]]:
+    """Row and column of each mean that was given by hand."""
+    first, last = points[0].step, points[-1].step
+    low, high = ends
+    found = set()
+    for one in points:
+        if one.hand is not None:
+            share = (one.step - first) / (last - first) if last > first else 1.0
+            row = _dot(one.hand, low, high, height) // 4
+            found.add((row, round(share * (width - 1))))
+    return found
 
 
 def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:

@@ -16,12 +16,15 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from console.datasets import FOLDER, Found, datasets
-from console.preview import previews
+from console.preview import Preview, previews, read_preview
 from console.views import fit
 from console.widgets.dataset_pane import DatasetPane, size_text
 from core.text import one_line
 
+_PATH = ("/", "~", "./", "../")
+"""What begins so is a path and no part of a name."""
 _PLACES = {"home": FOLDER, "here": "here", "shipped": ""}
+_HINT = f"Enter takes it, Esc leaves. From here and the home's folder {FOLDER}"
 
 
 class DatasetPicker(ModalScreen[str | None]):
@@ -55,11 +58,7 @@ class DatasetPicker(ModalScreen[str | None]):
             with Horizontal(id="picker-body"):
                 yield OptionList(id="picker-list", compact=True, markup=False)
                 yield DatasetPane(id="picker-look")
-            yield Static(
-                f"Enter takes it, Esc leaves. From here and the home's folder {FOLDER}",
-                markup=False,
-                classes="dialog-hint",
-            )
+            yield Static(_HINT, markup=False, id="picker-hint", classes="dialog-hint")
 
     def on_mount(self) -> None:
         """Find what there is."""
@@ -79,7 +78,8 @@ class DatasetPicker(ModalScreen[str | None]):
 
     def _filter(self) -> None:
         wanted = self.query_one("#picker-filter", Input).value.strip().lower()
-        self._shown = [one for one in self._all if matches(one, wanted)]
+        path = wanted.startswith(_PATH)
+        self._shown = [] if path else [one for one in self._all if matches(one, wanted)]
         self._list()
         self._look()
 
@@ -98,6 +98,7 @@ class DatasetPicker(ModalScreen[str | None]):
 
     def _look(self) -> None:
         path = self.chosen
+        self._say("")
         if path is not None:
             reader = partial(previews, path, self._columns, self._home)
             self.query_one(DatasetPane).look(reader)
@@ -119,7 +120,7 @@ class DatasetPicker(ModalScreen[str | None]):
         """Take it."""
         event.stop()
         if (path := self.chosen) is not None:
-            self.dismiss(path)
+            self._take_it(path)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Look at another."""
@@ -129,7 +130,27 @@ class DatasetPicker(ModalScreen[str | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click takes it."""
         event.stop()
-        self.dismiss(self._shown[event.option_index].path)
+        self._take_it(self._shown[event.option_index].path)
+
+    @work(thread=True, exclusive=True, group="take", exit_on_error=False)
+    def _take_it(self, path: str) -> None:
+        """Take what can be read; of the rest say why not, and stay."""
+        found = read_preview(path, self._columns, self._home)
+        self.app.call_from_thread(self._taken, path, found)
+
+    def _taken(self, path: str, found: Preview) -> None:
+        if not self.is_current or path != self.chosen:
+            return
+        if found.readable:
+            self.dismiss(path)
+        else:
+            self._say(f"Not taken: {found.error}")
+
+    def _say(self, fault: str) -> None:
+        """Why the last one was not taken; empty for none."""
+        hint = self.query_one("#picker-hint", Static)
+        hint.set_class(bool(fault), "-fault")
+        hint.update(Text(one_line(fault, 200)) if fault else _HINT)
 
     def action_move(self, by: int) -> None:
         """Another one."""

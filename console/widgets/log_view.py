@@ -4,18 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
 
 from console.log_fold import Block, Folds
 from console.logs import LEVELS, LogLine
-from console.widgets.words import clock, plural
+from console.widgets.log_paper import LogPaper
 from console.wrap import safe
 
 LINE_CAP = 2_000
@@ -27,7 +23,6 @@ SPARE = 2_000
 _HEAD = 18
 _FOLD = 16
 """Cells before the text, and those a folded traceback needs more than its last line."""
-_SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 
 
 def matches(line: LogLine, level: str, query: str) -> bool:
@@ -37,32 +32,22 @@ def matches(line: LogLine, level: str, query: str) -> bool:
     return not query or query in line.text.lower()
 
 
-class LogView(ScrollView, can_focus=True):
+class LogView(LogPaper, can_focus=True):
     """Lines with time, source and level; sticks to the end while `follow` is on."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "log--time",
-        "log--source",
-        "log--error",
-        "log--warning",
-        "log--debug",
-        "log--match",
-        "log--at",
-    }
-    DEFAULT_CSS = """
-    LogView { background: $background; }
-    LogView > .log--time { color: $muted; }
-    LogView > .log--source { color: $heading; }
-    LogView > .log--error { color: $engine-lost; }
-    LogView > .log--warning { color: $engine-booting; }
-    LogView > .log--debug { color: $muted; }
-    LogView > .log--at { background: $panel; }
-    LogView > .log--match { color: $pill-text; background: $winner; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
         Binding("home", "scroll_home", "First line", show=False),
-        Binding("t", "fold_all", "Fold", id="log.fold", tooltip="Fold or unfold the tracebacks"),
+        Binding("up", "step(-1)", "Line", id="log.up", tooltip="The line above, in full below"),
+        Binding("down", "step(1)", "Next line", show=False, id="log.down"),
+        Binding(
+            "t",
+            "fold_all",
+            "Fold",
+            show=False,
+            id="log.fold",
+            tooltip="Fold or unfold the tracebacks",
+        ),
         Binding(
             "enter",
             "fold_one",
@@ -78,12 +63,6 @@ class LogView(ScrollView, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__()
-        self.at: int | None = None
-        """Place of the match the operator is at."""
-        self.shown: list[LogLine] = []
-        self.folds = Folds()
-        self._texts: list[str] = []
-        self._query = ""
         self._widest = 0
 
     def replace(self, found: Iterable[LogLine], query: str) -> None:
@@ -129,6 +108,8 @@ class LogView(ScrollView, can_focus=True):
         """The end may have moved out of sight."""
         if self.follow:
             self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
+        elif self.at is not None:
+            self._reveal(self.folds.row_of(self.at))
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Scrolling up lets go of the end; reaching it takes hold again."""
@@ -137,8 +118,36 @@ class LogView(ScrollView, can_focus=True):
 
     def action_follow(self) -> None:
         """Go to the end and stay there."""
-        self.follow = True
+        self.follow, self.at = True, None
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
+
+    def action_step(self, by: int) -> None:
+        """The line under or over the cursor; from out of sight, the one at that end."""
+        seen = self._rows_in_sight()
+        if not seen:
+            return
+        if self.at is None or self.at not in seen:
+            self.at = seen[-1] if by < 0 or self.at is None else seen[0]
+            return
+        row = self.folds.row_of(self.at) + by
+        if row >= len(self.folds.rows):
+            self.action_follow()
+        else:
+            self.at = self.folds.rows[max(0, row)]
+            self._reveal(max(0, row))
+
+    def _reveal(self, row: int) -> None:
+        """Scroll no further than it takes."""
+        top, height = self.scroll_offset.y, self.size.height
+        if not top <= row < top + height:
+            to = row if row < top else row - height + 1
+            self.scroll_to(y=to, animate=False, immediate=True)
+
+    def whole(self) -> tuple[LogLine, str] | None:
+        """The line under the cursor and all that is kept of it; None without a cursor."""
+        if self.at is None or self.at >= len(self.shown):
+            return None
+        return self.shown[self.at], self._said(self.at)
 
     def visible_texts(self) -> Sequence[str]:
         """The lines on screen as they came; of a folded traceback all of them."""
@@ -158,7 +167,7 @@ class LogView(ScrollView, can_focus=True):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to fold without a traceback; what follows need not be told to."""
         if action == "follow":
-            return not self.follow
+            return not self.follow or self.at is not None
         return bool(self.folds.count) if action in ("fold_all", "fold_one") else True
 
     def action_fold_all(self) -> None:
@@ -176,9 +185,10 @@ class LogView(ScrollView, can_focus=True):
             self._toggle(block)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a traceback unfolds or folds it."""
+        """A click takes the cursor there; on a traceback it unfolds or folds it."""
         row = event.y + self.scroll_offset.y
         if row < len(self.folds.rows):
+            self.at = self.folds.rows[row]
             block = self.folds.block(self.folds.rows[row])
             if block is not None and self.folds.rows[row] == block.head:
                 self._toggle(block)
@@ -233,57 +243,3 @@ class LogView(ScrollView, can_focus=True):
         self._query = query.lower()
         self.at = None
         self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        """One visible line."""
-        scroll_x, scroll_y = self.scroll_offset
-        width = self.size.width
-        row = scroll_y + y
-        if row >= len(self.folds.rows):
-            return Strip.blank(width, self.rich_style)
-        at = self.folds.rows[row]
-        strip = self._strip(at)
-        return strip.crop_extend(scroll_x, scroll_x + width, self._base(at))
-
-    def _base(self, at: int) -> Style:
-        if at != self.at:
-            return self.rich_style
-        return self.rich_style + self.get_component_rich_style("log--at", partial=True)
-
-    def _strip(self, at: int) -> Strip:
-        line, text = self.shown[at], self._said(at)
-        base = self._base(at)
-        time = base + self.get_component_rich_style("log--time", partial=True)
-        source = base + self.get_component_rich_style("log--source", partial=True)
-        tone = base
-        if line.level in ("error", "warning", "debug"):
-            tone = base + self.get_component_rich_style(f"log--{line.level}", partial=True)
-        segments = [
-            Segment(f"{clock(line.at)} ", time),
-            Segment(f"{line.source[:7]:<7} ", source),
-            Segment(f"{_SIGNS.get(line.level, ' ')} ", tone),
-            *self._text(text, tone),
-        ]
-        return Strip(segments)
-
-    def _said(self, at: int) -> str:
-        """What stands in a row: of a folded traceback what was raised."""
-        block = self.folds.block(at)
-        if block is None or block.head != at:
-            return self._texts[at]
-        if not block.folded:
-            return f"▾ {self._texts[at]}"
-        raised = next((one for one in reversed(block.places) if self._texts[one].strip()), at)
-        return f"▸ {self._texts[raised]}  · {plural(len(block.places), 'line')}"
-
-    def _text(self, text: str, tone: Style) -> Iterable[Segment]:
-        if not self._query:
-            yield Segment(text, tone)
-            return
-        found = tone + self.get_component_rich_style("log--match", partial=True)
-        low, at = text.lower(), 0
-        while (start := low.find(self._query, at)) >= 0 and len(low) == len(text):
-            yield Segment(text[at:start], tone)
-            at = start + len(self._query)
-            yield Segment(text[start:at], found)
-        yield Segment(text[at:], tone)

@@ -26,6 +26,9 @@ class FieldError(UsageError):
 _TARGET = re.compile(r"https?://\S+|[\w-]+|.+\.ya?ml", re.DOTALL)
 """An address, the name of a target, or a target file."""
 
+_LONGEST = 4_096
+"""Characters of a path or an address; no longer text is one."""
+
 Reader = Callable[[str], Any]
 """Makes an argument of a text; raises ValueError."""
 
@@ -218,23 +221,20 @@ class MockForm(Container):
         }
         if not any(self.values().values()):
             for name, text in told.items():
-                self.put(name, text)
+                if len(text) <= _LONGEST:
+                    self.put(name, text)
 
     def put(self, name: str, text: str) -> None:
         """Write into a field."""
         self.query_one(f"#mock-{name}", Input).value = text
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `mock.start`; the field at fault gets the focus.
+        """Arguments of `mock.start`.
 
         Raises:
             FieldError: a field cannot be used.
         """
-        try:
-            return read_fields(self.values())
-        except FieldError as error:
-            self.query_one(f"#mock-{error.field}", Input).focus()
-            raise
+        return read_fields(self.values())
 
     def edit(self, name: str = "dataset") -> None:
         """Put the cursor into a field."""

@@ -26,6 +26,7 @@ from console.widgets.words import (
     progress,
     state_for,
 )
+from console.wrap import wrapped
 from core.state import Alert, Group, Server
 from core.text import one_line
 
@@ -218,31 +219,45 @@ def alerts(session: Session, room: Room) -> Content:
         return heading("ALERTS", "none")
     shown = [heading("ALERTS", str(len(found)))]
     most = 6 if room.tall else 2
-    for alert in found[:most]:
-        shown.append(_alert(alert, session.now(), room.width))
-        if alert.todo and (room.tall or len(shown) == 2):
-            shown.append(_note(f"  → {one_line(alert.todo, room.width - 4)}"))
+    for place, alert in enumerate(found[:most]):
+        rows = 3 if room.tall or not place else 2
+        shown += _alert(alert, session.now(), room.width, rows)
+        if alert.todo and (room.tall or not place):
+            said = _within(f"→ {alert.todo}", room.width - 4, 2)
+            shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(said)]
     if len(found) > most:
         shown.append(_note(f"  and {len(found) - most} more"))
     return lines(*shown)
 
 
-def _alert(alert: Alert, now: float, width: int) -> Content:
-    """Sign, cause, age, and the keys that act on it at the right."""
+def _within(text: str, width: int, rows: int) -> list[str]:
+    """`text` in at most so many lines; what is left out shows as an ellipsis."""
+    said = wrapped(one_line(text, 600), width)
+    return (
+        said if len(said) <= rows else [*said[: rows - 1], fit(" ".join(said[rows - 1 :]), width)]
+    )
+
+
+def _alert(alert: Alert, now: float, width: int, rows: int) -> list[Content]:
+    """Sign and cause; in a column at the right its age and the keys that act on it."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
     way = way_of(alert.key)
     keys = f" {way.pressed} " if way is not None else ""
-    room = max(10, width - 2 - len(age) - len(keys) - (2 if keys else 0))
-    cause = fit(one_line(alert.cause, 300), room).rstrip()
-    spare = room - cell_len(cause)
-    return Content.assemble(
-        (f"{sign} ", f"bold {color}"),
-        cause,
-        (age, "$muted"),
-        " " * (spare + 2 if keys else 0),
-        (keys, "bold $accent"),
-    )
+    aside = len(age) + len(keys) + (2 if keys else 0)
+    room = max(10, width - 2 - aside)
+    first, *more = _within(alert.cause, room, rows) or [""]
+    spare = " " * (room - cell_len(first))
+    return [
+        Content.assemble(
+            (f"{sign} ", f"bold {color}"),
+            first,
+            *((spare,) if keys else ()),
+            (age, "$muted"),
+            *(("  ", (keys, "bold $accent")) if keys else ()),
+        ),
+        *(Content(f"  {one}") for one in more),
+    ]
 
 
 # --- mock user -------------------------------------------------------------------------------

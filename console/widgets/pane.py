@@ -12,13 +12,14 @@ from textual.strip import Strip
 from textual.style import Style
 
 from console.views import Line
+from console.widgets.relaid import Relaid
 
 Builder = Callable[[int], Sequence[Line]]
 """Makes the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
 
 
-class Pane(ScrollView, can_focus=False):
+class Pane(Relaid, ScrollView, can_focus=False):
     """Shows lines; scrolls up and down when there are more than fit.
 
     Lines are made again only when what they are made from, or the width, has changed.

@@ -18,8 +18,12 @@ def _note(text: str) -> Content:
 
 def reward_points(server: Server) -> list[Point]:
     """Mean and spread by global step: of the rewards sent, else of those of the update."""
-    found = ((one.step, *reward_of(one)) for one in server.steps)
-    return [Point(step, mean, std or 0.0) for step, mean, std in found if mean is not None]
+    found = ((one, *reward_of(one)) for one in server.steps)
+    return [
+        Point(one.step, mean, std or 0.0, one.hand_mean if one.by_hand else None)
+        for one, mean, std in found
+        if mean is not None
+    ]
 
 
 def rewards(session: Session, room: Room) -> Content:
@@ -56,6 +60,8 @@ def _change(points: Sequence[Point], short: bool = False) -> Content:
     if len(points) < 2:
         return _note("" if short else "one step so far")
     by = points[-1].mean - points[0].mean
+    if abs(by) < 0.005:
+        return _note("as at first" if short else f"as at step {points[0].step}")
     word, color = ("up", "$reward-up") if by >= 0 else ("down", "$reward-down")
     sign = "▲" if by >= 0 else "▼"
     since = "" if short else f" since step {points[0].step}"

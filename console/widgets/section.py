@@ -9,6 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.session import Session
+from console.widgets.relaid import Relaid
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
@@ -32,7 +33,7 @@ class Room:
 Build = Callable[[Session, Room], Content]
 
 
-class Section(Static):
+class Section(Relaid, Static):
     """Shows what `build` makes of the session and the room there is."""
 
     DEFAULT_CSS = """

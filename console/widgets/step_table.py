@@ -7,7 +7,8 @@ from textual.content import Content
 
 from console.widgets.timeline import step_seconds, sync_seconds
 from console.widgets.words import UNKNOWN, duration, figure, number
-from core.state import Server, StepStats
+from core.state import Server
+from core.state_steps import StepStats
 
 
 @dataclass(frozen=True, slots=True)

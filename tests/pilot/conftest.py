@@ -1,10 +1,15 @@
-"""Style sheets, which are the same for every test, are parsed once; reports hold sane text."""
+"""Style sheets, the same for every test, are parsed once; a pause ends when all is done."""
 
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+import textual.app
+import textual.pilot
+from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+
+from tests.support.quiet import quiet
 
 _parse = Stylesheet._parse_rules
 _parsed: dict[Any, Any] = {}
@@ -28,6 +33,14 @@ def _parse_once(
 @pytest.fixture(autouse=True)
 def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
+    # The same number, without a call into Python for each of a million look-ups.
+    monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)
+
+
+@pytest.fixture(autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textual.app, "wait_for_idle", quiet)
+    monkeypatch.setattr(textual.pilot, "wait_for_idle", quiet)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,7 @@ import msgspec
 
 from console.places import SCREENS
 from console.screens.group import GroupScreen
-from core.events import GroupClosed, GroupOpened
+from core.events import CandidateFailed, GroupClosed, GroupOpened
 from tests.support.console import FakeLink, Seat, group_events, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
@@ -71,6 +71,26 @@ async def test_a_dead_group_names_the_keys_that_mend_it() -> None:
         await here.press("escape")
         await opened(here, "g0003")
         assert "asks it again" not in here.text()
+
+
+async def test_a_short_group_is_refilled_by_key() -> None:
+    state = state_of(
+        *group_events(1, until="AWAITING_RATING"),
+        CandidateFailed(
+            server="embedded", group_id="g0001", index=2, episode_uuid="ep-1-2", cause="timed_out"
+        ),
+        *group_events(2, until="AWAITING_RATING"),
+    )
+    async with seat(state, places=PLACES, at="requests", size=(100, 36)) as here:
+        await opened(here, "g0002")
+        await here.press("R")
+        assert "It is not short: all 4" in here.text()
+        await here.press("escape")
+        await opened(here)
+        assert "3 of 4 candidates answered: R asks for the others" in here.text()
+        assert "R Refill" in here.text()
+        await here.press("R")
+        assert here.link.commands == [("group.refill", {"group_id": "g0001"})]
 
 
 async def test_what_the_user_waited_for() -> None:

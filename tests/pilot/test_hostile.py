@@ -1,6 +1,7 @@
 """Text from models, servers and files stays text on every screen and in every question."""
 
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from core.tokens import EpisodeTokens, Token, TokenCall
 from tests.support.console import NOW, FakeBoss, FakeChild, FakeReply, Seat, screen_text, seat
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 
-TYPED = ("palette",)
-"""Views of Textual's own, for which the guard is all there is."""
+TYPED = ("palette", "field")
+"""Views of Textual's own, for which the guard is all there is: its palette, a line of text."""
 BY_NAME = pytest.mark.parametrize("kind", list(TEXTS))
 
 
@@ -83,8 +84,8 @@ async def requests(console: Seat, text: str) -> AsyncIterator[str]:
 
 
 async def rating(console: Seat, text: str) -> AsyncIterator[str]:
-    await console.press("f3")
-    for keys in ("v", "d", "g", "escape", "w", "escape", "j", "escape", "o", "escape", "X"):
+    await console.press("f3", "1")
+    for keys in ("e", "v", "d", "g", "escape", "w", "escape", "j", "escape", "o", "escape", "X"):
         await console.press(keys)
         yield f"rate, {keys}"
     await console.press("escape")
@@ -131,6 +132,55 @@ async def questions(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
+async def tries(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "ctrl+t")
+    yield "tries, the line"
+    await console.press("escape")
+    for keys in ("down", "up", "pagedown", "enter"):
+        await console.press(keys)
+        yield f"tries, {keys}"
+    await console.press("escape", "escape")
+
+
+async def what_if(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f6", "i")
+    for keys in ("right", "left", "enter", "escape", "tab", "enter", "escape", "r"):
+        await console.press(keys)
+        yield f"what-if, {keys}"
+    await console.press("escape")
+    console.app.clear_notifications()
+
+
+async def edited(console: Seat, text: str) -> AsyncIterator[str]:
+    for screen in ("f4", "f5", "f6"):
+        await console.press(screen, "e")
+        yield f"edit on {screen}"
+        await console.press("escape", "escape")
+        console.app.clear_notifications()
+
+
+async def picked(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f4", "escape", "o")
+    await console.pilot.pause(0.1)
+    yield "picker"
+    for keys in ("down", "down", "pagedown"):
+        await console.press(keys)
+        await console.pilot.pause(0.05)
+        yield f"picker, {keys}"
+    await console.press(*"[red]", "enter")
+    await console.pilot.pause(0.1)
+    yield "picked, in its field"
+    await console.press("escape", "escape")
+
+
+async def completed(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "slash", *"model:")
+    for keys in ("tab", "tab", "shift+tab", "space", "enter"):
+        await console.press(keys)
+        yield f"completion, {keys}"
+    await console.press("escape")
+
+
 async def wide(console: Seat, text: str) -> AsyncIterator[str]:
     await console.pilot.resize_terminal(160, 48)
     async for name in screens(console, text):
@@ -146,9 +196,33 @@ VIEWS: tuple[View, ...] = (
     rewards_and_log,
     engine,
     questions,
+    tries,
+    what_if,
+    edited,
+    picked,
+    completed,
     wide,
 )
 """Every screen and every question; each yields the names of what is open."""
+
+
+def _datasets(folder: Path, text: str) -> Path:
+    """A working folder whose files attack by their names, columns and rows."""
+    here = folder / "here"
+    here.mkdir()
+    row = {"query": text[:5000], text[:200]: text[:500]}
+    for name in ("rows", "[red]\x1b[31m\u202ea\u200b\r$x[]"):
+        (here / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
+    return here
+
+
+def _hand(text: str) -> Callable[..., Awaitable[str]]:
+    """An editor that makes the text of everything."""
+
+    async def edit(*_: object) -> str:
+        return text[:5000]
+
+    return edit
 
 
 ALL_AT_ONCE = "".join(TEXTS.values())
@@ -166,10 +240,12 @@ ALL_AT_ONCE = "".join(TEXTS.values())
 )
 @pytest.mark.timeout(120)
 async def test_every_screen_and_question_shows_it_safely(
-    text: str, views: tuple[View, ...], tmp_path: Path
+    text: str, views: tuple[View, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guide = tmp_path / "guide.md"
     guide.write_text(text, "utf-8", "surrogatepass")
+    monkeypatch.chdir(_datasets(tmp_path, text))
+    monkeypatch.setattr("console.screens.rate_asides.edit_text", _hand(text))
     async with seat(link=link_of(text), boss=boss_of(text)) as console:
         session = console.session
         given = {"tags": (text[:100], "b"), "guidelines": str(guide)}

@@ -163,6 +163,18 @@ async def test_the_ways_out_are_offered_only_while_something_is_held_up() -> Non
         assert console.link.commands == [("rating.abort_all", expected)]
 
 
+async def test_a_palette_without_a_match_says_where_the_keys_are() -> None:
+    async with seat(sample_state()) as console:
+        await console.press("ctrl+p", *"zzzq")
+        for _ in range(1_000):
+            if "Nothing matches" in console.text():
+                break
+            await console.settle()
+        assert "? shows the keys of this screen" in console.text()
+        await console.press("enter")
+        assert isinstance(console.app.screen, HelpScreen)
+
+
 async def test_the_palettes_abort_asks_for_a_reason_as_the_key_does() -> None:
     async with seat(sample_state(), size=(80, 30), at="requests") as console:
         await console.press("down")

@@ -173,6 +173,31 @@ async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
         assert view(console).folds.count == 2
 
 
+async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
+    async with seat(sample_state(), at="log") as console:
+        long = "INFO " + " ".join(f"word{number}" for number in range(25))
+        console.session.store.add("proxy", long, NOW)
+        fill(console, 30)
+        await console.settle()
+        await console.press("home")
+        assert "word24" not in console.text()
+        strip, shown = console.app.screen.query_one("#log-line"), view(console)
+        assert not strip.display
+        await console.press("up")
+        assert strip.display
+        await console.press(*["up"] * 30)
+        assert shown.at == 0
+        assert "word24" in console.text()
+        await console.press("pagedown", "down")
+        assert shown.at not in (None, 0)
+        assert shown.scroll_y > 0
+        await console.press("escape")
+        assert not strip.display
+        await console.press("up", "end")
+        assert shown.at is None
+        assert shown.follow
+
+
 async def test_old_lines_are_let_go_of_and_the_folds_stay_right() -> None:
     from console.logs import LogLine
     from console.widgets.log_view import KEPT, SPARE

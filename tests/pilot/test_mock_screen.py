@@ -9,6 +9,7 @@ import pytest
 from textual.widgets import Input
 
 from console.places import SCREENS
+from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_results import ResultList
 from core.events import (
     GroupOpened,
@@ -39,7 +40,7 @@ def row(number: int, **more: object) -> MockRowDone:
 
 async def eventually(here: Seat, words: str) -> None:
     """Wait until `words` are on screen; a file is read in a thread meanwhile."""
-    for _ in range(100):
+    for _ in range(1_000):
         if words in here.text():
             return
         await asyncio.sleep(0.02)
@@ -63,6 +64,7 @@ async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) ->
         await here.press("escape", "s")
         assert boss.commands == []
         assert "Pace s cannot be" in here.text()
+        await here.press("e")
         await here.press("backspace", *"1.5", "enter", "s")
         assert boss.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
@@ -76,8 +78,29 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
         await here.press("e")
         await here.pilot.press(*"/nowhere")
         await eventually(here, "cannot be read")
-        await here.press("escape", "s")
+        await here.press("escape", "s", "s")
         assert boss.commands == []
+        assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
+
+
+async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(home: Path) -> None:
+    boss = FakeBoss()
+    good = home / "datasets" / "sums.csv"
+    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+        here.session.home = home
+        await here.press("e", "escape", "o")
+        await eventually(here, "chats.jsonl")
+        here.app.screen.query_one("#picker-filter", Input).value = f"{good}x"
+        await here.press("enter")
+        await eventually(here, "Not taken: cannot be read: No such file")
+        assert isinstance(here.app.screen, DatasetPicker)
+        await here.press("backspace")
+        assert "Not taken" not in here.text()
+        await here.press("enter")
+        await eventually(here, "1,200 rows")
+        assert not isinstance(here.app.screen, DatasetPicker)
+        await here.press("s")
+        assert boss.commands == [("mock.start", {"dataset": str(good)})]
 
 
 async def test_the_shipped_questions_need_no_field() -> None:

@@ -1,6 +1,7 @@
 """The first screen and what it is made of."""
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from console.logs import SOURCES
@@ -16,6 +17,8 @@ from core.events import (
     AlertRaised,
     EngineChanged,
     EngineLost,
+    Event,
+    GroupSealed,
     MockRowDone,
     MockStarted,
     PoolChanged,
@@ -335,6 +338,23 @@ def test_a_rising_curve_rises() -> None:
     assert not first[0]
     assert last[0]
     assert not last[-1]
+
+
+def test_what_was_given_by_hand_is_marked_apart_and_named() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for number in (1, 2, 3):
+        for event in group_events(number, step=number):
+            by_hand = number == 2 and isinstance(event, GroupSealed)
+            events.append(replace(event, source="human") if by_hand else event)
+    shown = rewards(session_of(state_of(*events)), ROOM).plain
+    assert shown.count("◆") == 2  # the step's mark and its name
+    assert "◆ given by hand" in shown
+    plain = rewards(session_of(state_of(*group_events(1))), ROOM).plain
+    assert "◆" not in plain
+    marked = [Point(step, 0.5, 0.1, step / 4 if step > 2 else None) for step in range(5)]
+    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    assert [row.find("◆") for row in rows if "◆" in row] == [39, 29]
+    assert rows[0].endswith("◆")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])

@@ -101,6 +101,14 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
         assert votes(here) == [("g0001", "bad", None), ("g0002", "tie", None)]
 
 
+async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
+    async with seat(waiting(0), places=PLACES, at="rate") as here:
+        await here.press("2", "enter")
+        assert "Nothing waits for a vote" in here.text()
+        assert "F2 shows all requests" in here.text()
+        assert votes(here) == []
+
+
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         await here.press("1", "enter")

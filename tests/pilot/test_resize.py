@@ -73,7 +73,7 @@ async def test_a_storm_of_sizes_leaves_every_screen_whole(where: str, storm: int
         assert lines[0] == before[0]
         if where != "jump":  # what the letters stood on has moved: they are gone
             assert lines[-1] == before[-1]
-            assert len(lines) == len(before)
+            assert len(lines) == len(before), "\n".join([*before, "=====", *lines])
         assert console.app.is_running
 
 

@@ -6,6 +6,7 @@ from textual.widgets import Input
 
 from console.palette import entries
 from console.screens.confirm import AskScreen, ConfirmScreen
+from console.widgets.words import UNKNOWN
 from core.events import Event, RewardPart, RewardsChanged
 from tests.pilot.test_rewards_screen import parted
 from tests.support.console import HOSTILE, NOW, seat, state_of
@@ -53,6 +54,32 @@ async def test_gate_and_switch_are_confirmed() -> None:
             assert "The next group is" in desk.text()
             await desk.press("escape")
         assert not desk.link.commands
+
+
+async def test_every_part_has_a_row_before_its_first_group_and_when_it_is_off_or_gone() -> None:
+    told = changed()
+    async with seat(state_of(told[0]), at="rewards") as desk:
+        rows = [line for line in desk.text().splitlines() if "no group yet" in line]
+        assert [row.split()[:3] for row in rows[:3]] == [
+            ["finished", "gate", UNKNOWN],
+            ["politeness", "weighted", "0.50"],
+            ["brevity", "weighted", "0.50"],
+        ]
+        assert " off " in rows[3]
+        await desk.press("down", "down", "down")
+        assert "O switches it on" in desk.text()
+        await desk.press("O")
+        assert "on?" in desk.text()
+        await desk.press("escape")
+        gone = (PARTS[0], PARTS[2], RewardPart(name="newer", kind="length"))
+        desk.link.publish(*told[1:], changed(gone)[0])
+        desk.session.touch(["clock"])
+        await desk.settle()
+        shown = desk.text().splitlines()
+        row = {line.split()[0]: line.split()[1:] for line in shown if line.split()}
+        assert row["politeness"][0] == "gone"
+        assert row["newer"][0] == "weighted"
+        assert "no group yet" in " ".join(row["newer"])
 
 
 async def test_the_palette_has_every_part_also_those_that_are_off() -> None:

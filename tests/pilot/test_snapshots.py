@@ -5,17 +5,33 @@ Renew them after a wanted change, then read the difference:
     SNAPSHOTS=renew python -m pytest -q tests/pilot/test_snapshots.py
 """
 
+import asyncio
 import difflib
+import json
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from console.places import SCREENS
-from core.events import ClientSeen, RatingModeChanged
+from console.replay import Replay
+from console.replay_app import ReplayApp
+from console.replay_file import JournalFile
+from core.errors import AjetError
+from core.events import (
+    AlertRaised,
+    ClientSeen,
+    GroupMarked,
+    MockFinished,
+    RatingModeChanged,
+    RewardPart,
+    RewardsChanged,
+)
 from core.job_sheet import JobSheet
+from core.journal import Journal
 from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state import State
 from swarm.job import BATCH, default_job, dump_job, hand_job, put
@@ -25,29 +41,20 @@ from tests.support.console import (
     FakeChild,
     FakeLink,
     Seat,
+    rest,
     sample_events,
+    screen_rows,
     seat,
+    stamp,
     state_of,
 )
+
+Tour = AsyncIterator[str]
+"""A way through the console; it yields the name of each view it stops at."""
 
 FOLDER = Path(__file__).parent / "snapshots"
 RENEW = os.environ.get("SNAPSHOTS") == "renew"
 SIZES = ((80, 24), (160, 48))
-EXTRA = {
-    "group": ("f2", "home", "down", "enter"),
-    "tokens": ("f2", "home", "down", "enter", "p"),
-    "help": ("f2", "question_mark"),
-    "jump": ("f2", "ctrl+o"),
-    "abort": ("f2", "home", "down", "x"),
-    "stop": ("f5", "k"),
-    "part": ("f6", "enter"),
-    "job": ("f5", "e"),
-    "inside": ("f5", "i"),
-    "tries": ("ctrl+t",),
-    "quit": ("ctrl+q",),
-    "line": ("colon",),
-}
-"""What is no screen of its own, with the keys that open it."""
 STEADY = 3
 """Looks in a row that must be the same: files are read in threads."""
 
@@ -123,15 +130,146 @@ async def steady(console: Seat) -> str:
     seen: list[str] = []
     for _ in range(60):
         await console.settle()
-        seen.append(console.text())
+        seen.append("\n".join(screen_rows(console.app)))
         if len(set(seen[-STEADY:])) == 1 and len(seen) >= STEADY:
             break
     return seen[-1] + "\n"
 
 
+async def said(console: Seat, words: str) -> None:
+    """Wait until that stands on the screen."""
+    async with asyncio.timeout(60):
+        while words not in console.text():
+            await console.settle()
+
+
+# --- tours ---------------------------------------------------------------------------------------
+
+
+async def screens(console: Seat) -> Tour:
+    for place in SCREENS:
+        console.app.action_go(place.name)
+        if place.name == "mock" and console.app.size.width > 100:
+            await said(console, "cannot be read")  # its look at the dataset
+        yield place.name
+
+
+async def groups(console: Seat) -> Tour:
+    press = console.press
+    await press("colon")
+    yield "line"
+    await press("escape", "f2", "question_mark")
+    yield "help"
+    await press("escape", "ctrl+o")
+    yield "jump"
+    await press("escape", "home", "down", "x")
+    yield "abort"
+    await press("escape", "enter")
+    yield "group"
+    await press("p")
+    yield "tokens"
+    await press("escape", "escape", "ctrl+t")
+    yield "tries"
+    await press("escape", "escape", "f2")
+    for group in list(console.link.state.groups)[-3:]:
+        console.link.publish(GroupMarked(server="embedded", group_id=group, marked=True))
+    await console.settle()
+    await press("semicolon")
+    yield "bulk"
+
+
+async def engine(console: Seat) -> Tour:
+    press = console.press
+    await press("f5", "k")
+    yield "stop"
+    await press("escape", "e")
+    yield "job"
+    await press("escape", "i")
+    yield "inside"
+    await press("escape", "f1", "ctrl+q")
+    yield "quit"
+    await press("escape", "f2", "ctrl+p")
+    yield "palette"
+    await press(*"zzqq")
+    await said(console, "Nothing matches")
+    yield "palette-nothing"
+    await press("escape")
+
+
+async def others(console: Seat) -> Tour:
+    press = console.press
+    await press("f3", "o")
+    yield "mode"
+    await press("escape", "f6", "enter")
+    yield "part"
+    parts = (
+        RewardPart(name="length", kind="length", weight=0.5),
+        RewardPart(name="format", kind="finished", gate=True),
+        RewardPart(name="newest", kind="diversity", weight=0.3),
+        RewardPart(name="politeness", kind="judge", enabled=False),
+    )
+    told = RewardsChanged(source="/h/rewards.yaml", ok=True, version="v2", parts=parts, at=NOW - 9)
+    console.link.publish(told)
+    await press("escape", "f6")
+    yield "rewards-parts"
+    await press("i", "right")
+    yield "what-if"
+    await press("escape", "f7", "home", "up", "up", "up")
+    yield "log-line"
+    console.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW - 1))
+    await console.settle()
+    await press("f4")
+    await said(console, "cannot be read")
+    yield "mock-form"
+    await press("o")
+    await said(console, "sums.jsonl")
+    await press("down")
+    await said(console, "1 cannot be used")
+    yield "picker"
+    await press("escape")
+
+
+async def alerts(console: Seat) -> Tour:
+    console.link.publish(
+        AlertRaised(
+            key="refused:embedded",
+            cause="users are answered 503: embedded is OFFLINE since the last stop of somebody "
+            "else, and 14 requests of three applications were turned away in the last minute alone",
+            todo="5 opens Engine: `s` starts it; until then every application that asks is told to "
+            "come back in ten seconds, and most of them do",
+            level="error",
+            at=NOW - 5,
+        ),
+        AlertRaised(
+            key="dead",
+            cause="17 of the last 20 groups are dead: equal rewards, most of them for answers of "
+            "one word, for which no part of the reward knows any difference",
+            todo="Look at the reward parts of a dead group (2, then dead:yes)",
+            at=NOW - 60,
+        ),
+    )
+    await console.press("f1")
+    yield "overview-alerts"
+
+
+TOURS = (screens, groups, engine, others, alerts)
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with two datasets."""
+    rows = ({"query": f"How much is {at} + {at}?", "answer": str(2 * at)} for at in range(40))
+    (tmp_path / "sums.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "chats.jsonl").write_text('{"turns": ["Hello", "and then?"]}\nnonsense\n')
+    for at, name in enumerate(("sums.jsonl", "chats.jsonl")):
+        os.utime(tmp_path / name, (NOW + at, NOW + at))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("datasets")
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x48"])
-@pytest.mark.parametrize("name", [*(place.name for place in SCREENS), *EXTRA])
-async def test_it_looks_as_it_did(name: str, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.__name__)
+async def test_it_looks_as_it_did(tour: Callable[[Seat], Tour], size: tuple[int, int]) -> None:
     boss = FakeBoss(
         {
             "engine": FakeChild("engine", url="http://127.0.0.1:10086", pid=4242),
@@ -141,30 +279,73 @@ async def test_it_looks_as_it_did(name: str, size: tuple[int, int]) -> None:
     link = FakeLink(sample())
     link.job_sheet = sheet()
     link.looks["embedded"] = look()
+    told: list[str] = []
     async with seat(link=link, size=size, boss=boss) as console:
         fill_log(console)
-        if name in EXTRA:
-            await console.press(*EXTRA[name])
-        else:
-            console.app.action_go(name)
-        found = await steady(console)
-        if name == "quit":
-            await console.press("escape")
+        async for name in tour(console):
+            console.app.clear_notifications()
+            told += differences(name, size, await steady(console))
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)
+
+
+async def test_a_start_looks_as_it_did() -> None:
+    link = FakeLink(sample())
+    link.broken = AjetError("the proxy is not there yet")
+    told: list[str] = []
+    async with seat(link=link, size=SIZES[0]) as console:
+        session = console.session
+        session.step("home", "done", "/home/anna/.local/share/ajet-console", title="Home")
+        session.step("engine", "doing", "loads its policy", title="Engine")
+        session.step("proxy", "waiting", title="Fake vLLM")
+        for size in SIZES:
+            await console.pilot.resize_terminal(*size)
+            told += differences("startup", size, await steady(console))
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)
+
+
+async def test_a_replay_looks_as_it_did(tmp_path: Path) -> None:
+    made = Journal(tmp_path / "journal.db")
+    for seq, event in enumerate(sample_events(), 1):
+        made.append(stamp(event, seq))
+    made.close()
+    told: list[str] = []
+    with JournalFile(tmp_path / "journal.db") as file:
+        app = ReplayApp(Replay(file, 0, file.last_seq()))
+        async with app.run_test(size=SIZES[0]) as pilot:
+            while not app.session.seen:
+                await pilot.pause(0.02)
+            for size in SIZES:
+                await pilot.resize_terminal(*size)
+                for _ in range(STEADY):
+                    app.flush()
+                    await pilot.pause()
+                    await rest(app)
+                told += differences("replay", size, "\n".join(screen_rows(app)) + "\n")
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)
+
+
+def differences(name: str, size: tuple[int, int], found: str) -> list[str]:
+    """What is not as it is kept; nothing while the kept ones are renewed."""
     file = FOLDER / f"{name}-{size[0]}x{size[1]}.txt"
     if RENEW:
         FOLDER.mkdir(exist_ok=True)
         file.write_text(found, "utf-8")
-        return
-    assert file.exists(), f"{file.name} is missing: SNAPSHOTS=renew makes it"
+        return []
+    if not file.exists():
+        return [f"{file.name} is missing: SNAPSHOTS=renew makes it"]
     kept = file.read_text("utf-8")
-    if found != kept:
-        told = difflib.unified_diff(
-            kept.splitlines(), found.splitlines(), f"kept {file.name}", "now", lineterm="", n=1
-        )
-        pytest.fail("\n".join(told), pytrace=False)
+    if found == kept:
+        return []
+    pair = kept.splitlines(), found.splitlines()
+    return list(difflib.unified_diff(*pair, f"kept {file.name}", "now", lineterm="", n=1))
 
 
 def test_no_snapshot_is_left_over() -> None:
-    names = {place.name for place in SCREENS} | set(EXTRA)
+    text = Path(__file__).read_text("utf-8")
+    shown = {place.name for place in SCREENS} | {"startup", "replay"}
+    shown |= set(re.findall(r'yield "([a-z-]+)"', text))
     kept = {file.stem.rpartition("-")[0] for file in FOLDER.glob("*.txt")}
-    assert kept == names
+    assert kept == shown

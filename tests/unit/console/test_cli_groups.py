@@ -61,6 +61,7 @@ def _ids(proxy: Proxy) -> list[str]:
     ("argv", "name", "args"),
     [
         (["rescore"], "group.rescore", {}),
+        (["refill"], "group.refill", {}),
         (["rerun"], "group.rerun", {}),
         (["accept"], "group.accept", {}),
         (["unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),

@@ -10,6 +10,7 @@ from console.mock_args import FLAGS, check_target, mock_args
 from core.commands import COMMANDS
 from core.errors import UsageError
 from core.home import Home
+from mock.user_requests import MockOptions
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from core.home import Home
         (["--rate", "1", "--pace", "2"], "exclude each other"),
         (["--columns", "qury=x"], "did you mean `query`"),
         (["gone.csv"], "there is no dataset `gone.csv`"),
-        (["--target", "opencod"], "did you mean `opencode`"),
+        (["--target", "opencod"], "no such target. Did you mean `opencode` or `openclaw`"),
         (["--target", "gone.yaml"], "there is no such target"),
         (["--dry"], "--dry tries a target file"),
     ],
@@ -90,3 +91,43 @@ def test_a_target_is_looked_at_before_anything_is_started(tmp_path: Path) -> Non
     bad.write_text("kind: command\ncomand: x\n")
     with pytest.raises(UsageError, match="did you mean `command`"):
         check_target(str(bad))
+
+
+@pytest.mark.parametrize(
+    ("flags", "url", "key", "turns"),
+    [
+        ([], "http://file/v1", "file-secret", 3),
+        (["--user-turns", "2"], "http://file/v1", "file-secret", 2),
+        (["--user-url", "http://flag/v1", "--user-model", "f"], "http://flag/v1", "", 6),
+    ],
+)
+def test_a_target_file_names_the_model_that_plays_the_user(
+    flags: list[str],
+    url: str,
+    key: str,
+    turns: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its key goes to its own address alone: neither to that of a flag, nor is there another's."""
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    monkeypatch.setenv("FILE_KEY", "file-secret")
+    (tmp_path / "config.yaml").write_text("mock: {user_temperature: 0.5}\n")
+    target = tmp_path / "app.yaml"
+    target.write_text(
+        "kind: fake\nuser:\n  url: http://file/v1\n  model: actor\n  key_env: FILE_KEY\n"
+        "  turns: 3\n  seed: 9\n"
+    )
+    seen: list[MockOptions] = []
+
+    def run(options: MockOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr("mock.user_requests.run", run)
+    where = ["mock", "--base-url", "http://127.0.0.1:9/v1", "--target", str(target)]
+    assert main([*where, *flags]) == 0
+    user = seen[0].user
+    assert user is not None
+    assert (user.url, user.key, user.turns, user.temperature) == (url, key, turns, 0.5)
+    assert user.seed == (None if "--user-url" in flags else 9)

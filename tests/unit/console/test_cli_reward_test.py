@@ -118,3 +118,28 @@ def test_the_debugger_stops_in_the_hook(
     assert "rewards 0.5 0.5 0.5 0.5" in out
     for name in [name for name in sys.modules if name.startswith(("on_compute", "ajet"))]:
         del sys.modules[name]
+
+
+@pytest.mark.parametrize("more", [[], ["--weight", "length=0.1"]])
+def test_a_file_that_is_wrong_tells_every_fault_on_a_line_of_its_own(
+    more: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    wrong = [f"  p{number}: {{kind: length, leest: 3}}" for number in range(12)]
+    file = tmp_path / "wrong.yaml"
+    file.write_text("\n".join(["parts:", *wrong]) + "\n")
+    assert run(home, "--file", cases, "--rewards", str(file), *more) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 13
+    for number, line in enumerate(told[1:]):
+        assert line.startswith(f"{file}:{number + 2}: parts.p{number}.leest: ")
+
+
+def test_a_hook_that_does_not_load_shows_its_traceback_below_the_cause(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", cases, "--hooks", hooks(tmp_path, "def broken(:")) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
+    assert told[1].startswith("  File ")

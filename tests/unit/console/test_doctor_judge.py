@@ -7,6 +7,7 @@ import pytest
 
 from console.doctor import Finding, Patient
 from console.doctor_judge import judges
+from console.doctor_reach import hooks
 from core.home import Home
 from core.settings import load
 from tests.support.scripted_judge import ScriptedJudge
@@ -99,3 +100,14 @@ async def test_without_a_judge_nothing_is_said(write: Write, tmp_path: Path) -> 
     assert not await judges(write("  length: {}"))
     assert not await judges(Patient(home=Home(tmp_path / "x"), settings=load(None, {}, {})))
     assert not await judges(Patient(home=Home(tmp_path), settings=None))
+
+
+async def test_hooks_of_the_model_file_are_looked_at(write: Write, tmp_path: Path) -> None:
+    broken = tmp_path / "mine"
+    broken.mkdir()
+    (broken / "on_compute_relative_reward.py").write_text("def broken(:\n")
+    (found,) = await hooks(write("  mine: {kind: hook, folder: mine}", "  length: {}"))
+    assert (found.area, found.level) == ("hooks", "fail")
+    assert str(broken) in found.text
+    (found,) = await hooks(write("  length: {}"))
+    assert (found.level, "rewards.yaml has no hooks" in found.text) == ("ok", True)

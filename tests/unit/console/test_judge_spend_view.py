@@ -128,8 +128,11 @@ def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
     said = text(state)
-    assert said.count("not in use") == 2
+    assert said.count("gone from the model") == 1
+    assert said.count("   off") == 1
     assert "✖" not in said
+    unasked = spent("gone", calls=0)
+    assert "gone" not in text(state_of(changed(), unasked, spent("calm"), spent()))
 
 
 def test_trouble_is_told_once() -> None:
@@ -216,5 +219,24 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     assert list(state.alerts) == ["rewards"]
     serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
     assert not state.alerts
+    unproven = SourceHealth(False, None, "v1", waits="helpful")
+    serve._rewards_changed(seat, unproven)
+    assert not state.alerts  # it is only being looked at: nothing is wrong
+    assert state.rewards.waits == "helpful"
+    assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
+    told = event_told(events[-1])
+    assert told is not None
+    assert (told.text, told.level) == ("the newest rewards wait for helpful", "info")
+    away = Abstention("helpful", "cannot be reached")
+    serve._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
+    (alert,) = state.alerts.values()
+    assert (alert.key, alert.level) == ("judge", "warning")
+    assert "helpful was not reached yet: cannot be reached; the last good version" in alert.cause
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "judge helpful not reached yet"
+    serve._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
+    assert "groups that its cache does not answer" in state.alerts["judge"].cause
+    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
     kinds = [type(one) for one in events]
-    assert kinds.count(AlertRaised) == kinds.count(AlertCleared) == 2
+    assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
