@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-BENCHES := first_use console proxy_cost rewards boundary executors timelines engine by_hand learning rating
+BENCHES := first_use console proxy_cost rewards datasets boundary executors timelines engine by_hand learning rating
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check types unit process beside bench pictures soak examples example-persona example-math format clean
+.PHONY: run test check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -32,9 +32,9 @@ check: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-# Three workers on two cores: half of what a test takes is waiting.
+# Four workers on two cores: half of what a test takes is waiting.
 unit: $(READY)
-	$(PYTEST) -q -n 3 tests/unit tests/guards -m "not process and not soak and not slow"
+	$(PYTEST) -q -n 4 tests/unit tests/guards -m "not process and not soak and not slow"
 
 process: $(READY)
 	$(PYTEST) -q -m "process and not soak"
@@ -50,6 +50,14 @@ bench: $(READY)
 # Every screen, two sizes, dark and light, from a real run.
 pictures: $(READY)
 	@$(BIN)/python -m docs.pictures $(ARGS)
+
+# The pages of docs/scenarios: the console beside each example while that runs.
+scenario-pictures: $(READY)
+	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
+
+# docs/reference, from the docstrings of swarm/.
+reference: $(READY)
+	@$(BIN)/python -m docs.reference
 
 # The tutorials of docs/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
 examples: example-persona example-math

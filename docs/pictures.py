@@ -92,7 +92,8 @@ def lean(picture: str) -> str:
     picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)
     picture = re.sub(r"<clipPath id=\"[^\"]*-line-\d+\">.*?</clipPath>", "", picture, flags=re.S)
     picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
-    picture = re.sub(r"terminal-\d+-", "t-", picture)
+    if own := re.search(r"terminal-\d+-", picture):
+        picture = picture.replace(own[0], "t-")
     picture = re.sub(r"\n\s*", "\n", picture)
     # Where it was made is nobody's business; other names of the same length keep the picture whole.
     place = str(ROOT)

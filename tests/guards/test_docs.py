@@ -1,0 +1,137 @@
+"""Whatever the guides point at is there: files, headings, verbs, targets, modules."""
+
+import argparse
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from console.cli_parser import build_parser
+from docs.reference import anchor
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("examples/*/README.md")])
+TARGETS = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = {name for line in TARGETS for name in line.split()}
+_LINK = re.compile(r"(?<!\\)\]\(([^()\s]+)\)")
+_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`+([^`]+)`+")
+_INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*", re.MULTILINE)
+
+
+@cache
+def headings(page: Path) -> set[str]:
+    """Anchors of a page; a heading that comes again gets a number, as on GitHub."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", page.read_text()), re.MULTILINE):
+        name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
+        again = sum(1 for one in found if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
+        found.add(f"{name}-{again}" if again else name)
+    return found
+
+
+def code(text: str) -> list[str]:
+    """Everything a page sets as code, a line each."""
+    fenced = _FENCE.findall(text)
+    rest = _FENCE.sub("", text)
+    parts = [*fenced, *_INLINE.findall(rest), *_INDENTED.findall(rest)]
+    lines = [line for part in parts for line in part.replace("\\\n", " ").splitlines()]
+    return [re.sub(r"\s#\s.*", "", line).strip() for line in lines]  # without a shell's comment
+
+
+def wrong_links(page: Path) -> Iterator[str]:
+    for target in _LINK.findall(_INLINE.sub("", _FENCE.sub("", page.read_text()))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, part = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists():
+            yield f"{target}: there is no such file"
+        elif part and file.suffix == ".md" and part not in headings(file):
+            yield f"{target}: there is no such heading"
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def wrong_verbs(line: str) -> Iterator[str]:
+    for said in re.findall(r"(?<![\w/.-])ajet-console((?: +[^\s|&;)#]+)*)", line):
+        parser, words = build_parser_once(), said.split()
+        while words:
+            word = words.pop(0)
+            verbs = subparsers(parser)
+            if not word.isascii():  # a drawing
+                break
+            if word.startswith("-"):
+                action = parser._option_string_actions.get(word.partition("=")[0])
+                if action is None and not word.startswith("-" * 3):
+                    yield f"ajet-console{said}: there is no flag {word}"
+                if words and action is not None and action.nargs is None and "=" not in word:
+                    words.pop(0)
+            elif not verbs:
+                break
+            elif re.fullmatch(r"[a-z][a-z-]*", word) and word not in verbs:
+                yield f"ajet-console{said}: there is no verb {word}"
+                break
+            elif word in verbs:
+                parser = verbs[word]
+
+
+@cache
+def build_parser_once() -> argparse.ArgumentParser:
+    return build_parser()
+
+
+def wrong_commands(page: Path) -> Iterator[str]:
+    for line in code(page.read_text()):
+        yield from wrong_verbs(line)
+        for target in re.findall(r"(?:\A|[\s;&(])make ((?:[a-z][a-z-]*(?: |\Z))+)", line):
+            for one in target.split():
+                if one not in TARGETS:
+                    yield f"make {one}: there is no such target"
+        for module in re.findall(r"python3? -m ((?:examples|bench|docs|swarm|engine)[\w.]*)", line):
+            try:
+                there = importlib.util.find_spec(module)
+            except ModuleNotFoundError:
+                there = None
+            if there is None:
+                yield f"python -m {module}: there is no such module"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_points_at_what_is_there(page: Path) -> None:
+    wrong = [*wrong_links(page), *wrong_commands(page)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    guides = {one.name for one in ROOT.glob("docs/*.md")} - {"README.md"}
+    assert not [name for name in sorted(guides) if f"({name})" not in index]
+
+
+def test_what_is_not_there_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A b\n\n[x](#a-b) [y](#none) [z](none.md)\n\n"
+        "`ajet-console --home X nothing`, `ajet-console checkpoints nowhere` and"
+        " `ajet-console engine --none`\n\n"
+        "    make nothing  # make it\n    python -m examples.nothing.at_all\n"
+        "    ajet-console engine --port 1\n"
+    )
+    assert [wrong.split(":")[-1] for wrong in (*wrong_links(page), *wrong_commands(page))] == [
+        " there is no such heading",
+        " there is no such file",
+        " there is no verb nothing",
+        " there is no verb nowhere",
+        " there is no flag --none",
+        " there is no such target",
+        " there is no such module",
+    ]

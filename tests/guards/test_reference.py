@@ -1,0 +1,113 @@
+"""The reference of the library is what its docstrings say, and they say enough."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import swarm
+from docs import reference
+from docs.reference import COMMAND, FOLDER, ROOT, Writer
+from docs.sources import Function, Library
+from swarm import compat
+
+LIBRARY = Library(ROOT / "swarm")
+WRITER = Writer(LIBRARY)
+SHOWN = {
+    id(one.node): one
+    for entries in WRITER.chosen.values()
+    for entry in entries
+    for one in (entry, *entry.members)
+    if isinstance(one.node, ast.ClassDef | Function)
+    and not any("Protocol" in ast.unparse(x) for x in getattr(entry.node, "bases", ()))
+}.values()
+"""Every class, function and method of the pages, those of a protocol aside."""
+SECONDS = re.compile(r"timeout|seconds|patience|lifetime|idle")
+
+
+def test_every_page_is_what_the_docstrings_make() -> None:
+    there = {one.name: one.read_text("utf-8") for one in FOLDER.glob("*.md")}
+    made = reference.make()
+    wrong = [name for name in {*made, *there} if made.get(name) != there.get(name)]
+    assert not wrong, f"run: {COMMAND}"
+
+
+def test_what_scripts_import_is_on_a_page() -> None:
+    shown = {one.name for entries in WRITER.chosen.values() for one in entries}
+    renamed = {
+        "SwarmServerOfflineError": "EngineOff",
+        "EpisodeStatus": "EpisodeRecord",
+        "CurrentBatchRolloutPoolInformation": "PoolInfo",
+    }
+    assert {renamed.get(name, name) for name in {*swarm.__all__, *compat.__all__}} <= shown
+
+
+def test_each_public_name_has_a_docstring() -> None:
+    silent = [f"{one.module}.{one.name}" for one in SHOWN if not one.doc]
+    assert not silent, "\n".join(silent)
+
+
+def test_what_raises_says_so() -> None:
+    silent = []
+    for one in SHOWN:
+        made = one.node
+        if isinstance(made, ast.ClassDef):
+            made = next((x for x in made.body if getattr(x, "name", "") == "__init__"), made)
+        errors = {name for name in raised(made) if name.endswith(("Error", "Refusal", "GaveUp"))}
+        if errors and not re.search(r"[Rr]aise", WRITER.whole(one.doc)):
+            silent.append(f"{one.module}.{one.name}: {', '.join(sorted(errors))}")
+    assert not silent, "give them a `Raises:` section:\n" + "\n".join(silent)
+
+
+def test_an_argument_list_names_every_argument() -> None:
+    lacking = []
+    for one in SHOWN:
+        _, sections = reference.split(one.doc)
+        told = " ".join(sections.get("Args", {}))
+        if not told or not isinstance(one.node, Function):
+            continue
+        given = one.node.args
+        names = [x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        missing = [
+            n for n in names if n not in ("self", "cls") and not re.search(rf"\b{n}\b", told)
+        ]
+        lacking += [f"{one.module}.{one.name}: {name}" for name in missing]
+    assert not lacking, "\n".join(lacking)
+
+
+def test_times_have_a_unit() -> None:
+    bare = []
+    for one in SHOWN:
+        _, sections = reference.split(one.doc)
+        for name, said in sections.get("Args", {}).items():
+            if SECONDS.search(name) and not re.search(r"[Ss]econd|idle timeouts|As of", said):
+                bare.append(f"{one.module}.{one.name}: {name}")
+    assert not bare, "\n".join(bare)
+
+
+def raised(node: ast.AST) -> Iterator[str]:
+    """Names of what is raised there, not in a function within."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(child, ast.Raise) and isinstance(child.exc, ast.Call):
+            yield ast.unparse(child.exc.func)
+        yield from raised(child)
+
+
+@pytest.mark.parametrize(
+    ("doc", "text", "sections"),
+    [
+        ("Just this.", "Just this.", {}),
+        (
+            "Do.\n\nArgs:\n    a, b: Two\n        of them.\n\nRaises:\n    E: bad.",
+            "Do.",
+            {"Args": {"a, b": " Two\n    of them."}, "Raises": {"E": " bad."}},
+        ),
+        ("Do.\n\nReturns: None\n    at the end.", "Do.", {"Returns": {"": "None\nat the end."}}),
+        ("Do.\n\nArgs: as of `x`.", "Do.", {"Args": {"": " as of `x`."}}),
+    ],
+)
+def test_a_docstring_is_read(doc: str, text: str, sections: dict[str, dict[str, str]]) -> None:
+    assert reference.split(doc) == (text, sections)
