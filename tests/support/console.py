@@ -1,16 +1,15 @@
 """Console apps on a fake link: no sockets, no processes, a clock that stands still."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from html import unescape
 from typing import Any
 
 import msgspec
-from rich.cells import cell_len
+from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from console.app import ConsoleApp
 from console.feed import Feed
@@ -45,8 +44,10 @@ __all__ = [
     "Seat",
     "build_app",
     "group_events",
+    "rest",
     "sample_events",
     "sample_state",
+    "screen_rows",
     "screen_text",
     "seat",
     "stamp",
@@ -229,6 +230,7 @@ class Seat:
             await asyncio.sleep(0)
             self.app.flush()
             await self.pilot.pause()
+            await rest(self.app)
 
     async def press(self, *keys: str) -> None:
         """Keys, then settle."""
@@ -240,21 +242,37 @@ class Seat:
         return screen_text(self.app)
 
 
+async def rest(app: ConsoleApp) -> None:
+    """Wait until nothing is to be handled, laid out or painted, however slow the machine is.
+
+    The pilot takes a process that gets no turn on a busy machine for one that is idle.
+    """
+    for _ in range(400):
+        if not _at_work(app):
+            return
+        await asyncio.sleep(0.005)
+
+
+def _at_work(app: ConsoleApp) -> bool:
+    screen = app.screen
+    if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
+        return True
+    return any(
+        one._layout_required or one.message_queue_size > 0
+        for one in screen.walk_children(Widget, with_self=True)
+    )
+
+
 def screen_text(app: ConsoleApp) -> str:
-    """What the terminal shows now, as plain text."""
-    svg = app.export_screenshot(simplify=True)
-    rows: dict[float, list[tuple[float, str]]] = {}
-    for x, y, text in re.findall(
-        r'<text(?![^>]*-title)[^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', svg
-    ):
-        rows.setdefault(float(y), []).append((float(x), unescape(text).replace("\xa0", " ")))
-    lines = []
-    for _, pieces in sorted(rows.items()):
-        line = ""
-        for x, text in sorted(pieces):
-            line += " " * (round(x / 12.2) - cell_len(line)) + text
-        lines.append(line.rstrip())
-    return "\n".join(lines)
+    """What the terminal shows now, as plain text; lines without any are left out."""
+    return "\n".join(line for line in screen_rows(app) if line)
+
+
+def screen_rows(app: ConsoleApp) -> list[str]:
+    """Every row of the terminal as plain text."""
+    painted = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    assert isinstance(painted, LayoutUpdate)
+    return ["".join(piece.text for piece in row).rstrip() for row in painted.strips]
 
 
 def build_app(

@@ -17,8 +17,14 @@ from core.events import (
     GroupEdited,
     GroupNoted,
     GroupRated,
+    RewardPart,
     RewardsChanged,
     ScoringAbstained,
+    TrialGroup,
+    TrialSummary,
+    TryAnswered,
+    TryAsked,
+    WhatIfChanged,
 )
 from core.state import State
 from tests.support.console import NOW, FakeLink, group_events, state_of
@@ -58,6 +64,19 @@ _KEEP = frozenset(
 )
 """Fields whose values are the program's own words or ids."""
 
+TRIAL = TrialSummary(
+    groups=3,
+    compared=2,
+    flips=1,
+    died=1,
+    abstained=1,
+    abstentions=(("x", 1),),
+    notes=(("x", 2),),
+    version="x",
+    most=(TrialGroup(group_id="g0001", query="x", before=(0.0, 1.0), after=(1.0, 0.0), change=1),),
+)
+"""What a trial of other rewards came to."""
+
 
 def events() -> list[Event]:
     """A seat with one group of every kind, and something in every field that takes text."""
@@ -82,10 +101,21 @@ def events() -> list[Event]:
             note="x",
             tags=("x",),
         ),
-        RewardsChanged(source="x", ok=False, cause="x", traceback="x", file="x", line=3),
         CheckpointsListed(
             server=SERVER, checkpoints=(Checkpoint(name="x", step=1, at=NOW - 9, bytes=9),)
         ),
+        RewardsChanged(
+            source="x",
+            ok=True,
+            version="x",
+            parts=tuple(RewardPart(name="x", kind="x", weight=at) for at in (0.5, 1.0)),
+        ),
+        RewardsChanged(source="x", ok=False, cause="x", traceback="x", file="x", line=3),
+        WhatIfChanged(what="x", phase="done", weights=(), began=NOW - 9, summary=TRIAL),
+        TryAsked(try_id="t1", group_id="g0001", prompt="x", step=11, at=NOW - 30),
+        TryAnswered(try_id="t1", text="x", reasoning="x", tool_calls="x", step=11, at=NOW - 29),
+        TryAsked(try_id="t2", group_id="g0002", prompt="x", step=12, at=NOW - 20),
+        TryAnswered(try_id="t2", error="x", at=NOW - 19),
         EngineChanged(server="other", state="UNKNOWN", raw="x", detail="x", url="x", step=3),
         EngineLost(server="other", error="x", seen_at=NOW - 30),
     ]

@@ -83,7 +83,9 @@ async def again(w: World, group_id: str) -> GroupOpened:
 
 async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.seat.rows.register(Row(row_id="r7", query="hello", task_id="t7", reference="42"))
+        w.seat.rows.register(
+            Row(row_id="r7", query="hello", task_id="t7", reference="42", metadata={"a": 1})
+        )
         ticket = await w.ask("hello", top_k=3)
         await w.reply(ticket)
         await w.closed()
@@ -92,6 +94,7 @@ async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path:
         assert opened.group_id != first.group_id
         assert (opened.body, opened.query) == (first.body, first.query)
         assert (opened.row_id, opened.dataset_task_id, opened.reference) == ("r7", "t7", "42")
+        assert opened.metadata == first.metadata == {"a": 1}
         assert len(w.seat.rows) == 0
         found = w.state.groups[opened.group_id]
         assert (found.phase, found.returned, found.source) == ("DONE", 3, "auto")

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from core.bus import Bus
 from core.commands import CommandError
@@ -76,9 +75,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             rewards = BuiltinSource()
             seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = Orders(seat, cast(Any, groups))
-            app = FastAPI()
-            app.include_router(Control(seat, orders, "secret", frozenset()).router())
-            async with served(app) as url:
+            async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
     finally:
         journal.close()

@@ -88,12 +88,18 @@ async def test_a_freeze_in_the_midst_of_a_group_delays_it(
 
 
 @pytest.mark.parametrize(("how", "word"), [("hang_before", "mute"), ("drop", "gone")])
-async def test_a_server_that_stays_away_ends_the_wait(tmp_path: Path, how: str, word: str) -> None:
+async def test_a_server_that_stays_away_ends_the_wait(
+    tmp_path: Path, how: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with small(tmp_path) as w:
+        for name in ("GONE_FOR", "FROZEN_FOR"):
+            monkeypatch.setattr(swarm.watcher, name, 60.0)
         gone(w, how)
         await w.until(lambda: trouble(w) in ("frozen", "gone"))
         ticket = await w.ask()  # it is expected back
-        reply = await w.reply(ticket, 3.0)
+        for name in ("GONE_FOR", "FROZEN_FOR"):
+            monkeypatch.setattr(swarm.watcher, name, 0.3)
+        reply = await w.reply(ticket, 20.0)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
         assert trouble(w) == word

@@ -13,6 +13,7 @@ from core.events import (
     AlertRaised,
     AnswerReturned,
     GroupOpened,
+    GroupScored,
     RequestJoined,
     RequestRefused,
     RequestReplayed,
@@ -143,6 +144,14 @@ async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) 
         assert [len(rewards) for rewards in sent(w.swarm).values()] == [4]
         assert w.state.totals.helpers == 1
         assert not w.swarm.claimed()
+
+
+async def test_what_a_judge_asks_is_not_judged_in_its_turn(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await say(w, [user("How good?")], {"x-ajet-train": "no", "x-ajet-judge": "yes"})
+        await w.closed()
+        assert (w.group(ticket).helper, w.group(ticket).phase) == ("judge", "DONE")
+        assert not w.kinds(GroupScored)
 
 
 async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:

@@ -94,7 +94,10 @@ async def test_what_was_tried_is_applied_when_asked(desk: Desk) -> None:
     assert "# short" in desk.source.file.read_text()
     assert desk.source.version != version
     assert desk.w.state.what_if.phase == "applied"
+    versions: list[str] = []
+    desk.source.add_listener(lambda health: versions.append(health.version))
     await desk.trials.apply({"weights": ("diversity=0.2", "length=0.3")})
+    assert versions == [desk.source.version]  # both at once: no version between
     weights = [one.weight for one in load(desk.source.file).parts]
     assert weights == [0.3, 0.2]
 

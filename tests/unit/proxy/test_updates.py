@@ -1,6 +1,5 @@
 """Figures of updates: from the server that tells them, else from its pool."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -41,7 +40,7 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, KeptSwa
         watcher.add_listener(reader.seen)
         watcher.add_pool_listener(reader.pool)
         made.seat.tasks.spawn(reader.run(), "reader")
-        await asyncio.sleep(0)
+        await made.until(lambda: watcher.current.reachable and watcher.current.step == 1)
         yield made, kept
 
 
@@ -53,6 +52,7 @@ async def test_each_update_is_told_once_with_all_its_figures(tmp_path: Path) -> 
     async with reading(tmp_path, keeps=True) as (made, kept):
         kept.updates = [TOLD]
         made.swarm.set_state("ROLLING", 2)
+        await made.until(lambda: made.server.watcher.current.step == 2)
         await made.until(lambda: told(made) == [(1, "engine")])
         kept.updates.append({**TOLD, "step": 2})
         made.swarm.set_state("ROLLING", 3)

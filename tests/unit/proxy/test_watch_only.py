@@ -64,7 +64,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
         assert groups is None
         control = Control(seat, WatchOrders(seat), "token", frozenset())
-        app = watch_app(settings.proxy, control.router())
+        app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
             httpx.AsyncClient(base_url=url, timeout=10.0) as http,

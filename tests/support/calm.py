@@ -1,0 +1,30 @@
+"""How long something took, on a machine that others use too."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from core.tasks import Tasks
+
+TICK = 0.01
+"""Seconds."""
+
+
+@asynccontextmanager
+async def own_time() -> AsyncIterator[Callable[[], float]]:
+    """Seconds that this loop had: while a busy machine does not let it run, none pass.
+
+    What waits by a timer or for an answer takes its full time; what had to wait for a processor
+    does not.
+    """
+    ticks = 0
+
+    async def count() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(TICK)
+            ticks += 1
+
+    async with Tasks("own time") as tasks:
+        tasks.spawn(count(), "ticks")
+        yield lambda: ticks * TICK
