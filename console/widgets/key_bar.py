@@ -3,8 +3,12 @@
 from typing import NamedTuple
 
 from textual.app import ComposeResult
+from textual.css.query import NoMatches
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
+
+SOON = 0.05
+"""Seconds until a screen that is not whole yet is looked at again."""
 
 
 class Offer(NamedTuple):
@@ -39,7 +43,11 @@ class KeyBar(Footer):
         if not self.screen.is_mounted:  # and they come so
             self.call_after_refresh(self.recompose)
             return
-        offers = self._work_now()
+        try:
+            offers = self._work_now()
+        except NoMatches:  # which keys work is a matter of widgets that are still to come
+            self.set_timer(SOON, self.recompose)
+            return
         if offers != self._offers:
             self._offers = offers
             await super().recompose()
