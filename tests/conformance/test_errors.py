@@ -240,17 +240,19 @@ async def test_61_a_broken_reward_function_costs_no_answer(tmp_path: Path, kind:
 
 
 async def test_61_a_judge_slower_than_the_answer_budget(tmp_path: Path) -> None:
-    async def never(ctx: GroupContext) -> list[float]:
-        await asyncio.Event().wait()
+    answered = asyncio.Event()
+
+    async def late(ctx: GroupContext) -> list[float]:
+        await answered.wait()
         return []
 
-    configured = settings(proxy={"answer_budget": 0.4}, rewards={"time_limit": 2.0})
+    configured = settings(proxy={"answer_budget": 0.4}, rewards={"time_limit": 60.0})
     async with fronted(tmp_path, configured=configured) as f:
-        f.world.source.scorer = never
-        began = asyncio.get_running_loop().time()
+        f.world.source.scorer = late
         assert (await ask(f, CHAT, HELLO)).status == 200
-        assert asyncio.get_running_loop().time() - began < 1.5
-        await f.world.closed(10.0)
+        assert not f.world.kinds(ScoringAbstained)
+        answered.set()
+        await f.world.closed(20.0)
         assert not f.world.swarm.claimed()
 
 
@@ -365,7 +367,7 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
             while half not in got:  # before the other half is said
                 said.release()
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(10):
                     got += await anext(parts)
             assert b"7]}" not in got
             for _ in range(50):

@@ -72,7 +72,7 @@ def test_what_an_answer_is_worth(kind: str, answer: str, reward: float) -> None:
 def test_a_program_that_waits_is_ended_with_what_it_started(tmp_path: Path) -> None:
     began = time.monotonic()
     assert run(["/bin/sh", "-c", "sleep 60 & sleep 60"], tmp_path, seconds=0.5) is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_program_sees_nothing_of_our_environment(

@@ -1,5 +1,7 @@
 """The token log of a candidate, and what is said where there is none."""
 
+import asyncio
+
 import pytest
 from rich.cells import cell_len
 
@@ -35,7 +37,12 @@ def link_with(found: EpisodeTokens | None) -> FakeLink:
 
 
 async def opened(console: Seat) -> None:
-    await console.press("enter", "p")
+    for key, there in (("", "GroupList"), ("enter", "GroupDetail"), ("p", "")):
+        if key:
+            await console.press(key)
+        async with asyncio.timeout(20):
+            while there and not console.app.screen.query(there):
+                await console.settle()
     await console.settle()
 
 

@@ -266,7 +266,7 @@ class ScriptedJudge:
 
     async def until(self, running: int) -> None:
         """Wait until so many calls are under way."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.running != running:
                 await asyncio.sleep(0.005)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 
 from console import cli_engine_direct
 from console.cli import main
@@ -61,10 +60,8 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         await watcher.wait_for(lambda seen: seen.reachable, 5)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = Orders(made.seat, made.groups)
-        app = FastAPI()
         control = Control(made.seat, orders, home.token(), frozenset())
-        app.include_router(control.router())
-        async with served(app) as url:
+        async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
                 yield Two(made, s, t)

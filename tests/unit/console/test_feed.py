@@ -15,7 +15,7 @@ from tests.support.console import Clock, FakeLink, group_events, sample_state
 
 async def until(check: Callable[[], bool]) -> None:
     """Let the loop run until `check` holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not check():
             await asyncio.sleep(0)
 

@@ -69,7 +69,7 @@ async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
     monkeypatch.setattr(core.journal, "CROWD", 3)
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         for _ in range(3):
             await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
     monkeypatch.setattr(core.journal, "SPACING", 0.3)

@@ -104,8 +104,8 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
             time.sleep(0.01)
         began = time.monotonic()
         process.send_signal(number)
-        assert process.wait(timeout=5) == 0
-        assert time.monotonic() - began < 2
+        assert process.wait(timeout=20) == 0
+        assert time.monotonic() - began < 10
         caller.join(timeout=5)
     assert [answer.status_code for answer in answers] == [404]
     assert running(home, "engine") is None

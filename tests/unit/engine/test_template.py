@@ -160,10 +160,10 @@ def test_huge_inputs_are_quick() -> None:
         {"role": "user", "content": [blob, blob]},
     ]
     many: list[dict[str, Any]] = [{"role": "user", "content": "abc"}] * 100_000
-    start = time.perf_counter()
+    start = time.process_time()
     for conversation in (messages, many):
         assert _render(conversation).truncated
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @given(

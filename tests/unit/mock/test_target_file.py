@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 def test_a_name_or_a_path_is_found(tmp_path: Path) -> None:
     assert find_target(str(write(tmp_path, "kind: fake"))).name == "own.yaml"
     assert find_target("codex").stem == "codex"
-    with pytest.raises(TargetFileError, match="did you mean `opencode`"):
+    with pytest.raises(TargetFileError, match="Did you mean `opencode`"):
         find_target("opencod")
     with pytest.raises(TargetFileError, match="one of aider, chat, claude-code"):
         find_target("xyzzy")

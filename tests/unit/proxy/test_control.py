@@ -128,6 +128,17 @@ async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
         assert cast(GroupOpened, again[0]).group_id == "g3"
 
 
+async def test_a_path_or_method_it_does_not_have_is_told_in_the_same_form(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
+        for answer, status in (
+            (await http.get("/control/nothing"), 404),
+            (await http.post("/control/snapshot"), 405),
+        ):
+            assert answer.status_code == status
+            assert answer.json()["error"]["message"]
+        assert "GET" in answer.headers["allow"]
+
+
 @pytest.mark.parametrize("after", [999, -1])
 async def test_a_follower_from_elsewhere_is_reset(tmp_path: Path, after: int) -> None:
     async with desk(tmp_path) as one, one.client() as client:

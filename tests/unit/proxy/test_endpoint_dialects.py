@@ -12,6 +12,7 @@ from tests.support.calm import own_time
 from tests.support.front import BODIES, FIRST, LAST, Front, fronted, sse
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings
+from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
 
 PATHS = tuple(BODIES)
@@ -75,12 +76,12 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
         fronted(tmp_path, swarm) as f,
         wire(f.url) as one,
     ):
-        began = asyncio.get_running_loop().time()
+        watch = Stopwatch()
         await one.ask("POST", path, streamed(path))
         status, _ = await one.head()
         parts = one.chunks()
         first = await anext(parts)
-        assert asyncio.get_running_loop().time() - began < 0.1
+        assert watch.seconds < 0.1
         assert status == 200
         assert FIRST[path] in first or path == "/v1/completions"  # which has no role to tell
         assert not swarm.claims
@@ -120,7 +121,7 @@ async def test_a_live_answer_is_passed_on_as_it_comes(tmp_path: Path, path: str)
 
     async with (
         ScriptedSwarm(answer=words) as swarm,
-        fronted(tmp_path, swarm, settings(proxy={"answer": "live", "keepalive": 5.0})) as f,
+        fronted(tmp_path, swarm, settings(proxy={"answer": "live", "keepalive": 60.0})) as f,
         wire(f.url) as one,
     ):
         swarm.streaming, swarm.on_token = "tokens", on_token
@@ -131,7 +132,7 @@ async def test_a_live_answer_is_passed_on_as_it_comes(tmp_path: Path, path: str)
             while word not in got:
                 assert LAST[path] not in got
                 said.release()
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(20):
                     got += await anext(parts)
             assert b"delta " not in got
             assert b"gamma" not in got or word == b"gamma"

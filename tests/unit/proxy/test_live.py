@@ -18,7 +18,7 @@ NO_RETRY = settings(proxy={"answer": "live"}, rewards={"retries": 0})
 async def read(ticket: Ticket) -> tuple[str, Reply]:
     """Everything a stream tells, and its end."""
     text = ""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             told = await ticket.next(1.0)
             if isinstance(told, Piece):

@@ -60,9 +60,9 @@ async def test_pieces_come_before_the_end(client: AsyncSwarmClient, server: Scri
 
     server.on_token = on_token
     episode = await claimed(client)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         work = group.create_task(
-            asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: seen.set()), 5)
+            asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: seen.set()), 30)
         )
         await seen.wait()
         assert not work.done()

@@ -1,7 +1,6 @@
 """All or none: contention, refusals, boundaries, cancellation, lost answers."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from swarm.schemas import EngineState, WorkflowOutput
 from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
 from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
 
 # -- the plain case -----------------------------------------------------------------------------
@@ -192,15 +192,14 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     desk.timeout = 1.5
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
-    loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(group(desk, book, 4, 20))
         await server.until(lambda: len(server.claimed()) == 3)
-        began = loop.time()
+        watch = Stopwatch()
         server.set_state("ROLLING_POST")
         watcher.nudge()
         await server.until(lambda: server.state == "WEIGHT_SYNCING")
-        assert loop.time() - began < 1.0
+        assert watch.seconds < 1.0
         assert server.lost == []
         server.finish_sync()
     assert len(waiting.result()) == 4
@@ -312,10 +311,10 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
         work = asyncio.get_running_loop().create_task(group(desk, book, 2))
         await asyncio.sleep(0.6)
         assert len(server.claims) == seen
-        began = time.monotonic()
+        watch = Stopwatch()
         server.set_state("ROLLING", 2)
         episodes = await work
-        assert time.monotonic() - began < 0.25
+        assert watch.seconds < 0.25
         await drop(desk.client, book, episodes)
 
 

@@ -5,6 +5,7 @@ import asyncio
 from swarm.claims import ClaimDesk
 from swarm.orders import PATIENCE, Order
 from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
 from tests.unit.swarm.helpers import Book, drop, group, uuids
 
 
@@ -29,13 +30,12 @@ async def test_all_large_groups_step_aside_together(
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
-    clock = asyncio.get_running_loop().time
     async with asyncio.TaskGroup() as tasks:
         large = [tasks.create_task(group(desk, book, 8, 30)) for _ in range(6)]
         await server.until(lambda: server.aborts and not server.claimed())
-        began = clock()
+        watch = Stopwatch()
         small = await group(desk, book, 4, 30)
-        assert clock() - began < 3.0  # one's patience, not that of all six
+        assert watch.seconds < 3.0  # one's patience, not that of all six
         assert not any(one.done() for one in large)
         await drop(desk.client, book, small)
         server.unclaimed.extend(held)

@@ -181,7 +181,7 @@ async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
         assert not await reader.read()
         closed.set()
 
-    async with raw_server(serve) as url, asyncio.timeout(5):
+    async with raw_server(serve) as url, asyncio.timeout(30):
         async with transport.stream("GET", url, timeout=5) as answer:
             assert answer.status == 200
             assert await answer.read() == b"ok"

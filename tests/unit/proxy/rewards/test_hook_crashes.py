@@ -78,7 +78,7 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     assert sheet.abstention is not None
     assert sheet.abstention.line in (8, 9)
     assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
-    assert sheet.seconds < 3
+    assert sheet.seconds < 10
     await until(lambda: source.health().ok)
     assert source.pid != pid
     assert not psutil.pid_exists(pid)

@@ -10,11 +10,19 @@ import pytest
 from core.events import Event, JudgeSpent
 from proxy.rewards.assembly import Assembly
 from proxy.rewards.composed import ComposedSource
+from proxy.rewards.judge_desk import DESK
 from proxy.rewards.judge_settings import MODES, SETTINGS
 from proxy.rewards.modelfile import ModelFault, load
 from proxy.rewards.part import Surroundings
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
+
+
+@pytest.fixture(autouse=True)
+def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts are the process's: those of other tests are none of these."""
+    monkeypatch.setattr(DESK, "_tallies", {})
+
 
 PAGE = (Path(__file__).parents[4] / "docs" / "judge.md").read_text()
 
