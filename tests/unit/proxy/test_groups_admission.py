@@ -57,9 +57,8 @@ async def test_a_request_in_flight_is_joined_and_the_operator_sees_it(tmp_path: 
 async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         first = await w.ask("same")
-        given = None
-        while given is None:
-            given = await first.next(1.0)
+        while (given := await first.next(1.0)) is None:
+            pass
         first.leave()  # the connection broke in the midst of it
         again = await w.ask("same")
         assert again.group_id == first.group_id
