@@ -270,7 +270,7 @@ def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
         one.ends_well()
 
 
-@pytest.mark.parametrize("name", quick("multi_model"))
+@pytest.mark.parametrize("name", quick())
 def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
     with seat(name, tmp_path) as one:
         one.in_the_middle()
