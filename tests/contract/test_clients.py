@@ -137,7 +137,7 @@ async def test_two_turns_of_one_conversation(tmp_path: Path, stream: bool) -> No
 
 
 async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
-    async with application(tmp_path) as (client, front):
+    async with application(tmp_path, settings(proxy={"keepalive": 0.05})) as (client, front):
         scored = front.world.source.scorer
 
         async def slow(ctx: Any) -> list[float]:

@@ -193,11 +193,11 @@ class World:
 
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
-    """Settings with quick times; `rating={"mode": "hold"}` changes a section's."""
+    """Settings no busy machine comes near to; `rating={"mode": "hold"}` changes a section's."""
     told: dict[str, dict[str, Any]] = {
-        "proxy": {"answer_budget": 5.0, "stream_budget": 5.0, "keepalive": 0.05},
+        "proxy": {"answer_budget": 60.0, "stream_budget": 60.0, "keepalive": 20.0},
         "rating": {"window": 0.1},
-        "rewards": {"time_limit": 1.0},
+        "rewards": {"time_limit": 20.0},
     }
     for name, values in sections.items():
         told[name] |= values

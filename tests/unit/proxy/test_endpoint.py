@@ -97,7 +97,7 @@ async def test_the_stream_begins_before_any_episode_is_claimed_and_is_kept_alive
 ) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
-        front(tmp_path, swarm) as (w, client),
+        front(tmp_path, swarm, settings(proxy={"keepalive": 0.05})) as (w, client),
     ):
         async with client.stream("POST", CHAT, json={**HELLO, "stream": True}) as answer:
             assert answer.status_code == 200

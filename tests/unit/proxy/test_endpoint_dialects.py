@@ -73,7 +73,7 @@ async def test_a_stream_is_chunked_and_unbuffered(tmp_path: Path, path: str) -> 
 async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: str) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
-        fronted(tmp_path, swarm) as f,
+        fronted(tmp_path, swarm, settings(proxy={"keepalive": 0.05})) as f,
         wire(f.url) as one,
     ):
         watch = Stopwatch()
