@@ -1,7 +1,8 @@
 """The append-only record of everything: SQLite in WAL mode, one writer thread, batched commits.
 
 It is the truth: state is rebuilt from it, and a reward is committed here before it is sent. A kill
-can lose the batch that was open (some tens of milliseconds), never a committed row.
+can lose the batch that was open (some tens of milliseconds), never a committed row. What cannot be
+written because of a full disk or a lock is kept in order, and written as soon as it can be.
 """
 
 import asyncio
@@ -11,23 +12,32 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from core import journal_rows
+from core import journal_reading, journal_rows
 from core.errors import AjetError
-from core.events import AnyEvent, Event
-from core.journal_rows import PAGE, SCHEMA, Packer
-from core.reducer import reduce
+from core.events import Event
+from core.journal_jobs import (
+    Job,
+    Kept,
+    Meta,
+    OtherFile,
+    Snapshot,
+    Stop,
+    Waiter,
+    commit,
+    settle,
+    todo_of,
+)
+from core.journal_reading import STATE_VERSION, JournalReader
+from core.journal_rows import PAGE, SCHEMA
 from core.state import State
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 1
-"""Raise it when the reducer changes what it makes of old events: snapshots are then made anew."""
 BATCH = 4_096
 LINGER = 0.02
 """Seconds an event may lie about before it is written when nobody waits for it."""
@@ -35,30 +45,19 @@ SPACING = 0.03
 """Seconds between the beginnings of two commits at least where many wait: they share one."""
 CROWD = 16
 """Open groups from which on that holds; fewer wait less, a single one hardly at all."""
+RETRY = (0.5, 5.0)
+"""Seconds until what could not be written is tried again: at first, and at most."""
+LOOK = 0.5
+"""Seconds between two looks at what has come meanwhile, so that it is bounded."""
+RETRY_BUSY = 1.0
+"""Seconds a lock is waited for meanwhile: closing waits for it."""
 
 
 class JournalError(AjetError):
     """The journal cannot be read or written."""
 
 
-class _Stop:
-    """Tells the writer to end."""
-
-
-class _Snapshot(msgspec.Struct, frozen=True):
-    seq: int
-    state: bytes
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    key: str
-    value: str
-
-
-_Job = Event | _Snapshot | _Meta | _Stop
-
-
-class Journal:
+class Journal(JournalReader):
     """One file. Appending never blocks; reading opens its own connection."""
 
     def __init__(self, path: Path) -> None:
@@ -67,9 +66,12 @@ class Journal:
         Raises:
             JournalError: it is no journal, is from a newer version, or cannot be written.
         """
-        self.path = path
+        super().__init__(path)
         self.error: str = ""
-        """Why nothing can be written any more; empty while all is well."""
+        """Why nothing can be written; empty while all is well, and again once all was written."""
+        self._todo = ""
+        self._lost = False
+        """Events are missing for good: nothing becomes durable any more."""
         try:
             self._prepare()
         except sqlite3.Error as error:
@@ -78,7 +80,7 @@ class Journal:
                 where=str(path),
                 todo="Move it away to begin a new one; nothing in it is lost by that",
             ) from error
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._some = threading.Event()
         """There is something to write."""
         self._told = False
@@ -86,9 +88,14 @@ class Journal:
         self._urgent = threading.Event()
         """Somebody waits for it."""
         self._lock = threading.Lock()
-        self._waiters: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self.on_error: Callable[[str], None] | None = None
-        """Called once, from the writer's thread, when writing fails."""
+        self._waiters: list[Waiter] = []
+        self._closing = threading.Event()
+        self.on_error: Callable[[JournalError], None] | None = None
+        """Called from the writer's thread when writing begins to fail, or fails in another way."""
+        self.on_recovered: Callable[[float], None] | None = None
+        """The same, once all is written that could not be: after how many seconds."""
+        self._db: sqlite3.Connection | None = None
+        """The writer's own."""
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
@@ -105,12 +112,7 @@ class Journal:
                 )
             journal_rows.prepare(db, found)
             self._open_groups = journal_rows.open_ids(db)
-            self._durable = journal_rows.last_seq(db)
-
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
-        db.execute("pragma synchronous=full")
-        return db
+            self._durable = self._written = journal_rows.last_seq(db)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -122,14 +124,15 @@ class Journal:
             self._some.set()
 
     def append_snapshot(self, state: State) -> None:
-        """Queue a snapshot of `state` as it is now."""
-        self._put(_Snapshot(state.seq, msgspec.json.encode(state)))
+        """Queue a snapshot of `state` as it is now; none of a state whose events are lost."""
+        if not self._lost:
+            self._put(Snapshot(state.seq, STATE_VERSION, msgspec.json.encode(state)))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a small fact that is no event."""
-        self._put(_Meta(key, value))
+        self._put(Meta(key, value))
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: Job) -> None:
         self._jobs.append(job)
         if not self._told:
             self._told = True
@@ -139,7 +142,8 @@ class Journal:
         """Wait until all events up to `seq` are committed.
 
         Raises:
-            JournalError: they cannot be written.
+            JournalError: they cannot be written now. They are durable later, all the same, where
+                the error passes.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -155,20 +159,19 @@ class Journal:
 
     def close(self) -> None:
         """Write what is queued and end the writer."""
-        self._put(_Stop())
+        self._put(Stop())
         self._urgent.set()
+        self._closing.set()
         self._thread.join(timeout=10)
 
     def _failed(self) -> JournalError:
         return JournalError(
             f"the journal cannot be written: {self.error}",
             where=str(self.path),
-            todo="Free some space or make it writable, then restart; no reward is sent meanwhile",
+            todo=f"{self._todo}; no reward is sent meanwhile",
         )
 
     def _write(self) -> None:
-        db = self._connect()
-        ready = False
         running = True
         began = 0.0
         while running:
@@ -178,26 +181,127 @@ class Journal:
             self._urgent.wait(LINGER)
             began = time.monotonic()
             jobs = self._taken()
-            running = not any(isinstance(job, _Stop) for job in jobs)
+            running = not any(isinstance(job, Stop) for job in jobs)
             try:
-                if not ready:
-                    journal_rows.open_intake(db)
-                    ready = True
-                seq = _commit(db, jobs, self._open_groups)
+                self._db = self._db or self._opened()
+                self._commit(jobs)
             except Exception as error:  # noqa: BLE001  without this thread all who wait hang
-                with contextlib.suppress(sqlite3.Error):
-                    db.rollback()
-                self._fail(str(error))
-            else:
-                self._wake(seq)
-        db.close()
+                running = self._recover(Kept(jobs), error) and running
+        self._hang_up()
 
-    def _taken(self) -> list[_Job]:
+    def _opened(self) -> sqlite3.Connection:
+        db = self._connect()
+        try:
+            journal_rows.open_intake(db)
+            if self.error:
+                db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
+                self._open_groups = journal_rows.open_ids(db)  # a failed commit has been at them
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _hang_up(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()  # which ends what it had begun
+            self._db = None
+
+    def _commit(self, jobs: list[Job]) -> None:
+        assert self._db is not None
+        self._advance(commit(self._db, jobs, self._open_groups))
+
+    def _advance(self, seq: int) -> None:
+        self._written = max(self._written, seq)
+        with self._lock:
+            if self._lost:  # rows after those do not make them durable
+                return
+            self._durable = self._written
+            done = [waiter for waiter in self._waiters if waiter[0] <= self._durable]
+            if done:
+                self._waiters = [one for one in self._waiters if one[0] > self._durable]
+        settle(done)
+
+    # --- writing again --------------------------------------------------------------------------
+
+    def _recover(self, kept: Kept, error: Exception) -> bool:
+        """Try until all that is kept is written, or too much is.
+
+        Returns:
+            False when the writer is to end.
+        """
+        began, pause = time.monotonic(), RETRY[0]
+        if self._lost:
+            self._hang_up()
+            self._fail(error)
+            self._take_over(kept)
+            return not kept.stop
+        while True:
+            self._hang_up()
+            if kept.too_many or not (kept.spoilt or isinstance(error, (sqlite3.Error, OSError))):
+                self._lose(error, f"{len(kept)} events that were kept meanwhile are lost")
+                return not kept.stop
+            self._fail(error)
+            self._look_through(kept)
+            if kept.stop:
+                log.error("the journal is closed without %d events: %s", len(kept), error)
+                return False
+            self._wait(kept, pause)
+            pause = min(2 * pause, RETRY[1])
+            try:
+                self._write_kept(kept)
+            except Exception as again:  # noqa: BLE001  as in `_write`
+                error = again
+            else:
+                break
+        if not self._lost:
+            self._recovered(time.monotonic() - began)
+        return not kept.stop
+
+    def _wait(self, kept: Kept, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not (kept.stop or kept.too_many):
+            self._closing.wait(min(left, LOOK))
+            self._take_over(kept)
+        self._look_through(kept)
+
+    def _take_over(self, kept: Kept) -> None:
+        while jobs := self._taken():
+            kept.add(jobs)
+
+    def _look_through(self, kept: Kept) -> None:
+        if kept.spoilt and not self._lost:
+            self._lose(ValueError(kept.spoilt), "it is lost")
+
+    def _write_kept(self, kept: Kept) -> None:
+        if not self.path.exists():  # opening would make an empty one
+            raise OtherFile("the file is gone")
+        self._db = db = self._opened()
+        last = journal_rows.last_seq(db)
+        kept.go_on_from(last, self._written)
+        self._advance(last)
+        while jobs := kept.oldest(BATCH):
+            self._commit(jobs)
+            kept.written(len(jobs))
+        db.execute(f"pragma busy_timeout={journal_reading.BUSY * 1_000:.0f}")
+
+    def _recovered(self, seconds: float) -> None:
+        with self._lock:
+            self.error = self._todo = ""
+        log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
+        if self.on_recovered is not None:
+            self.on_recovered(seconds)
+
+    def _lose(self, error: Exception, what: str) -> None:
+        self._lost = True
+        self._fail(error, f"; {what}")
+
+    def _taken(self) -> list[Job]:
         """What is queued, up to a bound."""
         self._some.clear()
         self._urgent.clear()
         self._told = False  # last: what is put in before is taken below
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         with contextlib.suppress(IndexError):
             while len(jobs) < BATCH:
                 jobs.append(self._jobs.popleft())
@@ -205,141 +309,15 @@ class Journal:
             self._urgent.set()
         return jobs
 
-    def _fail(self, error: str) -> None:
+    def _fail(self, error: Exception, lost: str = "") -> None:
+        todo = "Mend it and restart the proxy" if self._lost else todo_of(error)
         with self._lock:
-            first, self.error = not self.error, error
+            anew, self._todo = not self.error or todo != self._todo, todo
+            if anew or not self._lost:  # what was lost, and why, stays
+                self.error = f"{str(error) or type(error).__name__}{lost}"
             waiters, self._waiters = self._waiters, []
-        if first:
-            log.error("the journal cannot be written: %s", error)
+        if anew:
+            log.error("the journal cannot be written: %s. %s", self.error, todo)
             if self.on_error is not None:
-                self.on_error(error)
-        _settle(waiters, self._failed)
-
-    def _wake(self, seq: int) -> None:
-        with self._lock:
-            if self.error:  # what failed before is lost: rows after it do not make it durable
-                return
-            self._durable = max(self._durable, seq)
-            done = [waiter for waiter in self._waiters if waiter[0] <= self._durable]
-            if done:
-                self._waiters = [one for one in self._waiters if one[0] > self._durable]
-        _settle(done)
-
-    # --- reading --------------------------------------------------------------------------------
-
-    def last_seq(self) -> int:
-        """Number of the newest event on disk; 0 when there is none."""
-        with self.reading() as db:
-            return journal_rows.last_seq(db)
-
-    def first_seq(self) -> int:
-        """Number of the oldest event on disk; 0 when there is none."""
-        with self.reading() as db:
-            return journal_rows.first_seq(db)
-
-    def meta(self, key: str) -> str | None:
-        """A small fact, or None."""
-        found = self._one("select value from meta where key=?", key)
-        return None if found is None else str(found)
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of one's own, to read from any thread."""
-        with contextlib.closing(self._connect()) as db:
-            yield db
-
-    def _one(self, sql: str, *values: Any) -> Any:
-        with self.reading() as db:
-            row = db.execute(sql, values).fetchone()
-        return row[0] if row else None
-
-    def events(self, after: int = 0, limit: int = 1_000) -> list[AnyEvent]:
-        """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
-        with self.reading() as db:
-            return journal_rows.events_after(db, after, limit)
-
-    def group_events(self, group_id: str) -> list[AnyEvent]:
-        """Everything that happened to one group, whole texts included."""
-        with self.reading() as db:
-            return journal_rows.events_of(db, group_id)
-
-    def load_state(self) -> State:
-        """The state that the reducer makes of the journal: newest snapshot, then the rest."""
-        state = self._snapshot() or State()
-        while found := self.events(state.seq, 5_000):
-            for event in found:
-                reduce(state, event)
-        state.seq = max(state.seq, self.last_seq())
-        return state
-
-    def replayed_state(self) -> State:
-        """The state made of every event, without any snapshot."""
-        state = State()
-        while found := self.events(state.seq, 5_000):
-            for event in found:
-                reduce(state, event)
-        return state
-
-    def _snapshot(self) -> State | None:
-        with self.reading() as db:
-            row = db.execute(
-                "select state from snapshots where version=? order by seq desc limit 1",
-                (STATE_VERSION,),
-            ).fetchone()
-        if row is None:
-            return None
-        try:
-            return msgspec.json.decode(row[0], type=State)
-        except msgspec.MsgspecError as error:
-            log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
-            return None
-
-
-_Waiter = tuple[int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
-
-
-def _commit(db: sqlite3.Connection, jobs: list[_Job], opened: set[str]) -> int:
-    """Write one batch; returns the highest event number in it."""
-    packer = Packer(opened)
-    others: list[_Job] = []
-    for job in jobs:
-        if isinstance(job, Event):
-            packer.add(job)
-        elif not isinstance(job, _Stop):
-            others.append(job)
-    if not others:
-        packer.finish(db)
-        return packer.last
-    db.execute("begin")
-    for job in others:
-        if isinstance(job, _Snapshot):
-            db.execute("delete from snapshots")
-            row = (job.seq, STATE_VERSION, job.state)
-            db.execute("insert into snapshots values(?,?,?)", row)
-        elif isinstance(job, _Meta):
-            db.execute("insert or replace into meta values(?,?)", (job.key, job.value))
-    packer.finish(db, alone=False)
-    db.execute("commit")
-    return packer.last
-
-
-def _settle(waiters: list[_Waiter], error: Callable[[], JournalError] | None = None) -> None:
-    """Wake those who wait, each loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for _, loop, future in waiters:
-        by_loop.setdefault(loop, []).append(future)
-    for loop, futures in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_set_all, futures, error)
-
-
-def _set_all(
-    futures: list["asyncio.Future[None]"], error: Callable[[], JournalError] | None
-) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error())
+                self.on_error(self._failed())
+        settle(waiters, self._failed)

@@ -95,7 +95,7 @@ class Control:
         self._consoles = 0
         self._closed = False
         self._following: set[Subscription] = set()
-        self._facts: dict[str, None] = {}
+        self._facts: dict[str, int] = {}
 
     def close(self) -> None:
         """End the feeds, so that the server can stop without waiting for those who follow."""
@@ -291,10 +291,11 @@ class Control:
         if not self._known(fact.id, event):
             self._end_rows(event)
             stamped = msgspec.structs.replace(event, at=self.seat.clock())
-            await self.seat.bus.publish_durable(stamped)
-            self._facts[fact.id] = None
+            self._facts[fact.id] = self.seat.bus.publish(stamped)
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
+        # Posted again, it is in the journal or kept for it: there is no other event for it.
+        await self.seat.journal.durable(self._facts.get(fact.id, 0))
         return _json({"ok": True})
 
     def _end_rows(self, event: Event) -> None:

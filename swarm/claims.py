@@ -30,6 +30,8 @@ BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
 """Seconds between tries, drawn anew each time: no episode is free; a refusal nobody foresaw."""
 PACE = (0.003, 0.01)
 """Seconds between two claims of a group that gathers."""
+NO_ANSWER = "no answer to the claim"
+"""Why a deadline came first, when nothing else is known."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
 
@@ -131,8 +133,15 @@ class ClaimDesk(Returns):
                     pass
                 return order.take()
         except TimeoutError:
-            cause = order.stop.kind.value if order.stop else self.watcher.current.shown.value
-            raise ClaimTimedOut(n, order.best, cause, self.client.name) from None
+            raise ClaimTimedOut(n, order.best, self._why_late(order), self.client.name) from None
+
+    def _why_late(self, order: Order) -> str:
+        seen = self.watcher.current
+        if not order.cut:
+            return order.stop.kind.value if order.stop else seen.shown.value
+        if not seen.is_in(_ROLLING):
+            return seen.shown.value
+        return order.last.kind.value if order.last else NO_ANSWER
 
     async def _in_turn(self, order: Order) -> bool:
         """Try until all are held; False when a smaller group, that waits behind it, goes first."""
@@ -220,6 +229,7 @@ class ClaimDesk(Returns):
                 await asyncio.wait(order.back)
                 order.back.clear()
         except asyncio.CancelledError:
+            order.cut = not order.stopped()
             self._give_up(order, Refused(RefusedKind.OTHER, "cancelled"))
             if attempt is not None and attempt.running:
                 self._tasks.spawn(attempt.end(), "claims on their way")

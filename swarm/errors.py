@@ -102,7 +102,7 @@ class ClaimTimedOut(SwarmError):
     """The episodes of a group could not be had before the deadline.
 
     Attributes:
-        cause: The last refusal's kind, or the engine's state.
+        cause: The last refusal's kind, the engine's state, or `no answer to the claim`.
         best: The most episodes that were free at once.
     """
 

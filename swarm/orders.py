@@ -53,6 +53,10 @@ class Order:
     """Seconds of its next turn before smaller ones go first."""
     stop: Refused | None = None
     """Why it will not be complete."""
+    cut: bool = False
+    """Nobody waits any more, and claims of it had no answer yet."""
+    last: Refused | None = None
+    """Why the try before was in vain."""
     error: Exception | None = None
     """What the caller's hook raised."""
     in_turn: bool = False
@@ -71,6 +75,7 @@ class Order:
         """A try is over, in vain."""
         self.tried = True
         self.best = max(self.best, self.had)
+        self.last = self.stop
 
     def steps_aside(self, waited: float, behind: Sequence[int]) -> bool:
         """Whether a smaller group goes first now; `behind` are the sizes of those that wait."""

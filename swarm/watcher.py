@@ -35,7 +35,11 @@ POLL_TIMEOUT = 3.0
 LOST_AFTER = 2
 """Failed polls in a row before a server is called unreachable."""
 GONE_FOR = 10.0
-"""Seconds after which a server that takes no connections is not expected back: time to restart."""
+"""Seconds after which a server that takes no connections is not expected back: time to restart.
+
+Counted from the first failed poll: the silence before it may be our own, as on a machine that slept
+or had no time for us.
+"""
 FROZEN_FOR = 25.0
 """Seconds after which one that takes them and says nothing is mute: a stop freezes it for 19 s."""
 
@@ -115,6 +119,8 @@ class Watcher:
         """The last good reading; see `PoolInfo.stale`."""
         self.pool_at = 0.0
         self._failures = 0
+        self._missed_at = 0.0
+        """When the first of them was, on the loop's clock: nobody sets it."""
         self._eager = 0
         self._polls = 0
         self._polling = 0
@@ -309,7 +315,10 @@ class Watcher:
     def _missed(self, error: SwarmError) -> Seen:
         self._failures += 1
         reachable = self.current.reachable and self._failures < LOST_AFTER
-        silent = self.clock() - self.current.seen_at if self.current.seen_at else math.inf
+        now = asyncio.get_running_loop().time()
+        if self._failures == 1:
+            self._missed_at = now
+        silent = now - self._missed_at if self.current.seen_at else math.inf
         text, limit = error.what, GONE_FOR
         if isinstance(error, TimedOut):
             text, limit = f"no answer for {self.poll_timeout:g} s", FROZEN_FOR

@@ -107,6 +107,8 @@ class AlertCleared(Event, frozen=True, kw_only=True):
     """The cause of an alert is gone, or the operator has dismissed it."""
 
     key: str
+    note: str = ""
+    """What there is to know of it now that it is over."""
 
 
 class EngineChanged(Event, frozen=True, kw_only=True):

@@ -1,43 +1,64 @@
-"""A commit that fails: all of it is gone, all who wait hear of it, the writer lives on."""
+"""A commit that fails: nobody waits for it, and what it was to write is written later, in order."""
 
 import asyncio
 import contextlib
+import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import core.journal
+import core.journal_jobs
+import core.journal_reading
 import core.journal_rows
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
 from core.journal import Journal, JournalError
+from core.journal_jobs import Job
 
-FULL = 40
-"""Pages of a file that is soon full."""
+FULL, ROOM = 40, 1_000_000
+"""Pages of a file that is soon full, and of one that is not."""
 
 
 class Small(Journal):
-    """A journal on a disk that is nearly full, and whose locks are not waited for."""
+    """A journal on a disk that is nearly full."""
 
     pages = FULL
 
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=0.05, check_same_thread=False)
+        db = super()._connect()
         db.execute(f"pragma max_page_count={self.pages}")
         return db
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
+    monkeypatch.setattr(core.journal_reading, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal, "LOOK", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
         yield journal
 
 
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another program holds the file."""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("begin immediate")
+        yield
+
+
 def opened(name: str, query: str = "q") -> GroupOpened:
     return GroupOpened(group_id=name, request_id="r", task_id="t", n=2, query=query, body={})
+
+
+def noted(note: str) -> GroupNoted:
+    return GroupNoted(group_id="g0", note=note)
 
 
 def rows(path: Path, sql: str) -> list[Any]:
@@ -45,67 +66,199 @@ def rows(path: Path, sql: str) -> list[Any]:
         return db.execute(sql).fetchall()
 
 
-async def fails(journal: Journal, seq: int) -> None:
+async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        with pytest.raises(JournalError):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def fails(journal: Journal, seq: int) -> JournalError:
+    async with asyncio.timeout(20):
+        with pytest.raises(JournalError) as failed:
             await journal.durable(seq)
+    return failed.value
+
+
+async def whole(journal: Journal, bus: Bus) -> None:
+    """The journal writes again, and has each event of the bus once, in order."""
+    await until(lambda: not journal.error)
+    async with asyncio.timeout(20):
+        await journal.durable(bus.state.seq)
+    events = journal.events(0, 100_000)
+    assert [event.seq for event in events] == list(range(1, bus.state.seq + 1))
+    assert journal.replayed_state() == journal.load_state() == bus.state
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a snapshot", "a fact"])
 async def test_a_full_disk_in_the_midst_of_a_commit(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch, beside: str
+    journal: Small, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr(core.journal_rows, "ROW_BYTES", 8_000)
     monkeypatch.setattr(core.journal, "LINGER", 30.0)  # one commit, also on a busy machine
+    monkeypatch.setattr(core.journal, "BATCH", 60)  # what is kept takes two
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
+    told: list[float] = []
+    journal.on_recovered = told.append
     if beside == "a snapshot":
         journal.append_snapshot(bus.state)
     elif beside == "a fact":
         journal.put_meta("key", "value")
     bus.publish(GroupClosed(group_id="g0", phase="DONE"))
-    for number in range(1, 80):  # many rows, of which the first ones fit
+    for number in range(1, 58):  # many rows, of which the first ones fit
         bus.publish(opened(f"g{number}", "q" * 10_000))
-    await fails(journal, bus.state.seq)
+    failed = await fails(journal, bus.state.seq)
+    assert "full" in failed.what
+    assert "Free some space" in failed.todo
     assert rows(journal.path, "select max(seq) from events") == [(first,)]
     assert rows(journal.path, "select id, phase from groups") == [("g0", "QUEUED")]
     assert rows(journal.path, "select count(*) from snapshots") == [(0,)]
     assert journal.meta("key") is None
 
-    lost = bus.state.seq
-    bus.publish(GroupNoted(group_id="g0", note="small"))
-    await fails(journal, bus.state.seq)
-    journal.close()  # writes it all the same
-    await fails(journal, lost)
-    again = Small(journal.path)
-    state = again.load_state()
-    assert state == again.replayed_state()
-    assert (state.seq, state.groups["g0"].note) == (lost + 1, "small")
-    assert [one.seq for one in again.group_events("g0")] == [first, lost + 1]
-    again.close()
+    for number in range(58, 80):
+        await fails(journal, bus.publish(opened(f"g{number}", "q" * 10_000)))
+    bus.publish(noted("small"))
+    await fails(journal, first + 1)
+    assert not told
+    journal.pages = ROOM
+    await whole(journal, bus)
+    assert len(told) == 1
+    assert [one.seq for one in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
+    ended = rows(journal.path, "select phase from groups where id='g0'")
+    assert ended == [("DONE",)]  # as told in a commit that failed at first
+    assert rows(journal.path, "select count(*) from snapshots") == [(beside == "a snapshot",)]
+    assert journal.meta("key") == ("value" if beside == "a fact" else None)
 
 
-async def test_what_was_lost_does_not_become_durable_by_later_rows(journal: Journal) -> None:
+async def test_a_lock_of_another_program_is_outlived(journal: Small) -> None:
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    with contextlib.closing(sqlite3.connect(journal.path)) as other:
-        other.execute("begin immediate")
-        lost = bus.publish(GroupNoted(group_id="g0", note="lost"))
+    told: list[JournalError] = []
+    journal.on_error = told.append
+    for number in range(2):
+        with held(journal.path):
+            for note in "abc":
+                failed = await fails(journal, bus.publish(noted(f"{note}{number}")))
+                assert "backup" in failed.todo
+            kept = bus.state.seq
+            bus.publish(GroupClosed(group_id=f"g{number}", phase="DONE"))
+            bus.publish(opened(f"g{number + 1}"))
+        await whole(journal, bus)
+        await journal.durable(kept)
+        await bus.publish_durable(noted("after it"))
+    assert len(told) == 2
+    assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g2",)]
+
+
+@pytest.mark.parametrize(("name", "most"), [("KEPT_JOBS", 20), ("KEPT_BYTES", 5_000)])
+async def test_what_is_kept_is_bounded_and_then_lost_for_good(
+    journal: Small, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    monkeypatch.setattr(core.journal_jobs, name, most)
+    bus = Bus(journal, "run")
+    await bus.publish_durable(opened("g0"))
+    told: list[JournalError] = []
+    journal.on_error = told.append
+    with held(journal.path):
+        lost = bus.publish(noted("lost"))
         await fails(journal, lost)
-        other.rollback()
-    later = bus.publish(GroupNoted(group_id="g0", note="later"))
-    async with asyncio.timeout(20):
-        while rows(journal.path, "select max(seq) from events") != [(later,)]:
-            await asyncio.sleep(0.005)
+        for number in range(30):
+            bus.publish(noted(f"{number}" + "x" * 300))
+        await until(lambda: len(told) == 2)
+    assert "31 events that were kept meanwhile are lost" in told[1].what
+    assert "restart" in told[1].todo
+    later = bus.publish(noted("later"))
+    await until(lambda: rows(journal.path, "select max(seq) from events") == [(later,)])
     for seq in (lost, later):
-        await fails(journal, seq)
+        assert "are lost" in (await fails(journal, seq)).what
+    journal.append_snapshot(bus.state)  # it holds what the journal does not
+    journal.close()
+    assert rows(journal.path, "select count(*) from snapshots") == [(0,)]
+    assert len(told) == 2
 
 
-async def test_text_that_cannot_be_written_does_not_leave_anybody_waiting(journal: Journal) -> None:
+@pytest.mark.parametrize("free", [True, False])
+async def test_closing_tries_once_more(
+    journal: Small, monkeypatch: pytest.MonkeyPatch, free: bool
+) -> None:
+    monkeypatch.setattr(core.journal, "RETRY", (60.0, 60.0))
+    monkeypatch.setattr(core.journal, "LOOK", 60.0)
+    bus = Bus(journal, "run")
+    first = await bus.publish_durable(opened("g0"))
+    with held(journal.path):
+        kept = bus.publish(noted("kept"))
+        await fails(journal, kept)
+        last = bus.publish(noted("the last"))
+        if not free:
+            await asyncio.to_thread(journal.close)
+    if free:
+        await asyncio.to_thread(journal.close)
+        await whole(journal, bus)
+    else:
+        await fails(journal, kept)
+    assert journal.last_seq() == (last if free else first)
+
+
+async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
+    journal: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, faults = core.journal_jobs.commit, ["disk I/O error"]
+
+    def unsure(db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str]) -> int:
+        found = real(db, jobs, groups)
+        if faults:
+            raise sqlite3.OperationalError(faults.pop())
+        return found
+
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    await fails(journal, bus.publish(GroupNoted(group_id="g0", note="\ud800")))
-    later = bus.publish(GroupNoted(group_id="g0", note="later"))
+    monkeypatch.setattr(core.journal, "commit", unsure)
+    monkeypatch.setattr(core.journal, "LINGER", 30.0)
+    journal.append_snapshot(bus.state)
+    bus.publish(opened("g1"))
+    await fails(journal, bus.publish(GroupClosed(group_id="g0", phase="DONE")))
+    await whole(journal, bus)
+    assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g1",)]
+
+
+async def test_a_file_that_is_gone_or_another_one_is_not_written_to(
+    journal: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: Any) -> int:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    bus = Bus(journal, "run")
+    await bus.publish_durable(opened("g0"))
+    older = tmp_path / "older.db"
+    with contextlib.closing(sqlite3.connect(journal.path)) as db:
+        db.execute("vacuum into ?", (str(older),))
+    await bus.publish_durable(noted("newer than that"))
+    with monkeypatch.context() as patched:
+        patched.setattr(core.journal, "commit", broken)
+        await fails(journal, bus.publish(noted("kept")))
+        aside = journal.path.rename(tmp_path / "aside.db")
+        await until(lambda: "gone" in journal.error)
+    failed = await fails(journal, bus.state.seq)
+    assert "Put the file back" in failed.todo
+    assert not journal.path.exists()
+    shutil.copy(older, journal.path)
+    await until(lambda: "ends with event 1" in journal.error)
+    assert rows(older, "select max(seq) from events") == [(1,)]
+    os.replace(aside, journal.path)
+    await whole(journal, bus)
+
+
+async def test_text_that_cannot_be_written_takes_nothing_else_with_it(journal: Small) -> None:
+    bus = Bus(journal, "run")
+    await bus.publish_durable(opened("g0"))
+    with held(journal.path):
+        await fails(journal, bus.publish(noted("before")))
+        await fails(journal, bus.publish(noted("\ud800")))
+        after = bus.publish(noted("after"))
+    await until(lambda: "is lost" in journal.error)
+    await fails(journal, after)
+    await until(lambda: [event.seq for event in journal.events()] == [1, 2, after])
+    later = bus.publish(noted("later"))
     await fails(journal, later)
     journal.close()
     assert journal.last_seq() == later

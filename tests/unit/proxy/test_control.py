@@ -21,7 +21,7 @@ from core.events import (
     MockStarted,
     ProxyStarted,
 )
-from core.journal import Journal
+from core.journal import Journal, JournalError
 from core.reducer import reduce
 from core.settings import Settings
 from core.tasks import Tasks
@@ -213,6 +213,28 @@ async def test_facts_count_once(tmp_path: Path) -> None:
         assert mock.done == 1
         with pytest.raises(ControlError, match="only the mock user's"):
             await client.post_fact("x", opened("g"))
+
+
+async def test_a_fact_that_the_journal_keeps_for_later_is_not_told_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk(tmp_path) as one, one.client() as client:
+
+        async def broken(_: int) -> None:
+            raise JournalError("the journal cannot be written: the disk is full")
+
+        begun = MockStarted(mock_id="m", dataset="d", target="t", total=2)
+        done = MockFinished(mock_id="m", how="done")
+        await client.post_fact("m:start", begun)
+        with monkeypatch.context() as patched:
+            patched.setattr(one.seat.journal, "durable", broken)
+            with pytest.raises(ControlError, match="disk is full"):
+                await client.post_fact("m:end", done)
+            before = one.seat.bus.state.seq
+            with pytest.raises(ControlError, match="disk is full"):
+                await client.post_fact("m:end", done)
+        await client.post_fact("m:end", done)
+        assert one.seat.bus.state.seq == before
 
 
 async def test_rows_and_directives(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Reading the journal: each call opens a connection of its own, from any thread."""
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core import journal_rows
+from core.events import AnyEvent
+from core.reducer import reduce
+from core.state import State
+
+log = logging.getLogger(__name__)
+
+STATE_VERSION = 1
+"""Raise it when the reducer changes what it makes of old events: snapshots are then made anew."""
+BUSY = 10.0
+"""Seconds a lock of another program on the file is waited for."""
+
+
+class JournalReader:
+    """One journal's file, which is there and in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=BUSY, check_same_thread=False)
+        db.execute("pragma synchronous=full")
+        return db
+
+    def last_seq(self) -> int:
+        """Number of the newest event on disk; 0 when there is none."""
+        with self.reading() as db:
+            return journal_rows.last_seq(db)
+
+    def first_seq(self) -> int:
+        """Number of the oldest event on disk; 0 when there is none."""
+        with self.reading() as db:
+            return journal_rows.first_seq(db)
+
+    def meta(self, key: str) -> str | None:
+        """A small fact, or None."""
+        found = self._one("select value from meta where key=?", key)
+        return None if found is None else str(found)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection of one's own, to read from any thread."""
+        with contextlib.closing(self._connect()) as db:
+            yield db
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        with self.reading() as db:
+            row = db.execute(sql, values).fetchone()
+        return row[0] if row else None
+
+    def events(self, after: int = 0, limit: int = 1_000) -> list[AnyEvent]:
+        """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
+        with self.reading() as db:
+            return journal_rows.events_after(db, after, limit)
+
+    def group_events(self, group_id: str) -> list[AnyEvent]:
+        """Everything that happened to one group, whole texts included."""
+        with self.reading() as db:
+            return journal_rows.events_of(db, group_id)
+
+    def load_state(self) -> State:
+        """The state that the reducer makes of the journal: newest snapshot, then the rest."""
+        state = self._snapshot() or State()
+        while found := self.events(state.seq, 5_000):
+            for event in found:
+                reduce(state, event)
+        state.seq = max(state.seq, self.last_seq())
+        return state
+
+    def replayed_state(self) -> State:
+        """The state made of every event, without any snapshot."""
+        state = State()
+        while found := self.events(state.seq, 5_000):
+            for event in found:
+                reduce(state, event)
+        return state
+
+    def _snapshot(self) -> State | None:
+        with self.reading() as db:
+            row = db.execute(
+                "select state from snapshots where version=? order by seq desc limit 1",
+                (STATE_VERSION,),
+            ).fetchone()
+        if row is None:
+            return None
+        try:
+            return msgspec.json.decode(row[0], type=State)
+        except msgspec.MsgspecError as error:
+            log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
+            return None

@@ -1,0 +1,28 @@
+"""Tells the operator while the journal cannot be written, and that it can be again."""
+
+import asyncio
+
+from core.events import AlertCleared, AlertRaised, Event
+from core.journal import JournalError
+from proxy.seat import Seat
+
+
+def follow_journal(seat: Seat) -> None:
+    """Raise an alert when writing fails and clear it once all that was kept is written.
+
+    Both are events, and so in the journal themselves, with everything that happened meanwhile.
+    """
+    loop, journal, bus = asyncio.get_running_loop(), seat.journal, seat.bus
+
+    def tell(event: Event) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(bus.publish, event)
+
+    def failed(error: JournalError) -> None:
+        tell(AlertRaised(key="journal", cause=error.what, todo=error.todo, level="error"))
+
+    def recovered(seconds: float) -> None:
+        note = f"it is written again, after {seconds:.0f} s; nothing is missing"
+        tell(AlertCleared(key="journal", note=note))
+
+    journal.on_error, journal.on_recovered = failed, recovered
