@@ -21,6 +21,8 @@ OVERFLOW: Final = "AgentJet: Exceeded max model context length."
 """How an answer begins that is no answer: the conversation did not fit."""
 VLLM_OVERFLOW: Final = "maximum context length"
 """What the 400 of a vLLM says of it."""
+THE_REQUESTS: Final = frozenset({400, 413, 422})
+"""Statuses of a chat request that is wrong whoever sends it, and whenever."""
 
 
 class RefusedKind(StrEnum):
@@ -256,22 +258,42 @@ def _in_disguise(parsed: Mapping[str, Any], response: Response, where: str) -> C
 
 
 def _chat_error(response: Response, where: str) -> ChatError:
-    text = verdict(response).text or _openai_error(response.body) or f"HTTP {response.status}"
+    told = verdict(response)
+    text = violations(told.detail) or _openai_error(response.body) or told.text
+    text = text or f"HTTP {response.status}"
     if response.status == 404 and text != "Not Found":  # the latter: no chat route at this address
         kind = ChatErrorKind.LOST_EPISODE
     elif response.status in (401, 403):
         kind = ChatErrorKind.UNAUTHORIZED
-    elif response.status == 400 and VLLM_OVERFLOW in text:
-        kind = ChatErrorKind.OVERFLOW
+    elif response.status in THE_REQUESTS:
+        kind = ChatErrorKind.OVERFLOW if VLLM_OVERFLOW in text else ChatErrorKind.REFUSED
     else:
         kind = ChatErrorKind.UPSTREAM
     return ChatError(kind, text, where=where, status=response.status)
+
+
+def violations(detail: Any) -> str:
+    """FastAPI's list of what is wrong with a body, in words; empty for anything else.
+
+    What was sent is not repeated: it may be long, and it is the sender's.
+    """
+    if not isinstance(detail, list):
+        return ""
+    found = []
+    for one in detail[:5]:
+        if not isinstance(one, dict) or not isinstance(one.get("msg"), str):
+            return ""
+        loc = one.get("loc")
+        where = ".".join(str(part) for part in loc) if isinstance(loc, list) else ""
+        found.append(f"{where}: {one['msg']}" if where else one["msg"])
+    return "; ".join(found)
 
 
 def _openai_error(body: bytes) -> str:
     """The text of `{"error": {"message": ...}}`."""
     try:
         parsed = msgspec.json.decode(body)
-        return str(parsed["error"]["message"])
+        text = parsed["error"]["message"]
+        return text if isinstance(text, str) else ""
     except (msgspec.MsgspecError, RecursionError, TypeError, KeyError):
         return ""

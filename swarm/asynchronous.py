@@ -67,14 +67,13 @@ class AsyncSwarm(EngineOrders):
             EngineOff: the engine is OFFLINE and nobody starts it.
             Unreachable: no server was ever there.
         """
-        check_claim(discard_episode_timeout, episode_type, timeout, lifetime)
+        check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
         await self.start()
         last: list[Refused] = []
         try:
             async with asyncio.timeout(timeout):
-                claimed = await self._begin(
-                    discard_episode_timeout, episode_type, throttle_policy, lifetime, last
-                )
+                idle = float(discard_episode_timeout)
+                claimed = await self._begin(idle, episode_type, throttle_policy, lifetime, last)
         except TimeoutError:
             raise self._no_episode(timeout, last) from None
         uuid = claimed.episode_uuid
@@ -199,21 +198,28 @@ class AsyncSwarm(EngineOrders):
         self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
     ) -> EndOutcome:
         try:
-            try:
-                task_id, wire = wire_output(task, uuid, output)
-                outcome = await self.wire.end(uuid, task_id, wire, active)
-            except SwarmError:
-                await self._give_back(uuid, "it could not be ended")
+            return await self._sent(task, uuid, output, active)
+        except Exception as error:  # whatever it is, the episode goes back
+            await self._give_back(uuid, "it could not be ended")
+            if isinstance(error, SwarmError):
                 raise
-            if outcome.kind is EndKind.UNREACHABLE:
-                outcome = await self._sent_later(task_id, uuid, wire, active, outcome)
-            if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-                outcome = await self._looked_for(task_id, uuid, wire, active)
-            if outcome.kind is EndKind.ERROR:
-                await self._give_back(uuid, "its end was refused")
-            return outcome
+            told = f"it could not be ended: {type(error).__name__}: {error}"
+            raise SwarmError(told, f"episode {uuid}", "It was given back") from error
         finally:
             self._lives.drop(uuid)
+
+    async def _sent(
+        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+    ) -> EndOutcome:
+        task_id, wire = wire_output(task, uuid, output)
+        outcome = await self.wire.end(uuid, task_id, wire, active)
+        if outcome.kind is EndKind.UNREACHABLE:
+            outcome = await self._sent_later(task_id, uuid, wire, active, outcome)
+        if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+            outcome = await self._looked_for(task_id, uuid, wire, active)
+        if outcome.kind is EndKind.ERROR:
+            await self._give_back(uuid, "its end was refused")
+        return outcome
 
     async def _sent_later(
         self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
@@ -251,9 +257,7 @@ class AsyncSwarm(EngineOrders):
 
     async def _expired(self, uuid: str) -> EndOutcome:
         """Its time is over: give it back, if it is still ours."""
-        ours = await self._ours([uuid])
-        if ours:
-            await self._give_back(uuid, "its time was over", known=True)
+        ours = await self._give_back(uuid, "its time was over")
         self._lives.drop(uuid)
         kind = EndKind.EXPIRED if ours else EndKind.NOT_FOUND
         text = "longer than its lifetime; a larger discard_episode_timeout gives more"
@@ -274,9 +278,10 @@ class AsyncSwarm(EngineOrders):
         """
         await self.start()
         life = self._lives.get(episode_uuid)
-        if life is None or life.ending:
-            return False
-        life.ending = True
+        if life is not None:
+            if life.ending:
+                return False
+            life.ending = True
         return await self._surely(self._abort(episode_uuid, declare_client_active), "abort")
 
     async def _abort(self, uuid: str, active: bool) -> bool:
@@ -290,10 +295,14 @@ class AsyncSwarm(EngineOrders):
 
     async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
         """Abort it; unless it is `known` to be ours, only if the server says so."""
-        if known or await self._ours([uuid]):
-            await self._claims.give_back([uuid], why)
-            return True
-        return False
+        if not known:
+            mine = await self._mine()
+            if mine is None:
+                self._claims.sweep()
+            if mine is None or uuid not in mine:
+                return False
+        await self._claims.give_back([uuid], why)
+        return True
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Whether the episode is still ours and the engine rolls; False when that is not known."""

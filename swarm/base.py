@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -87,6 +88,8 @@ class SwarmBase:
         self._said = 0.0
         """`time.time()` of the last word on what is waited for, whoever waits."""
         self._closed = False
+        self._home: asyncio.AbstractEventLoop | None = None
+        """The loop it was started in: its connections and its watcher live there."""
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -105,12 +108,14 @@ class SwarmBase:
         """Begin to watch the server; every other method does it by itself.
 
         Raises:
-            SwarmError: the client is closed.
+            SwarmError: the client is closed, or was started in another event loop.
         """
         if self._closed:
             raise SwarmError("this client is closed", self.name, "Make a new one")
+        self._check_home()
         if self._tasks is not None:
             return
+        self._home = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire)
         self._desk = SingleDesk(
@@ -124,22 +129,34 @@ class SwarmBase:
         self._tasks.spawn(self._watcher.run(), "watcher")
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Give back what is still held, then stop; takes about `seconds` at most."""
+        """Give back what is still held, then stop; takes about `seconds` at most.
+
+        Raises:
+            SwarmError: it was started in another event loop.
+        """
         if self._closed:
             return
+        self._check_home()
         self._closed = True
         if self._desk is not None and self._tasks is not None:
-            held = sorted(self._lives.uuids())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._work.drain(seconds / 2)
-                    held = [one for one in held if one in self._lives.uuids()]
-                    ours = await self._ours(held) if held else set()
-                    await self._desk.give_back(sorted(ours), "the client closes")
+                    if self._lives.any and (len(self._lives) or self.watcher.current.reachable):
+                        mine = await self._mine() or ()
+                        await self._desk.give_back_rest(mine, "the client closes")
             await self._work.close()
             await self._desk.close(min(seconds, 1.0))
             await self._tasks.close()
         await self._transport.close()
+
+    def _check_home(self) -> None:
+        if self._home is not None and self._home is not asyncio.get_running_loop():
+            raise SwarmError(
+                "this client was started in another event loop",
+                self.name,
+                "Make one in each asyncio.run, or use SwarmClient",
+            )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -156,6 +173,16 @@ class SwarmBase:
     def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
         """Call `listener` on each change of the engine's state; returns what removes it."""
         return self.watcher.add_listener(listener)
+
+    async def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
+        """Call `callback` each time the engine begins to update its weights, on a short thread."""
+        await self.start()
+
+        def heard(seen: Seen) -> None:
+            if seen.is_in({EngineState.WEIGHT_SYNCING}) and seen.seen_at == seen.since:
+                threading.Thread(target=callback, name="weight sync", daemon=True).start()
+
+        self.add_listener(heard)
 
     # -- what the server tells ------------------------------------------------------------------
 
@@ -292,14 +319,13 @@ class SwarmBase:
         text = f"no swarm server answered for {patience} ({seen.error})"
         return Unreachable(text, self.server_url, self._hint(seen), sent=False)
 
-    async def _ours(self, uuids: list[str]) -> set[str]:
-        """Which of these the server holds in our name; none when it does not tell."""
+    async def _mine(self) -> set[str] | None:
+        """What the server holds in our name; None when it does not tell."""
         try:
             records = await self.wire.buffer()
         except SwarmError:
-            return set()
-        mine = {r.episode_uuid for r in records if r.claimed and r.client_uuid == self.client_uuid}
-        return mine & set(uuids)
+            return None
+        return {r.episode_uuid for r in records if r.claimed and r.client_uuid == self.client_uuid}
 
 
 def rollout_line(pool: PoolInfo) -> str:

@@ -32,6 +32,7 @@ from swarm.trace import Call, Relay
 ITEMS = "get_training_dataset_item_list"
 RUN = "run_episode_once"
 ROLL = "agent_roll"
+_LEFT = "{} ended the program (sys.exit({!r})) instead of returning a reward"
 WIDTH = 2000
 """Characters of one message that are shown."""
 
@@ -75,14 +76,32 @@ def run_one(
         with Relay(episode.base_url) as relay:
             trace.calls = relay.calls
             try:
-                output = as_output(run_once(task, relay.base_url, episode.api_key))
+                output = _checked(run_once(task, relay.base_url, episode.api_key), episode.uuid)
                 trace.tokens = _tokens(client.server_url, episode.uuid)
                 episode.end(output)
                 trace.output = output
+            except SystemExit as error:  # it would end this program, with its code for all is well
+                trace.trouble = f"{_traceback()}{_LEFT.format(RUN, error.code)}\n"
             except Exception:  # noqa: BLE001  the agent's own code: what it raised is what is shown
                 trace.trouble = _traceback()
     trace.seconds = time.monotonic() - began
     return trace
+
+
+def _checked(given: WorkflowOutput | float, episode: str) -> WorkflowOutput:
+    """What a folder's function returned, as an output.
+
+    Raises:
+        SwarmError: its reward is a text, whatever stands in it.
+    """
+    output = as_output(given)
+    if isinstance(output.reward, str | bytes):
+        raise SwarmError(
+            f"a reward must be one finite number, not {output.reward!r:.80}",
+            f"episode {episode}",
+            f"Have {RUN} return float(...)",
+        )
+    return output
 
 
 def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
@@ -134,7 +153,8 @@ def told(trace: Trace) -> str:
     if trace.trouble:
         lines += [trace.trouble.rstrip(), "", "no reward; the episode is given back"]
     elif trace.output is not None:
-        lines.append(f"reward {trace.output.reward:g}  success {trace.output.is_success}")
+        reward: Any = trace.output.reward  # numpy's, too
+        lines.append(f"reward {float(reward):g}  success {trace.output.is_success}")
         lines += [
             f"  {name}: {one_line(str(value), WIDTH)}"
             for name, value in {**trace.output.metadata, **trace.output.log_metrics}.items()
@@ -215,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except Exception:  # noqa: BLE001  a folder that does not load: its traceback is the answer
+    except (Exception, SystemExit):  # noqa: BLE001  a folder that does not load: its traceback is the answer
         sys.stdout.write(_traceback())
         return 1
     sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if given.json else told(trace))

@@ -36,7 +36,7 @@ AnyJob = AgentJetJob | Mapping[str, Any] | str
 class EngineOrders(SwarmBase):
     """What is said to an engine."""
 
-    async def sync_train_config(self, job: AnyJob) -> None:
+    async def sync_train_config(self, agentjet_job: AnyJob) -> None:
         """Send the job the next start runs.
 
         Raises:
@@ -44,7 +44,7 @@ class EngineOrders(SwarmBase):
             JobError: it is no job.
         """
         await self.start()
-        text = job_text(job)
+        text = job_text(agentjet_job)
         state, _ = await self.get_engine_status()
         if state == EngineState.CANNOT_CONNECT.wire:
             raise SwarmError("the server does not answer", self.server_url, "Is it running?")
@@ -93,12 +93,12 @@ class EngineOrders(SwarmBase):
         await self._wait(lambda seen: seen.is_in(_OFF), "OFFLINE", timeout)
 
     async def auto_sync_train_config_and_start_engine(
-        self, job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
+        self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
     ) -> None:
         """Have the engine roll: an OFFLINE one gets the job and is started, others are waited for.
 
         Args:
-            job: What to train, and how.
+            agentjet_job: What to train, and how.
             force_restart: Stop what runs first, whoever uses it.
             timeout: Seconds for all of it; None for as long as it takes.
 
@@ -107,12 +107,19 @@ class EngineOrders(SwarmBase):
             GaveUp: the time was over.
         """
         await self.start()
-        text = job_text(job)
+        text = job_text(agentjet_job)
         try:
             async with asyncio.timeout(timeout):
                 await self._started(text, force_restart)
         except TimeoutError:
             raise self._gave_up("ROLLING", timeout) from None
+
+    @staticmethod
+    async def async_and_start_multi_engine(
+        client_job_pairs: "Sequence[tuple[EngineOrders, AnyJob]]", force_restart: bool = False
+    ) -> None:
+        """Have several engines roll, side by side. See `start_engines`."""
+        await start_engines(client_job_pairs, force_restart)
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
@@ -131,7 +138,10 @@ class EngineOrders(SwarmBase):
 
     async def _reached(self) -> Seen:
         """What the server is, once it answers; with this client's patience."""
-        seen = await self.watcher.refresh(self.patience)
+        try:
+            seen = await self.watcher.refresh(self.patience)
+        except TimeoutError:  # it is frozen, longer than the patience
+            seen = self.watcher.current
         if not seen.reachable:
             self._absent(seen)
             try:
@@ -186,17 +196,20 @@ class EngineOrders(SwarmBase):
             True once agreed and the batch is over; False when it was over without us.
 
         Raises:
+            EngineOff: the engine is OFFLINE: there is no batch.
             SwarmError: the engine ends its batches by another rule.
             GaveUp: the batch was not over in `timeout` seconds. The agreement may stand.
         """
         await self.start()
+        seen = await self._reached()
+        if seen.is_in(_OFF):
+            raise EngineOff("the engine is OFFLINE: there is no batch to end", self.name)
         pool = await self.get_rollout_stat()
-        if not pool.is_default and not pool.agree_to_sync:
+        if not (pool.is_default or pool.stale or pool.agree_to_sync):
             raise SwarmError(
                 f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
                 self.name,
             )
-        seen = await self._reached()
         try:
             async with asyncio.timeout(timeout):
                 return await self._agreed(seen.step)
@@ -233,6 +246,40 @@ class EngineOrders(SwarmBase):
         except TimeoutError:
             raise self._gave_up("ROLLING", timeout) from None
 
+    async def _wait_until_status_change_to(
+        self,
+        desired_status: str | None = None,
+        desired_status_list: Sequence[str] | None = None,
+        verbose: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """AgentJet's own: its tutorials' second clients call it to wait for a state by name.
+
+        Raises:
+            SwarmError: there is no such state.
+            EngineOff: it was up, and is OFFLINE, which is not waited for.
+            GaveUp: it did not come to that in `timeout` seconds.
+        """
+        names = desired_status_list or [desired_status or EngineState.ROLLING.wire]
+        wanted = {_state(name) for name in names}
+        await self.start()
+        was_up = False
+
+        def over(seen: Seen) -> bool:
+            nonlocal was_up
+            if seen.is_in(wanted) or (was_up and seen.is_in(_OFF)):
+                return True
+            was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
+            return False
+
+        seen = await self._wait(over, " or ".join(sorted(wanted)), timeout)
+        if not seen.is_in(wanted):
+            raise EngineOff(
+                f"the engine went OFFLINE while {' or '.join(sorted(wanted))} was waited for",
+                self.name,
+                "Start it, as with auto_sync_train_config_and_start_engine(job)",
+            )
+
     # -- inside ---------------------------------------------------------------------------------
 
     async def _rolls(self, why: str, timeout: float | None) -> None:
@@ -266,6 +313,19 @@ class EngineOrders(SwarmBase):
         if seen.error:
             state = f"{state}: {seen.error}"
         return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)
+
+
+def _state(name: Any) -> EngineState:
+    """A state by its name, with or without `ENGINE.`.
+
+    Raises:
+        SwarmError: there is none.
+    """
+    state = EngineState.parse(name) if isinstance(name, str) else EngineState.UNKNOWN
+    if state is EngineState.UNKNOWN:
+        known = ", ".join(one.wire for one in EngineState if one is not EngineState.UNKNOWN)
+        raise SwarmError(f"{name!r:.80} is no state of an engine", "engine", f"One of: {known}")
+    return state
 
 
 def job_text(job: AnyJob) -> str:

@@ -4,12 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from swarm.answers import EndKind, EndOutcome
 from swarm.errors import SwarmError
+from swarm.plain import NO_JSON, plain
 from swarm.schemas import WorkflowOutput as WireOutput
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from swarm.throttle import SwarmThrottlePolicy
+from swarm.wire import encode
 
 LOST: Final = frozenset(
     {
@@ -24,6 +25,8 @@ LOST: Final = frozenset(
 """Outcomes that raise."""
 LATE: Final = frozenset({EndKind.SYNCING, EndKind.EXPIRED})
 """Outcomes that raise only when asked to: too late, as happens at every boundary."""
+MOST_SECONDS: Final = 1e9
+"""More is taken for a mistake."""
 
 
 class AsyncEnds(Protocol):
@@ -74,8 +77,15 @@ class AsyncEpisode(_Held):
 
     async def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End it with its output, or just a reward. See `AsyncSwarm.end_episode`."""
+        given = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
-        self.outcome = await self._client.end_episode(self.task, self.uuid, as_output(output))
+        try:
+            self.outcome = await self._client.end_episode(self.task, self.uuid, given)
+        except SwarmError:
+            raise
+        except BaseException:  # it may not even have begun: whoever holds the context aborts
+            self.outcome = None
+            raise
         return self.outcome
 
 
@@ -92,85 +102,127 @@ class Episode(_Held):
 
     def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End it with its output, or just a reward. See `SwarmClient.end_episode`."""
+        given = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
-        self.outcome = self._client.end_episode(self.task, self.uuid, as_output(output))
+        try:
+            self.outcome = self._client.end_episode(self.task, self.uuid, given)
+        except SwarmError:
+            raise
+        except BaseException:  # it may not even have begun: whoever holds the context aborts
+            self.outcome = None
+            raise
         return self.outcome
 
 
 def as_output(given: WorkflowOutput | float) -> WorkflowOutput:
-    """An output, or one with just this reward."""
-    if isinstance(given, WorkflowOutput):
-        return given
-    return WorkflowOutput(reward=float(given) if isinstance(given, int) else given)
+    """An output, or one with just this reward; whether it can be sent is for `wire_output`."""
+    return given if isinstance(given, WorkflowOutput) else WorkflowOutput(reward=given)
 
 
 def check_claim(
-    idle: float, kind: str, timeout: float | None = None, lifetime: float | None = None
+    idle: float,
+    kind: str,
+    policy: SwarmThrottlePolicy | None = None,
+    timeout: float | None = None,
+    lifetime: float | None = None,
 ) -> None:
     """Raise what is wrong with a claim before it is sent."""
     if kind not in ("train", "eval"):
-        raise SwarmError(f"episode_type is {kind!r}", "begin_episode", "Give 'train' or 'eval'")
-    for name, value in (
-        ("discard_episode_timeout", idle),
-        ("timeout", timeout),
-        ("lifetime", lifetime),
+        raise SwarmError(f"episode_type is {kind!r:.80}", "begin_episode", "Give 'train' or 'eval'")
+    if not (policy is None or isinstance(policy, SwarmThrottlePolicy)):
+        raise SwarmError(
+            f"throttle_policy is a {type(policy).__name__}",
+            "begin_episode",
+            "Give a SwarmThrottlePolicy(...)",
+        )
+    try:
+        encode(policy.wire if policy is not None else None)
+    except NO_JSON as error:
+        raise SwarmError(f"throttle_policy is no JSON: {error}", "begin_episode") from error
+    for name, value, may_lack in (
+        ("discard_episode_timeout", idle, False),
+        ("timeout", timeout, True),
+        ("lifetime", lifetime, True),
     ):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise SwarmError(f"{name} is {value}", "begin_episode", "Give seconds above 0")
+        if not (_above_0(value) or (value is None and may_lack)):
+            raise SwarmError(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
 
 
-def wire_output(task: Task | str, uuid: str, output: WorkflowOutput) -> tuple[str, WireOutput]:
-    """The task's id and what is sent.
+def _above_0(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value <= MOST_SECONDS
+
+
+def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
+    """The task's id and what is sent, of whatever a script gave.
 
     Raises:
-        SwarmError: a server would say yes and drop it.
+        SwarmError: it cannot be sent, or a server would say yes and drop it.
     """
-    task_id = task if isinstance(task, str) else task.task_id
-    reward: Any = output.reward
-    if not isinstance(reward, int | float):
-        try:  # numpy's numbers, say
-            reward = float(reward)
-        except (TypeError, ValueError):
-            raise SwarmError(
-                f"a reward must be one finite number, not {reward!r:.80}",
-                f"episode {uuid}",
-                "Sum a list up yourself; abort an episode that has no reward",
-            ) from None
-    if not math.isfinite(reward):
-        raise SwarmError(f"a reward must be one finite number, not {reward}", f"episode {uuid}")
-    if not task_id:
-        raise SwarmError("the task has no task_id, which names its group", f"episode {uuid}")
+    where = f"episode {uuid}"
+    if not isinstance(output, WorkflowOutput):
+        told = f"a {type(output).__name__} was given, not a WorkflowOutput"
+        raise SwarmError(told, where, "Give WorkflowOutput(reward=...)")
+    task_id = _task_id(task, where)
+    reward = _reward(output.reward, where)
+    for name in ("metadata", "log_metrics"):
+        if not isinstance(value := getattr(output, name), dict):
+            raise SwarmError(f"`{name}` is a {type(value).__name__}, not a dict", where)
     output.metadata["task_id"] = task_id
     return task_id, WireOutput(
-        reward=float(reward),
+        reward=reward,
         is_success=None if output.is_success is None else bool(output.is_success),
-        metadata=_plain(output.metadata, "metadata", uuid),
-        log_metrics=_plain(output.log_metrics, "log_metrics", uuid),
+        metadata=_plain(output.metadata, "metadata", where),
+        log_metrics=_plain(output.log_metrics, "log_metrics", where),
     )
 
 
-def _plain(given: dict[str, Any], name: str, uuid: str) -> dict[str, Any]:
-    """As JSON has it: numpy's values and models as plain ones.
+def _task_id(task: Any, where: str) -> str:
+    """Names the group."""
+    task_id = task if isinstance(task, str) else getattr(task, "task_id", None)
+    if isinstance(task_id, int):  # set on a task that was made without it
+        task_id = str(task_id)
+    if not isinstance(task_id, str):
+        told = f"a {type(task).__name__} was given, not a task"
+        raise SwarmError(told, where, "Give a Task(task_id=...), or its id as text")
+    if not task_id:
+        raise SwarmError("the task has no task_id, which names its group", where)
+    try:
+        task_id.encode()
+    except UnicodeError as error:
+        raise SwarmError(f"the task_id is no text that can be sent: {error}", where) from error
+    return task_id
+
+
+def _reward(given: Any, where: str) -> float:
+    """One finite number; numpy's, too."""
+    try:
+        reward = float(given)
+    except (TypeError, ValueError, OverflowError):
+        shown = "one beyond all bounds" if isinstance(given, int) else f"{given!r:.80}"
+        raise SwarmError(
+            f"a reward must be one finite number, not {shown}",
+            where,
+            "Sum a list up yourself; abort an episode that has no reward",
+        ) from None
+    if not math.isfinite(reward):
+        raise SwarmError(f"a reward must be one finite number, not {reward}", where)
+    return reward
+
+
+def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """As JSON has it.
 
     Raises:
-        SwarmError: something in it has no such form.
+        SwarmError: something in it has no such form, or no text a server could read.
     """
-
-    def other(value: Any) -> Any:
-        for way in ("tolist", "model_dump"):
-            if callable(turn := getattr(value, way, None)):
-                return turn()
-        raise TypeError(f"a {type(value).__name__} cannot be sent")
-
     try:
-        plain: dict[str, Any] = msgspec.to_builtins(given, str_keys=True, enc_hook=other)
-        if name == "log_metrics" and not all(map(_finite, plain.values())):
+        told: dict[str, Any] = plain(given)
+        encode(told)
+        if name == "log_metrics" and not all(map(_finite, told.values())):
             raise ValueError("a number that is not finite")
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise SwarmError(f"`{name}` has a value that is no JSON: {error}", f"episode {uuid}") from (
-            error
-        )
-    return plain
+    except NO_JSON as error:
+        raise SwarmError(f"`{name}` has a value that is no JSON: {error}", where) from error
+    return told
 
 
 def _finite(value: Any) -> bool:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
 from swarm.answers import EndKind, EndOutcome
-from swarm.episode import AsyncEpisode, Episode, as_output, wire_output
+from swarm.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
 from swarm.errors import EpisodeLost, GaveUp, SwarmError
 from swarm.joint_hands import (
     AnyClients,
@@ -66,6 +66,10 @@ class _Joint(Generic[P]):
             raise
         self.over = True
         ends = await self._each(lambda name: self._ended(name, given[name]))
+        foreign = {n for n, e in ends.items() if not isinstance(e, EndOutcome | SwarmError)}
+        if foreign:  # ours give back by themselves
+            held = {name: self.parts[name].uuid for name in sorted(foreign)}
+            await _give_back(self._hands, self._clients, held)
         outcomes = {n: found for n, found in ends.items() if isinstance(found, EndOutcome)}
         failed = {n: _why(found) for n, found in ends.items() if not _counts(found)}
         if failed:
@@ -110,7 +114,7 @@ class _Joint(Generic[P]):
         async def guarded(name: str) -> Any:
             try:
                 return await do(name)
-            except SwarmError as error:
+            except Exception as error:  # noqa: BLE001  a client's; told by whoever asked
                 return error
 
         names = list(self.parts)
@@ -173,6 +177,7 @@ class _Servers(Generic[P]):
         timeout: float | None,
         lifetime: float | None,
     ) -> dict[str, P]:
+        check_claim(idle, kind, None, timeout, lifetime)
         got = self._hands.got
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -299,7 +304,9 @@ def _counts(found: object) -> bool:
 
 
 def _why(found: object) -> str:
-    return f"{found.kind.value} {found.text}" if isinstance(found, EndOutcome) else str(found)
+    if isinstance(found, EndOutcome):
+        return f"{found.kind.value} {found.text}"
+    return str(found) if isinstance(found, SwarmError) else f"{type(found).__name__}: {found}"
 
 
 def _left(until: float | None) -> float | None:

@@ -30,6 +30,8 @@ class Lives:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._lives: dict[str, Life] = {}
+        self.any = False
+        """An episode was ever ours."""
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -46,6 +48,7 @@ class Lives:
         """It is ours from now on."""
         now = self.clock()
         self.forget_old(now)
+        self.any = True
         self._lives[uuid] = Life(now, idle, now + lifetime)
 
     def drop(self, uuid: str) -> None:
@@ -63,7 +66,7 @@ class Lives:
         return life is None or self.clock() - life.claimed_at >= life.idle
 
     def forget_old(self, now: float) -> None:
-        """Drop what is long over."""
+        """Drop what is long over; the server may still hold it in our name."""
         for uuid in [u for u, life in self._lives.items() if now > life.deadline + KEPT]:
             if not self._lives[uuid].ending:
                 del self._lives[uuid]

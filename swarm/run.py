@@ -5,13 +5,13 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from swarm.errors import EpisodeLost, SwarmError
 from swarm.retry import FOREVER, ONCE, Retry, attempt
-from swarm.run_record import RunRecord
+from swarm.run_record import Lost, RunRecord
 from swarm.sync import SwarmClient
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
@@ -40,7 +40,8 @@ class Result(Generic[T, R]):
 
     Attributes:
         value: What the function returned; None when it failed.
-        error: Why it was given up; None when it did not fail.
+        error: Why it was given up, or that a record says it is done and has not kept its value;
+            None when it did not fail.
         tries: How often it was tried; 0 when a record says it is done.
         seconds: From the first try to the end of the last.
     """
@@ -163,7 +164,7 @@ class _Run(Generic[T, R]):
                 )
             values = done.setdefault(key, iter(record.done(key)))
             with contextlib.suppress(StopIteration):
-                self.results[index] = Result(task, next(values), None, 0, 0.0)
+                self.results[index] = _resumed(task, next(values), record)
                 self._done += 1
                 self._resumed += 1
 
@@ -241,8 +242,9 @@ def run_episodes(
         A result for each task, in their order, those that failed included.
 
     Raises:
-        SwarmError: the record cannot be used.
+        SwarmError: an argument cannot be meant, or the record cannot be used.
     """
+    _check_run(tasks, func, max_workers=max_workers, max_groups=max_groups)
     run = _Run(tasks, func, retry or Retry(), progress, record, max_groups)
     count = min(max_workers or min(len(tasks), DEFAULT_THREADS), run.left)
     threads = [
@@ -281,10 +283,11 @@ def run_episodes_until_all_complete(
     Returns:
         The values; in the place of one that was given up, its error.
     """
+    _check_run(tasks, func, max_workers=max_workers)
     done = run_episodes(
         tasks,
         func,
-        max_workers=max_workers or max(1, len(tasks)),
+        max_workers=max(1, len(tasks)) if max_workers is None else max_workers,
         retry=retry or (FOREVER if auto_retry else ONCE),
         progress=progress,
         record=record,
@@ -353,6 +356,34 @@ def auto_train_with_dataset(
         for task in dataset.generate_training_tasks():
             for _ in range(local_grpo_n):
                 executor.submit_with_periodic_drain(run, task)
+
+
+def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:
+    if not isinstance(value, Lost):
+        return Result(task, value, None, 0, 0.0)
+    error = SwarmError(
+        f"it is done, but what came of it, a {value.kind}, could not be kept",
+        str(record.path),
+        "Return numbers, text, lists and dicts of them, or models",
+    )
+    return Result(task, None, error, 0, 0.0)
+
+
+def _check_run(tasks: object, func: object, **limits: Any) -> None:
+    """Raise what is wrong with a run before it begins."""
+    where = "run_episodes"
+    listed = hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")
+    if isinstance(tasks, str | bytes | Mapping) or not listed:
+        told = f"tasks is a {type(tasks).__name__}, not a list"
+        raise SwarmError(told, where, "Give list(...) of it")
+    if not callable(func):
+        raise SwarmError(f"func is a {type(func).__name__}, not a function", where)
+    for name, limit in limits.items():
+        whole = isinstance(limit, int) and not isinstance(limit, bool)
+        if limit is not None and not (whole and limit >= 1):
+            raise SwarmError(
+                f"{name} is {limit!r:.80}", where, "Give a whole number of at least 1, or None"
+            )
 
 
 def _key(task: object) -> str:

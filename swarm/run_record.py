@@ -1,20 +1,34 @@
 """Which repeats of which tasks are done, in a file: a run that is killed goes on there."""
 
 import json
+import logging
 import os
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swarm.errors import SwarmError
+from swarm.plain import NO_JSON, plain
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """In the place of a value that could not be kept: what was of no JSON form."""
+
+    kind: str
+    """Name of its type."""
 
 
 class RunRecord:
     """A file of finished episodes, a JSON object a line, each on disk before `add` returns.
 
-    A last line that a kill has cut is dropped; any other that is none is an error.
+    A last line that a kill has cut is dropped; any other that is none is an error. Values come back
+    as JSON has them: numpy's numbers as numbers, a model as the dict of its fields.
 
     Args:
         path: The file; made, with the folders on the way, when it is not there.
@@ -27,6 +41,7 @@ class RunRecord:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._done: defaultdict[str, list[Any]] = defaultdict(list)
+        self._warned: set[str] = set()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -46,8 +61,10 @@ class RunRecord:
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
                 told = json.loads(line)
-                self._done[str(told["task"])].append(told["value"])
-            except (ValueError, KeyError, TypeError) as error:
+                kind = told.get("lost")
+                value = told["value"] if kind is None else Lost(str(kind))
+                self._done[str(told["task"])].append(value)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise SwarmError(
                     f"not a line of a run's record: {error}",
                     f"{self.path}:{number}",
@@ -55,7 +72,8 @@ class RunRecord:
                 ) from error
 
     def done(self, task_id: str) -> list[Any]:
-        """What came of the task's finished repeats, in the order they ended."""
+        """What came of the task's finished repeats, in the order they ended; `Lost` in the place
+        of a value that could not be kept."""
         with self._lock:
             return list(self._done.get(task_id, ()))
 
@@ -66,15 +84,23 @@ class RunRecord:
             return sum(map(len, self._done.values()))
 
     def add(self, task_id: str, value: Any = None) -> None:
-        """One repeat more is done.
+        """One repeat more is done; a value that has no JSON form is only told of, in the log.
 
         Raises:
             SwarmError: it cannot be written.
         """
+        line: dict[str, Any] = {"task": task_id, "value": None, "at": round(time.time(), 3)}
         try:
-            told = json.dumps({"task": task_id, "value": value, "at": round(time.time(), 3)})
-        except (TypeError, ValueError):
-            told = json.dumps({"task": task_id, "value": None, "at": round(time.time(), 3)})
+            told = json.dumps({**line, "value": plain(value)})
+        except NO_JSON as error:
+            kind = type(value).__name__
+            told = json.dumps({**line, "lost": kind})
+            if kind not in self._warned:
+                self._warned.add(kind)
+                log.warning(
+                    "%s: a %s is not kept, only that it is done: %s", self.path, kind, error
+                )
+            value = Lost(kind)
         with self._lock:
             try:
                 os.write(self._file, told.encode() + b"\n")

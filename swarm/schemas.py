@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from swarm.models import Told
+
 PREFIX: Final = "ENGINE."
 
 
@@ -98,7 +100,7 @@ class CanContinue(msgspec.Struct, frozen=True):
     can_continue: bool | None = None
 
 
-class EpisodeRecord(msgspec.Struct, frozen=True):
+class EpisodeRecord(Told, frozen=True):
     """One live episode, as `/get_episode_buffer` tells it (section 4.2).
 
     The api key is left out on purpose: it belongs to whoever claimed the episode.
@@ -128,7 +130,7 @@ class EpisodeBuffer(msgspec.Struct, frozen=True):
     buffer: list[EpisodeRecord] = []
 
 
-class RunningEpisode(msgspec.Struct, frozen=True):
+class RunningEpisode(Told, frozen=True):
     """A claimed episode in the pool; numbers are text on the wire ("1.2s", "3")."""
 
     episode_status: str | None = ""
@@ -169,7 +171,7 @@ class ClientInstruction(msgspec.Struct, frozen=True):
     active_clients: list[ActiveClient] | None = None
 
 
-class PoolInfo(msgspec.Struct, frozen=True):
+class PoolInfo(Told, frozen=True):
     """How far the batch is (section 6); counters of a dead run stay after a stop, see `stale`."""
 
     sample_collection_method: str | None = ""
@@ -225,11 +227,6 @@ class PoolInfo(msgspec.Struct, frozen=True):
         told = self.swarm_client_instruction
         return (told.active_clients or []) if told else []
 
-    def model_dump(self) -> dict[str, Any]:
-        """The fields as a dict."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
-
     @property
     def agree_to_sync(self) -> bool:
         """True when the batch ends by the clients' agreement."""
@@ -246,7 +243,7 @@ class WorkflowOutput(msgspec.Struct, frozen=True):
     """Names to a number, a list of numbers or a dict."""
 
 
-class VerboseLog(msgspec.Struct, frozen=True):
+class VerboseLog(Told, frozen=True):
     """One line of `/get_verbose_logs`: the last 30 s, at most 50."""
 
     timestamp: float | str | None = None

@@ -6,7 +6,7 @@ in line: a full server is asked a few times a second, however many wait.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
@@ -171,6 +171,14 @@ class SingleDesk(ClaimDesk):
             self._tasks.spawn(self._unwanted(work), "unwanted claim")
             raise
         return answer
+
+    async def give_back_rest(self, uuids: Collection[str], cause: str) -> None:
+        """Give back those that are not on their way back already."""
+        await self.give_back(sorted(set(uuids) - self._returning), cause)
+
+    def sweep(self) -> None:
+        """Give back, once the server tells, what it holds in our name and nobody knows of."""
+        self._sweep_soon()
 
     async def _claim_shared(
         self,

@@ -2,7 +2,6 @@
 
 import atexit
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,9 @@ from swarm.base import PATIENCE
 from swarm.engines import OFF_LIMIT, AnyJob, check_started
 from swarm.episode import Episode
 from swarm.loop_thread import LoopThread
-from swarm.schemas import EngineState, EpisodeRecord, PoolInfo
+from swarm.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from swarm.throttle import SwarmThrottlePolicy
-from swarm.watcher import Seen
 
 log = logging.getLogger(__name__)
 
@@ -194,21 +192,16 @@ class SwarmClient(LoopThread):
         verbose: bool = True,
         timeout: float | None = None,
     ) -> None:
-        """AgentJet's own: its tutorials' second clients call it to wait for a state by name."""
-        wanted = set(desired_status_list or [desired_status or EngineState.ROLLING.wire])
-        test = self._swarm.watcher.wait_for(
-            lambda seen: seen.reachable and seen.state.wire in wanted, timeout
+        """See `EngineOrders._wait_until_status_change_to`."""
+        self._call(
+            self._swarm._wait_until_status_change_to(
+                desired_status, desired_status_list, verbose, timeout
+            )
         )
-        self._call(test)
 
-    def add_entering_weight_sync_callback(self, callback: Callable[[], None]) -> None:
-        """Call `callback` each time the engine begins to update its weights, on a short thread."""
-
-        def heard(seen: Seen) -> None:
-            if seen.is_in({EngineState.WEIGHT_SYNCING}) and seen.seen_at == seen.since:
-                threading.Thread(target=callback, name="weight sync", daemon=True).start()
-
-        self._swarm.add_listener(heard)
+    def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
+        """See `SwarmBase.add_entering_weight_sync_callback`."""
+        self._call(self._swarm.add_entering_weight_sync_callback(callback))
 
     # -- what the server tells ------------------------------------------------------------------
 
@@ -235,6 +228,10 @@ class SwarmClient(LoopThread):
     def server_experiment_dir(self) -> str | None:
         """See `SwarmBase.server_experiment_dir`."""
         return self._call(self._swarm.server_experiment_dir())
+
+    def get_verbose_logs(self) -> list[VerboseLog]:
+        """See `SwarmBase.get_verbose_logs`."""
+        return self._call(self._swarm.get_verbose_logs())
 
     # -- life -----------------------------------------------------------------------------------
 

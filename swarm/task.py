@@ -1,15 +1,17 @@
 """What a script hands around: tasks, what came of an episode, where an episode is served."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from swarm.errors import SwarmError
+from swarm.models import Model
 
 
-@dataclass(slots=True)
-class Task:
-    """What an episode is about.
+@dataclass(slots=True, init=False)
+class Task(Model):
+    """What an episode is about. As with AgentJet's, fields it does not have are ignored (and named
+    in the log).
 
     Attributes:
         main_query: What is asked.
@@ -27,6 +29,23 @@ class Task:
     task_id: str = ""
     env_type: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        main_query: str = "",
+        init_messages: list[dict[str, Any]] | None = None,
+        task_id: str = "",
+        env_type: str = "",
+        metadata: dict[str, Any] | None = None,
+        **ignored: Any,
+    ) -> None:
+        self.main_query = main_query
+        self.init_messages = [] if init_messages is None else init_messages
+        self.task_id = task_id
+        self.env_type = env_type
+        self.metadata = {} if metadata is None else metadata
+        self._ignore(ignored)
+        self.__post_init__()
 
     def __post_init__(self) -> None:
         self.task_id = str(self.task_id)
@@ -46,10 +65,6 @@ class Task:
         """
         return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
 
-    def model_dump(self) -> dict[str, Any]:
-        """The fields as a dict."""
-        return asdict(self)
-
 
 _KINDS: dict[str, type] = {
     "main_query": str,
@@ -59,9 +74,10 @@ _KINDS: dict[str, type] = {
 }
 
 
-@dataclass(slots=True)
-class WorkflowOutput:
-    """What came of an episode; `metadata["task_id"]` is filled in when it is sent.
+@dataclass(slots=True, init=False)
+class WorkflowOutput(Model):
+    """What came of an episode; `metadata["task_id"]` is filled in when it is sent. Fields it does
+    not have are ignored, as with a `Task`.
 
     Attributes:
         is_success: Whether it is solved, for the server's figures.
@@ -76,9 +92,19 @@ class WorkflowOutput:
     metadata: dict[str, Any] = field(default_factory=dict)
     log_metrics: dict[str, Any] = field(default_factory=dict)
 
-    def model_dump(self) -> dict[str, Any]:
-        """The fields as a dict."""
-        return asdict(self)
+    def __init__(
+        self,
+        reward: float | list[float] | None = None,
+        is_success: bool | None = None,
+        metadata: dict[str, Any] | None = None,
+        log_metrics: dict[str, Any] | None = None,
+        **ignored: Any,
+    ) -> None:
+        self.reward = reward
+        self.is_success = is_success
+        self.metadata = {} if metadata is None else metadata
+        self.log_metrics = {} if log_metrics is None else log_metrics
+        self._ignore(ignored)
 
 
 @dataclass(slots=True)

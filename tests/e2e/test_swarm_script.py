@@ -64,7 +64,7 @@ def _ask(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "Authorization": f"Bearer {api.api_key}"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=90) as answer:
         text = json.load(answer)["choices"][0]["message"]["content"]
     return float(min(1.0, text.count("!") / 3))
 
@@ -88,16 +88,17 @@ def test_many_threads_train_and_a_share_is_kept(tmp_path: Path) -> None:
                     client.auto_sync_train_config_and_start_engine(job, force_restart=True)
                 return reward
 
-            done = run_episodes(
-                tasks,
-                rollout(client, agent, discard_episode_timeout=60),
-                max_workers=16,
-                record=record,
-            )
+            run = rollout(client, agent, discard_episode_timeout=60)
+            done = run_episodes(tasks, run, max_workers=16, record=record)
             assert all(one.ok for one in done), [one.error for one in done if one.error]
             assert restarted.is_set()
             assert record.count == len(tasks)
-            assert client.wait_until_rolling(timeout=30) >= 2
+            # Most may have been done before the restart: two tasks more are a batch in any case.
+            more = [
+                Task(task_id=f"u{n}", main_query="What is 1 + 1?") for n in "01" for _ in "1234"
+            ]
+            assert all(one.ok for one in run_episodes(more, run, max_workers=8))
+            assert client.wait_until_rolling(timeout=90) >= 2
             with SwarmClient(url) as other:
                 _keep_a_share(other)
             assert not [one for one in client.get_episode_buffer() if one.claimed]
@@ -123,17 +124,17 @@ def test_the_server_is_killed_in_the_middle(tmp_path: Path) -> None:
                 assert reached.wait(60)
                 stack.kill("engine")
                 stack.engine("--port", url.rpartition(":")[2])
-                client.auto_sync_train_config_and_start_engine(job, timeout=60)
+                client.auto_sync_train_config_and_start_engine(job, timeout=100)
 
             killer = threading.Thread(target=kill)
             killer.start()
-            retry = Retry(tries=8, first=0.2, most=2)
+            retry = Retry(tries=40, first=0.2, most=2)
             run = rollout(client, agent, discard_episode_timeout=60)
             done = run_episodes(tasks, run, max_workers=8, retry=retry)
-            killer.join(60)
+            killer.join(110)
             assert not killer.is_alive()
             assert all(one.ok for one in done), [one.error for one in done if one.error]
-            assert client.wait_until_rolling(timeout=30) >= 1
+            assert client.wait_until_rolling(timeout=90) >= 1
             assert not [one for one in client.get_episode_buffer() if one.claimed]
 
 
@@ -143,11 +144,11 @@ def _keep_a_share(client: SwarmClient) -> None:
             ratio=0.5, expected_batch_size=2, expected_num_repeat=4, current_task_id=task
         )
 
-    uuid, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=20)
+    uuid, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=60)
     running = client.get_rollout_stat().running_episode_details or {}
     assert running[uuid].optional_task_id == "mine"
     with pytest.raises(GaveUp, match="throttled"):
-        client.begin_episode(throttle_policy=policy("another"), timeout=1)
-    again, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=20)
+        client.begin_episode(throttle_policy=policy("another"), timeout=3)
+    again, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=60)
     assert client.abort_episode(uuid)
     assert client.abort_episode(again)

@@ -42,7 +42,7 @@ async def watcher(client: AsyncSwarmClient, tasks: Tasks) -> Watcher:
     """A watcher that runs and has seen the server."""
     watcher = Watcher(client)
     tasks.spawn(watcher.run(), "watcher")
-    await watcher.wait_for(lambda seen: seen.reachable, 5)
+    await watcher.wait_for(lambda seen: seen.reachable, 60)
     return watcher
 
 
@@ -58,7 +58,7 @@ async def desk(client: AsyncSwarmClient, watcher: Watcher, book: Book) -> AsyncI
         watcher,
         known=lambda: book.mine,
         on_stray=book.on_stray,
-        timeout=1.0,
+        timeout=30.0,
         second_look=0.1,
         rng=random.Random(1),
     )

@@ -50,7 +50,7 @@ def within(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def group(desk: ClaimDesk, book: Book, n: int = 4, seconds: float = 10) -> list[Claimed]:
+async def group(desk: ClaimDesk, book: Book, n: int = 4, seconds: float = 60) -> list[Claimed]:
     return await desk.claim_group(
         n, deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )

@@ -1,7 +1,6 @@
 """Episodes of one server, waited for as scripts do."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -12,6 +11,7 @@ from swarm import asynchronous
 from swarm.answers import EndKind
 from swarm.asynchronous import AsyncSwarm
 from swarm.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from swarm.schemas import EngineState
 from swarm.task import Task, WorkflowOutput
 from tests.support.calm import own_time
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -22,7 +22,7 @@ TASK = Task(task_id="t", main_query="q")
 
 @pytest.fixture
 async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
-    async with AsyncSwarm(server.url, patience=0.5) as client:
+    async with AsyncSwarm(server.url, patience=30) as client:
         yield client
     assert not server.claimed(), "nothing is left claimed"
 
@@ -52,6 +52,8 @@ async def test_a_wrong_argument_is_named(swarm: AsyncSwarm, argument: str, value
 async def test_it_gives_up_when_asked_to(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
+    await swarm.start()
+    await swarm.watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
     watch = Stopwatch()
     with pytest.raises(GaveUp, match=r"an episode did not come in 0\.3 s.*WEIGHT_SYNCING"):
         await swarm.begin_episode(timeout=0.3)
@@ -63,17 +65,16 @@ async def test_it_gives_up_on_a_full_server_and_says_so(
 ) -> None:
     held = [await swarm.begin_episode() for _ in range(16)]
     with pytest.raises(GaveUp, match="No available episodes"):
-        await swarm.begin_episode(timeout=0.4)
+        await swarm.begin_episode(timeout=1.0)
     for uuid, _ in held:
         assert await swarm.abort_episode(uuid)
 
 
-async def test_an_engine_that_stays_off_is_an_error(
-    server: ScriptedSwarm, swarm: AsyncSwarm
-) -> None:
+async def test_an_engine_that_stays_off_is_an_error(server: ScriptedSwarm) -> None:
     server.set_state("OFFLINE", 0)
-    with pytest.raises(EngineOff, match=r"OFFLINE for 0\.5 s.*auto_sync"):
-        await swarm.begin_episode()
+    async with AsyncSwarm(server.url, patience=1.0) as swarm:
+        with pytest.raises(EngineOff, match=r"OFFLINE for 1 s.*auto_sync"):
+            await swarm.begin_episode()
 
 
 async def test_a_wrong_url_is_an_error() -> None:
@@ -109,7 +110,7 @@ async def test_those_who_wait_do_not_storm_a_full_server(
     await server.until(lambda: server.refusals)
     before = len(server.refusals)
     await server.until(lambda: len(server.refusals) >= before + 6)
-    began = time.monotonic()
+    watch = Stopwatch()
     for uuid, _ in held:
         await swarm.abort_episode(uuid)
     for _ in range(40):
@@ -120,7 +121,7 @@ async def test_those_who_wait_do_not_storm_a_full_server(
         if not waiting:
             break
     assert not waiting
-    assert time.monotonic() - began < 10
+    assert watch.seconds < 10
     assert len(server.refusals) < 200
 
 
@@ -161,7 +162,7 @@ async def test_a_reward_that_is_no_number_is_an_error_and_leaves_no_claim(
 @pytest.mark.parametrize(
     ("output", "told"),
     [
-        (WorkflowOutput(reward=1, metadata={"x": object()}), "`metadata`.*object cannot be sent"),
+        (WorkflowOutput(reward=1, metadata={"x": object()}), "`metadata`.*object has no JSON form"),
         (WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}), "`log_metrics`.*not finite"),
     ],
 )

@@ -60,7 +60,7 @@ async def test_pieces_come_before_the_end(client: AsyncSwarmClient, server: Scri
 
     server.on_token = on_token
     episode = await claimed(client)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         work = group.create_task(
             asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: seen.set()), 30)
         )

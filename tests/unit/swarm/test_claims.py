@@ -46,7 +46,7 @@ async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
     server.set_state("ROLLING", 1)
     with pytest.raises(ClaimTimedOut) as caught:
         await group(desk, book, 4, 0.5)
-    await desk.settle(5)
+    await desk.settle(60)
     assert (caught.value.best, caught.value.n) == (3, 4)
     assert caught.value.cause == "none_available"
     assert server.claimed() == []
@@ -54,6 +54,20 @@ async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
     assert all(not body["declare_client_active"] for body in server.aborts)
     assert server.active_clients == {}
     assert {cause for _, cause in book.returned} >= {server.refusals[0]}
+
+
+@pytest.mark.parametrize("n", [1, 4])
+async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
+    desk: ClaimDesk, book: Book, server: ScriptedSwarm, n: int
+) -> None:
+    for _ in range(n):
+        server.fail_next("/claim_episode", "stall")
+    with pytest.raises(ClaimTimedOut, match="last: no answer to the claim") as caught:
+        await group(desk, book, n, 0.5)
+    assert caught.value.cause == "no answer to the claim"
+    server.release()
+    assert await desk.settle(60)
+    assert server.claimed() == []
 
 
 async def test_the_rest_comes_free_later(
@@ -83,7 +97,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
     async def one(desk: ClaimDesk, book: Book, n: int) -> None:
         nonlocal done
-        got = await group(desk, book, n, 30)
+        got = await group(desk, book, n, 100)
         assert len(uuids(got)) == n
         await asyncio.sleep(0.005)
         await drop(desk.client, book, got)
@@ -95,7 +109,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
         desks.append(ClaimDesk(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
-    async with asyncio.timeout(30), asyncio.TaskGroup() as running:
+    async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
     for desk in desks:
@@ -135,10 +149,10 @@ async def test_nothing_is_claimed_until_the_engine_rolls(
 ) -> None:
     server.automatic = False
     server.set_state(state)
-    await watcher.refresh(5)
+    await watcher.refresh(60)
     async with asyncio.TaskGroup() as tasks:
         waits = [tasks.create_task(group(desk, book, 2)) for _ in range(3)]
-        await watcher.refresh(5)
+        await watcher.refresh(60)
         assert server.requests["/claim_episode"] == 0
         server.set_state("ROLLING", 2)
     assert len(server.claimed()) == 6
@@ -154,9 +168,9 @@ async def test_a_refusal_the_watcher_does_not_know_of_yet(
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(group(desk, book))
         await server.until(lambda: server.refusals)
-        await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 5)
+        await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
         asked = server.requests["/claim_episode"]
-        await watcher.refresh(5)
+        await watcher.refresh(60)
         assert server.requests["/claim_episode"] == asked <= 8
         server.set_state("ROLLING", 2)
     assert len(waiting.result()) == 4
@@ -167,9 +181,9 @@ async def test_a_refused_group_waits_for_news_before_it_asks_again(
 ) -> None:
     """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
     server.automatic = False
-    watcher = Watcher(client, poll_timeout=0.3)
+    watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
-    await watcher.wait_for({EngineState.ROLLING}, 5)
+    await watcher.wait_for({EngineState.ROLLING}, 60)
     desk = ClaimDesk(client, watcher, known=lambda: book.mine)
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
@@ -193,7 +207,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(group(desk, book, 4, 20))
+        waiting = tasks.create_task(group(desk, book, 4, 100))
         await server.until(lambda: len(server.claimed()) == 3)
         watch = Stopwatch()
         server.set_state("ROLLING_POST")
@@ -222,7 +236,7 @@ async def test_groups_over_many_batches(
             assert outcome.ended, outcome
             book.mine.discard(episode.episode_uuid)
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
         for n in range(10):
             tasks.create_task(one(n))
     await server.until(lambda: server.step is not None and server.step > 5)
@@ -246,7 +260,7 @@ async def test_cancelled_while_claims_are_on_their_way(
     with pytest.raises(asyncio.CancelledError):
         await work
     server.unfreeze()
-    assert await desk.settle(5)
+    assert await desk.settle(60)
     assert len(server.claims) == 4
     assert server.claimed() == []
     assert book.mine == set()
@@ -268,7 +282,7 @@ async def test_cancelled_at_any_moment(
         except asyncio.CancelledError:
             got = []
         outcomes.add(len(got))
-        assert await desk.settle(5)
+        assert await desk.settle(60)
         assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, got)
     assert outcomes == {0, 4}
@@ -296,7 +310,7 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
 
     with pytest.raises(OSError, match="disk full"):
         await desk.claim_group(4, on_claimed=full)
-    assert await desk.settle(5)
+    assert await desk.settle(60)
     assert server.claimed() == []
     assert "could not be noted" in caplog.text
 

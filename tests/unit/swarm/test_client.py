@@ -83,7 +83,7 @@ async def test_pool(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     running = pool.running_episode_details[held.episode_uuid]
     assert (running.client_uuid, running.limit, running.calls) == ("me", 240.0, 0)
     assert running.idle is not None
-    assert running.idle < 5
+    assert running.idle < 60
     assert not pool.stale
     assert [c.client_uuid for c in pool.active_clients] == ["me"]
 

@@ -10,6 +10,7 @@ from core.errors import UsageError
 from swarm.debug import Trace, choose, main, told
 from swarm.task import Task, WorkflowOutput
 from swarm.trace import Call
+from tests.support.threaded_swarm import threaded_swarm
 
 TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
 
@@ -77,3 +78,31 @@ def test_an_error_of_the_server_is_shown() -> None:
     call = Call("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
     assert "HTTP 404" in told(Trace(calls=[call]))
     assert json.dumps({"detail": "not found"}) in told(Trace(calls=[call]))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return '0.5'", "a reward must be one finite number, not '0.5'"),
+        ("raise SystemExit(0)", "run_episode_once ended the program (sys.exit(0)) instead of"),
+    ],
+)
+def test_what_is_no_reward_is_said_and_given_back(
+    folder: Path, capsys: pytest.CaptureFixture[str], body: str, told: str
+) -> None:
+    source = folder / "run_episode_once.py"
+    source.write_text(f"def run_episode_once(item, url, key):\n    {body}\n")
+    with threaded_swarm() as swarm:
+        assert main([str(folder), "--swarm-url", swarm.url]) == 1
+        assert not any(one.claimed for one in swarm.server.episodes.values())
+    out = capsys.readouterr().out
+    assert told in out
+    assert "no reward; the episode is given back" in out
+
+
+def test_a_module_that_ends_the_program_is_no_success(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text("import sys\nsys.exit()\n")
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert "SystemExit" in capsys.readouterr().out

@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from swarm.answers import OVERFLOW, ChatAnswer, Claimed, EndKind, Refused, RefusedKind
+from swarm.answers import (
+    OVERFLOW,
+    ChatAnswer,
+    Claimed,
+    EndKind,
+    Refused,
+    RefusedKind,
+    chat_answer,
+)
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ChatError, ChatErrorKind, SwarmError
 from swarm.schemas import WorkflowOutput
+from swarm.seam import Response
 from swarm.transport import HttpTransport
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
@@ -67,7 +76,7 @@ async def test_a_lost_claim_is_unknown_and_not_sent_again(
     client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str
 ) -> None:
     server.fail_next("/claim_episode", how)
-    refused = await client.claim(timeout=0.2)
+    refused = await client.claim(timeout=1.0 if how == "hang" else 30.0)
     assert isinstance(refused, Refused)
     assert refused.kind is RefusedKind.UNKNOWN
     assert server.requests["/claim_episode"] == 1
@@ -150,7 +159,8 @@ async def test_a_lost_end_is_unknown_and_not_sent_again(
 ) -> None:
     episode = await answered(client)
     server.fail_next("/end_episode", how)
-    outcome = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1), timeout=0.2)
+    limit = 1.0 if how == "hang" else 30.0
+    outcome = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1), timeout=limit)
     assert outcome.kind is EndKind.UNKNOWN_OUTCOME
     assert server.requests["/end_episode"] == 1
     assert server.rewards == {episode.episode_uuid: 1}
@@ -190,7 +200,7 @@ async def test_an_abort_that_got_no_yes(
     client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str
 ) -> None:
     server.fail_next("/abort_episode", how)
-    assert not await client.abort("x", timeout=0.2)
+    assert not await client.abort("x", timeout=1.0 if how == "hang" else 30.0)
     assert server.requests["/abort_episode"] == 1
 
 
@@ -277,11 +287,39 @@ async def test_no_chat_route_at_all(client: AsyncSwarmClient, server: ScriptedSw
     assert (await chat_error(client, episode)).kind is ChatErrorKind.UPSTREAM
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_what_cannot_be_read_is_not_to_be_asked_again(
+    client: AsyncSwarmClient, server: ScriptedSwarm, status: int
+) -> None:
+    async def answer(*_: Any) -> Any:
+        return Denied(status, "too bad")
+
+    server.answer = answer
+    error = await chat_error(client, await claimed(client))
+    assert (error.kind, error.status, error.text) == (ChatErrorKind.REFUSED, status, "too bad")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"error": {"message": "Unknown role", "type": "BadRequestError"}}', "Unknown role"),
+        (b'{"error": "Unknown role"}', "Unknown role"),
+        (b'{"detail": [{"loc": ["body", 1], "msg": "short", "input": "mine"}]}', "body.1: short"),
+        (b'{"detail": [["odd"]]}', '[["odd"]]'),
+        (b"Unknown role", "Unknown role"),
+        (b"", "HTTP 422"),
+    ],
+)
+def test_the_words_of_a_refusal(body: bytes, text: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        chat_answer(Response(422, {}, body), "there")
+    assert (caught.value.kind, caught.value.text) == (ChatErrorKind.REFUSED, text)
+
+
 @pytest.mark.parametrize(
     ("told", "text"),
     [
         (ValueError("boom"), "Internal Server Error"),
-        (Denied(400, "too bad"), "too bad"),
         ({"choices": []}, "without a choice"),
         ({"choices": [{"message": None}]}, "without a choice"),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -129,10 +130,19 @@ def test_a_server_without_a_free_one_is_waited_for_with_empty_hands() -> None:
     with pytest.raises(GaveUp), two(a, b).episode("t", timeout=0.3):
         pytest.fail("there is no episode")
     assert not a.held
-    threading.Timer(0.1, lambda: setattr(b, "free", 1)).start()
-    with two(a, b).episode("t", timeout=10) as joint:
+    tried = a._count
+
+    def free_one() -> None:
+        while a._count < tried + 2:
+            time.sleep(0.005)
+        b.free = 1
+
+    freeing = threading.Thread(target=free_one)
+    freeing.start()
+    with two(a, b).episode("t", timeout=60) as joint:
         joint.end({"a": 1, "b": 1})
-    assert a._count > 2  # tried again, and gave back in between
+    freeing.join(60)
+    assert a._count > tried + 2  # tried again, and gave back in between
 
 
 def test_an_exception_gives_back_on_all() -> None:
@@ -259,13 +269,13 @@ async def test_awaited_with_two_real_engines() -> None:
         for name, url, driver in zip("ab", urls, (a, b), strict=True):
             clients[name] = await stack.enter_async_context(AsyncSwarm(url, name=name))
             await driver.start(batch=1, repeat=2)
-        async with AsyncJointSwarm(clients).episode("t", timeout=10) as episode:
+        async with AsyncJointSwarm(clients).episode("t", timeout=60) as episode:
             for driver, name in ((a, "a"), (b, "b")):
                 await driver.chat({"openai_api_key": episode[name].api_key})
             await episode.end({"a": 0.5, "b": 1.0})
         assert [d.engine.pool.finished["t"][0].reward for d in (a, b)] == [0.5, 1.0]
         with pytest.raises(ZeroDivisionError):
-            async with AsyncJointSwarm(clients).episode("t", timeout=10):
+            async with AsyncJointSwarm(clients).episode("t", timeout=60):
                 1 / 0  # noqa: B018  the agent's own fault
         assert not a.engine.pool.claimed + b.engine.pool.claimed
 
@@ -295,8 +305,8 @@ async def test_two_real_engines(fault: str) -> None:
                 name: SwarmClient(url, name=name) for name, url in zip("ab", urls, strict=True)
             }
             try:
-                with JointSwarm(clients).episode("t", timeout=10) as episode:
-                    asyncio.run_coroutine_threadsafe(before_the_end(episode), loop).result(10)
+                with JointSwarm(clients).episode("t", timeout=60) as episode:
+                    asyncio.run_coroutine_threadsafe(before_the_end(episode), loop).result(60)
                     episode.end({"a": 0.5, "b": 1.0})
             finally:
                 for one in clients.values():

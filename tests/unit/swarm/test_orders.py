@@ -15,9 +15,11 @@ async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
     async with asyncio.TaskGroup() as tasks:
-        large = tasks.create_task(group(desk, book, 8, 5))
+        large = tasks.create_task(group(desk, book, 8))
         await server.until(lambda: server.aborts and not server.claimed())
-        small = await group(desk, book, 4, 3)
+        watch = Stopwatch()
+        small = await group(desk, book)
+        assert watch.seconds < 3.0
         assert not large.done()
         server.unclaimed.extend(held)
     assert len(small) == 4
@@ -31,10 +33,10 @@ async def test_all_large_groups_step_aside_together(
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
     async with asyncio.TaskGroup() as tasks:
-        large = [tasks.create_task(group(desk, book, 8, 30)) for _ in range(6)]
+        large = [tasks.create_task(group(desk, book, 8)) for _ in range(6)]
         await server.until(lambda: server.aborts and not server.claimed())
         watch = Stopwatch()
-        small = await group(desk, book, 4, 30)
+        small = await group(desk, book)
         assert watch.seconds < 3.0  # one's patience, not that of all six
         assert not any(one.done() for one in large)
         await drop(desk.client, book, small)

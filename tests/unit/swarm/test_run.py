@@ -120,7 +120,7 @@ def test_groups_are_bounded() -> None:
     lock = threading.Lock()
     running: list[str] = []
     seen: list[int] = []
-    gate = threading.Barrier(2, timeout=10)
+    gate = threading.Barrier(2, timeout=60)
 
     def run(task: Task) -> None:
         with lock:
@@ -190,14 +190,6 @@ def test_a_record_that_is_none_names_its_line(tmp_path: Path) -> None:
         pytest.raises(SwarmError, match="without a task_id"),
     ):
         run_episodes([Task()], lambda task: 1, record=record)
-
-
-def test_what_is_no_json_is_kept_as_done(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with RunRecord(path) as record:
-        record.add("a", object())
-    with RunRecord(path) as record:
-        assert record.done("a") == [None]
 
 
 def test_an_agent_as_a_rollout() -> None:

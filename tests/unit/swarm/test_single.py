@@ -41,7 +41,7 @@ async def test_it_widens_and_narrows(tasks: Tasks) -> None:
     assert within == list(range(START)), "in order"
     turnstile.fed()
     leave.set()
-    await tasks.drain(5)
+    await tasks.drain(60)
     assert not within
     turnstile.starved()
     within, leave = await _inside(turnstile, tasks, 5)
@@ -50,7 +50,7 @@ async def test_it_widens_and_narrows(tasks: Tasks) -> None:
     await asyncio.sleep(0)
     assert len(within) == 5, "the engine rolls anew"
     leave.set()
-    await tasks.drain(5)
+    await tasks.drain(60)
     for _ in range(200):
         turnstile.fed()
     within, leave = await _inside(turnstile, tasks, 100)
@@ -73,7 +73,7 @@ async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
     await asyncio.sleep(0)
     assert then == [0], "the next one, when that one went away"
     leave_then.set()
-    assert await tasks.drain(5)
+    assert await tasks.drain(60)
 
 
 async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
@@ -99,7 +99,7 @@ async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
     await asyncio.sleep(0.01)
     assert told == ["a", "b"], "it waits for those, and who comes later for it"
     leave.set()
-    await tasks.drain(5)
+    await tasks.drain(60)
     assert told == ["a", "b", "alone", "c"]
 
 

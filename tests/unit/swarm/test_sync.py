@@ -1,7 +1,6 @@
 """The client that waits: many threads, one loop."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ from swarm.errors import GaveUp, SwarmError
 from swarm.run import run_episodes
 from swarm.sync import SwarmClient
 from swarm.task import Task, WorkflowOutput
+from tests.support.stopwatch import Stopwatch
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 OUTPUT = WorkflowOutput(reward=0.5)
@@ -90,7 +90,7 @@ def test_closing_gives_back_and_frees_who_waits(swarm: ThreadedSwarm) -> None:
     waiting.start()
     swarm.until(lambda: swarm.server.refusals)
     client.close()
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert raised
     assert not swarm.server.claimed()
@@ -106,11 +106,11 @@ def test_it_survives_a_restart_of_the_server(swarm: ThreadedSwarm, client: Swarm
     swarm.do(lambda: swarm.server.set_state("OFFLINE", 0))
     swarm.do(swarm.server.unfreeze)
     assert client.get_engine_status()[0] == "ENGINE.OFFLINE"
-    began = time.monotonic()
+    watch = Stopwatch()
     client.auto_sync_train_config_and_start_engine(AgentJetJob(model="m"))
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
-    assert time.monotonic() - began < 5
+    assert watch.seconds < 5
 
 
 def test_several_engines(swarm: ThreadedSwarm, client: SwarmClient) -> None:
@@ -136,7 +136,7 @@ def test_a_callback_at_each_update(swarm: ThreadedSwarm, client: SwarmClient) ->
     client.add_entering_weight_sync_callback(called.set)
     swarm.server.sync_seconds = None
     swarm.do(lambda: swarm.server.set_state("WEIGHT_SYNCING"))
-    assert called.wait(5)
+    assert called.wait(60)
 
 
 def test_the_address_comes_from_the_environment(

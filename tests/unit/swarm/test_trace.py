@@ -53,7 +53,7 @@ def relay() -> Iterator[Relay]:
 
 def ask(base_url: str, body: object) -> tuple[int, bytes]:
     host, _, path = base_url.removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=60)
     try:
         head = {"Authorization": "Bearer k"}
         connection.request("POST", f"/{path}/chat/completions", json.dumps(body), head)

@@ -1,9 +1,12 @@
 """Names of what is wrong with a server."""
 
+import asyncio
+
 import pytest
 
 from swarm.errors import SwarmError
 from swarm.watcher import Watcher
+from tests.support.given_time import GivenTimeLoop
 from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
 
 
@@ -13,12 +16,23 @@ def told() -> Told:
 
 
 @pytest.fixture
-def watch(told: Told) -> Watcher:
-    return Watcher(told, Clock())
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(told: Told, clock: Clock) -> Watcher:
+    return Watcher(told, clock)
+
+
+def passes(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+    loop.skip(seconds)
 
 
 @pytest.mark.parametrize(
-    ("fault", "words", "polls"), [(GONE, ["gone"], 10), (FROZEN, ["frozen", "mute"], 26)]
+    ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "mute"], 27)]
 )
 async def test_a_server_is_expected_back_for_a_while(
     told: Told, watch: Watcher, fault: SwarmError, words: list[str], polls: int
@@ -26,7 +40,10 @@ async def test_a_server_is_expected_back_for_a_while(
     await watch.poll()
     told.said = fault
     assert (await watch.poll()).trouble == ""  # one missed poll is nothing
-    seen = [await watch.poll() for _ in range(30)]
+    seen = []
+    for _ in range(30):
+        passes(1.0)
+        seen.append(await watch.poll())
     assert list(dict.fromkeys(one.trouble for one in seen)) == words
     late = [one.down for one in seen]
     assert late == sorted(late)
@@ -35,6 +52,21 @@ async def test_a_server_is_expected_back_for_a_while(
     told.said = status("ROLLING")
     back = await watch.poll()
     assert (back.trouble, back.down, back.reachable) == ("", False, True)
+
+
+@pytest.mark.parametrize("fault", [GONE, FROZEN])
+async def test_a_machine_that_slept_does_not_take_its_server_for_lost(
+    told: Told, clock: Clock, watch: Watcher, fault: SwarmError
+) -> None:
+    await watch.poll()
+    clock.now += 3600.0
+    passes(3600.0)
+    told.said = fault
+    assert not any([(await watch.poll()).down for _ in range(9)])
+    clock.now += 3600.0  # somebody set it
+    assert not (await watch.poll()).down
+    passes(26.0)
+    assert (await watch.poll()).down
 
 
 @pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "mute")])

@@ -1,0 +1,213 @@
+"""Whatever a script gives an end, and however long it took: no claim is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from swarm.asynchronous import AsyncSwarm
+from swarm.errors import EpisodeLost, SwarmError
+from swarm.joint import AsyncJointSwarm
+from swarm.lives import KEPT
+from swarm.run import rollout
+from swarm.sync import SwarmClient
+from swarm.task import Task, WorkflowOutput
+from swarm.throttle import SwarmThrottlePolicy
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+
+HALF = "\ud83d"
+"""Half of a pair: no text that can be sent."""
+OF_HALF = SwarmThrottlePolicy(expected_batch_size=1, expected_num_repeat=1, current_task_id=HALF)
+
+
+@pytest.fixture
+async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
+    async with AsyncSwarm(server.url, patience=30) as client:
+        yield client
+
+
+@pytest.fixture
+def threaded() -> Iterator[ThreadedSwarm]:
+    with threaded_swarm(batch=4, repeat=4) as swarm:
+        yield swarm
+
+
+def output(**fields: Any) -> WorkflowOutput:
+    made = WorkflowOutput(reward=1.0)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+BAD: list[tuple[Any, Any, str]] = [
+    ("t", output(metadata={"t": HALF}), "`metadata` has a value that is no JSON"),
+    ("t", output(metadata=None), "`metadata` is a NoneType"),
+    ("t", output(metadata=[1]), "`metadata` is a list"),
+    ("t", output(log_metrics=None), "`log_metrics` is a NoneType"),
+    ("t", output(log_metrics={HALF: 1.0}), "`log_metrics` has a value that is no JSON"),
+    ("t", output(reward=10**400), "one finite number, not one beyond all bounds"),
+    (HALF, output(), "task_id is no text"),
+    ({"task_id": "t"}, output(), "a dict was given, not a task"),
+    (7, output(), "a int was given, not a task"),
+    (None, output(), "a NoneType was given, not a task"),
+    ("t", 1.0, "a float was given, not a WorkflowOutput"),
+    ("t", {"reward": 1.0}, "a dict was given, not a WorkflowOutput"),
+    ("t", None, "a NoneType was given, not a WorkflowOutput"),
+]
+
+
+@pytest.mark.parametrize(("task", "given", "told"), BAD, ids=range(len(BAD)))
+async def test_an_end_that_cannot_be_sent_gives_back(
+    server: ScriptedSwarm, swarm: AsyncSwarm, task: Any, given: Any, told: str
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    with pytest.raises(SwarmError, match=told):
+        await swarm.end_episode(task, uuid, given)
+    assert not server.claimed()
+    assert not server.ends
+
+
+async def test_an_end_that_fails_in_a_way_nobody_foresaw_gives_back(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError("of all things")
+
+    uuid, _ = await swarm.begin_episode()
+    monkeypatch.setattr(swarm.wire, "end", broken)
+    with pytest.raises(SwarmError, match="could not be ended: ZeroDivisionError: of all things"):
+        await swarm.end_episode("t", uuid, output())
+    assert not server.claimed()
+
+
+@pytest.mark.parametrize("reward", [10**400, None, {"a": 1}, "x"], ids=range(4))
+async def test_the_context_aborts_on_a_reward_that_is_none(
+    server: ScriptedSwarm, swarm: AsyncSwarm, reward: Any
+) -> None:
+    with pytest.raises(SwarmError, match="one finite number"):
+        async with swarm.episode("t") as episode:
+            await episode.end(reward)
+    assert not server.claimed()
+
+
+def test_a_run_over_what_cannot_be_sent_leaves_nothing(threaded: ThreadedSwarm) -> None:
+    with SwarmClient(threaded.url) as client:
+        run = rollout(client, lambda task, api: output(metadata={"text": HALF}))
+        for _ in range(3):
+            with pytest.raises(SwarmError, match="no JSON"):
+                run(Task(task_id="t"))
+        assert not threaded.server.claimed()
+        uuid, _ = client.begin_episode()
+        assert client.end_episode("t", uuid, output()).ended
+
+
+@pytest.fixture
+async def second() -> AsyncIterator[ScriptedSwarm]:
+    async with ScriptedSwarm() as server:
+        yield server
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_of_several_servers_none_counts_what_one_cannot_be_sent(
+    server: ScriptedSwarm, swarm: AsyncSwarm, second: ScriptedSwarm, first: str
+) -> None:
+    async with AsyncSwarm(second.url) as other:
+        clients = {"a": swarm, "b": other} if first == "a" else {"b": other, "a": swarm}
+        async with AsyncJointSwarm(clients).episode("t", timeout=60) as joint:
+            with pytest.raises(SwarmError, match="no JSON"):
+                await joint.end({"a": 1.0, "b": output(metadata={"text": HALF})})
+        assert not server.claimed() + second.claimed()
+        assert not server.ends + second.ends
+
+
+async def test_of_several_servers_a_fault_at_the_end_is_named_and_given_back(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    second: ScriptedSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError("of all things")
+
+    async with AsyncSwarm(second.url) as other:
+        monkeypatch.setattr(other, "end_episode", broken)
+        clients = {"a": swarm, "b": other}
+        async with AsyncJointSwarm(clients).episode("t", timeout=60) as joint:
+            with pytest.raises(EpisodeLost, match=r"b: ZeroDivisionError.*counts on a"):
+                await joint.end({"a": 1.0, "b": 1.0})
+        assert not server.claimed() + second.claimed()
+        assert (len(server.ends), len(second.ends)) == (1, 0)
+
+
+async def _forgotten(swarm: AsyncSwarm, uuid: str) -> None:
+    """Its time and more passes; another claim sweeps the books."""
+    now = swarm._lives.clock
+    swarm._lives.clock = lambda: now() + 480 + KEPT + 1
+    other, _ = await swarm.begin_episode()
+    assert swarm._lives.get(uuid) is None
+    assert await swarm.abort_episode(other)
+
+
+async def test_the_context_aborts_an_episode_that_took_long(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    async def fails() -> None:
+        async with swarm.episode("t") as episode:
+            await _forgotten(swarm, episode.uuid)
+            assert [one.uuid for one in server.claimed()] == [episode.uuid]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fails()
+    assert not server.claimed()
+
+
+async def test_closing_gives_back_an_episode_that_took_long(server: ScriptedSwarm) -> None:
+    async with AsyncSwarm(server.url) as client, AsyncSwarm(server.url) as other:
+        uuid, _ = await client.begin_episode()
+        kept, _ = await other.begin_episode()
+        await _forgotten(client, uuid)
+        await client.close()
+        assert [one.uuid for one in server.claimed()] == [kept]
+
+
+async def test_an_abort_the_server_does_not_hear_of_is_made_good(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    await _forgotten(swarm, uuid)
+    server.fail_next("/get_episode_buffer", 500)
+    assert not await swarm.abort_episode(uuid)
+    await server.until(lambda: not server.claimed())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"discard_episode_timeout": "60"},
+        {"discard_episode_timeout": None},
+        {"discard_episode_timeout": 10**400},
+        {"discard_episode_timeout": float("nan")},
+        {"timeout": "1"},
+        {"lifetime": [1]},
+        {"episode_type": None},
+        {"throttle_policy": {"ratio": 0.5}},
+        {"throttle_policy": OF_HALF},
+    ],
+)
+async def test_a_claim_of_the_wrong_kind_is_named(
+    server: ScriptedSwarm, swarm: AsyncSwarm, given: dict[str, Any]
+) -> None:
+    with pytest.raises(SwarmError, match=next(iter(given))):
+        await swarm.begin_episode(**given)
+    assert not server.requests["/claim_episode"]
+
+
+def test_another_event_loop_is_named() -> None:
+    client = AsyncSwarm("http://127.0.0.1:9")
+    assert asyncio.run(client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
+    for again in (client.get_engine_status, client.begin_episode, client.close):
+        with pytest.raises(SwarmError, match="another event loop"):
+            asyncio.run(again())

@@ -1,0 +1,74 @@
+"""Tasks, outputs and what a server tells have the methods AgentJet's models have."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from swarm.errors import SwarmError
+from swarm.schemas import EpisodeRecord, PoolInfo, RunningEpisode
+from swarm.task import Task, WorkflowOutput
+
+
+def test_a_task_is_copied_and_written_out() -> None:
+    task = Task(main_query="q", task_id="t", metadata={"rows": [1]})
+    shallow, deep = task.model_copy(update={"task_id": "u"}), task.copy(deep=True)
+    assert (task.task_id, shallow.task_id) == ("t", "u")
+    assert shallow.metadata is task.metadata
+    assert deep == task
+    assert deep.metadata["rows"] is not task.metadata["rows"]
+    assert task.dict() == task.model_dump() == Task.model_validate(task.dict()).dict()
+    assert Task.model_validate_json(task.model_dump_json()) == task
+    assert Task.model_validate(task) is task
+
+
+def test_an_output_is_copied_and_written_out() -> None:
+    output = WorkflowOutput(reward=0.5, log_metrics={"x": np.float32(0.5)})
+    assert json.loads(output.model_dump_json())["log_metrics"] == {"x": 0.5}
+    assert output.model_copy(update={"reward": 1.0}).reward == 1.0
+    output.metadata["lock"] = object()
+    with pytest.raises(SwarmError, match="no JSON: a object"):
+        output.model_dump_json()
+
+
+def test_two_do_not_share_what_they_begin_with() -> None:
+    Task().metadata["a"] = 1
+    WorkflowOutput().metadata["a"] = 1
+    assert Task().metadata == WorkflowOutput().metadata == {}
+
+
+def test_fields_it_does_not_have_are_ignored_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            task = Task(main_query="q", main_qery="typed wrong")
+        assert WorkflowOutput(reward=1, rewards=2) == WorkflowOutput(reward=1)
+    assert task == Task(main_query="q")
+    assert caplog.text.count("a Task has no `main_qery`: ignored. It has main_query") == 1
+    assert "WorkflowOutput has no `rewards`" in caplog.text
+
+
+@pytest.mark.parametrize("given", [3, "text", [("main_query", "q")], None])
+def test_what_is_no_model_is_named(given: object) -> None:
+    with pytest.raises(SwarmError, match="is no Task"):
+        Task.model_validate(given)
+    with pytest.raises(SwarmError, match="no JSON"):
+        Task.model_validate_json("{")
+    with pytest.raises(SwarmError, match="`metadata` is a str"):
+        Task.model_validate({"metadata": "x"})
+
+
+def test_what_a_server_tells_has_keys_as_a_dict() -> None:
+    running = RunningEpisode(client_uuid="me", llm_call_count="3")
+    assert running["client_uuid"] == running.get("client_uuid") == "me"
+    assert running.get("nothing", 7) == 7
+    assert "client_uuid" in running
+    assert "calls" not in running, "as attributes only"
+    assert dict(running) == dict(running.items()) == running.model_dump()
+    with pytest.raises(KeyError):
+        running["calls"]
+    pool = PoolInfo(running_episode_details={"u": running})
+    assert json.loads(pool.model_dump_json())["running_episode_details"]["u"]["client_uuid"] == "me"
+    assert EpisodeRecord(episode_uuid="u")["episode_uuid"] == "u"

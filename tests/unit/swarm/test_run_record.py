@@ -1,0 +1,80 @@
+"""What a run checks before it begins, and what a record keeps of values."""
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swarm.errors import SwarmError
+from swarm.run import run_episodes, run_episodes_until_all_complete
+from swarm.run_record import RunRecord
+from swarm.task import Task, WorkflowOutput
+
+TASKS = [Task(task_id="a"), Task(task_id="b"), Task(task_id="b")]
+
+
+def never(task: Task) -> None:
+    pytest.fail("nothing runs")
+
+
+@pytest.mark.parametrize(
+    "given", [{name: n} for name in ("max_workers", "max_groups") for n in (0, -1, 1.5, "2", True)]
+)
+def test_a_limit_that_cannot_be_meant_is_named(given: dict[str, Any]) -> None:
+    name, value = next(iter(given.items()))
+    with pytest.raises(SwarmError, match=rf"{name} is {value!r}.*at least 1"):
+        run_episodes(TASKS, never, **given)
+
+
+@pytest.mark.parametrize("tasks", [(one for one in TASKS), "ab", {"a": 1}, None, 3])
+def test_tasks_that_are_no_list_are_named(tasks: Any) -> None:
+    for run in (run_episodes, run_episodes_until_all_complete):
+        with pytest.raises(SwarmError, match=r"not a list.*list\(\.\.\.\)"):
+            run(tasks, never)
+
+
+def test_a_function_that_is_none_is_named() -> None:
+    with pytest.raises(SwarmError, match="func is a NoneType"):
+        run_episodes(TASKS, None)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(SwarmError, match="max_workers is -1"):
+        run_episodes_until_all_complete(TASKS, never, max_workers=-1)
+    assert not run_episodes([], never)
+    assert not run_episodes_until_all_complete([], never)
+
+
+def test_values_come_back_as_json_has_them(tmp_path: Path) -> None:
+    values = [np.float32(0.5), WorkflowOutput(reward=1.0), (1, np.int64(2)), None, {"a": [True]}]
+    tasks = [Task(task_id=f"t{n}") for n in range(len(values))]
+    path = tmp_path / "run.jsonl"
+    with RunRecord(path) as record:
+        run_episodes(tasks, lambda task: values[int(task.task_id[1:])], record=record)
+    with RunRecord(path) as record:
+        again = run_episodes(tasks, never, record=record)
+    assert [one.ok for one in again] == [True] * len(values)
+    assert [one.value for one in again] == [
+        0.5,
+        {"reward": 1.0, "is_success": None, "metadata": {}, "log_metrics": {}},
+        [1, 2],
+        None,
+        {"a": [True]},
+    ]
+
+
+def test_a_value_that_cannot_be_kept_is_told_of_and_resumed_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run.jsonl"
+    with RunRecord(path) as record, caplog.at_level(logging.WARNING):
+        first = run_episodes(TASKS, lambda _: threading.Event(), record=record)
+    assert all(one.ok for one in first)
+    assert caplog.text.count("a Event is not kept, only that it is done") == 1
+    assert [json.loads(line)["lost"] for line in path.read_text().splitlines()] == ["Event"] * 3
+    with RunRecord(path) as record:
+        assert record.count == 3
+        again = run_episodes(TASKS, never, record=record)
+    assert [(one.ok, one.value, one.tries) for one in again] == [(False, None, 0)] * 3
+    assert "it is done, but what came of it, a Event" in str(again[0].error)

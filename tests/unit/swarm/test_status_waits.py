@@ -1,0 +1,120 @@
+"""Waiting for a state by name, callbacks, and agreement with an engine that is OFFLINE."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.tasks import Tasks
+from swarm.agentjet_job import AgentJetJob
+from swarm.asynchronous import AsyncSwarm
+from swarm.errors import EngineOff, GaveUp, SwarmError, Unreachable
+from swarm.schemas import EngineState
+from swarm.sync import SwarmClient
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.threaded_swarm import threaded_swarm
+
+
+@pytest.fixture
+async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
+    server.automatic = False
+    async with AsyncSwarm(server.url, patience=30) as client:
+        yield client
+
+
+async def _seen(swarm: AsyncSwarm, state: EngineState) -> None:
+    await swarm.watcher.wait_for({state}, 60)
+
+
+async def test_a_state_is_waited_for_by_name(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    await swarm._wait_until_status_change_to()  # ROLLING
+    work = swarm._wait_until_status_change_to(desired_status_list=["WEIGHT_SYNCING", "ENGINE.X"])
+    with pytest.raises(SwarmError, match=r"'ENGINE\.X' is no state.*ENGINE\.BOOTING"):
+        await work
+    names = ["ENGINE.WEIGHT_SYNCING", "ENGINE.BOOTING"]
+    waiting = tasks.spawn(swarm._wait_until_status_change_to(desired_status_list=names), "wait")
+    server.set_state("WEIGHT_SYNCING")
+    async with asyncio.timeout(60):
+        await waiting
+
+
+async def test_an_engine_that_goes_off_ends_the_wait(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    await _seen(swarm, EngineState.ROLLING)
+    server.set_state("WEIGHT_SYNCING")
+    await _seen(swarm, EngineState.WEIGHT_SYNCING)
+    raised: list[EngineOff] = []
+
+    async def wait() -> None:
+        try:
+            await swarm._wait_until_status_change_to("ENGINE.ROLLING", timeout=60)
+        except EngineOff as error:
+            raised.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait())
+        await asyncio.sleep(0)
+        server.set_state("OFFLINE", 0)
+    assert "went OFFLINE while ROLLING was waited for" in str(raised[0])
+
+
+async def test_offline_itself_and_a_start_are_waited_for(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    await _seen(swarm, EngineState.ROLLING)
+    off = tasks.spawn(swarm._wait_until_status_change_to("ENGINE.OFFLINE", timeout=60), "off")
+    server.set_state("OFFLINE", 0)
+    await off
+    with pytest.raises(GaveUp, match=r"ROLLING did not come in 0\.2 s; the engine is OFFLINE"):
+        await swarm._wait_until_status_change_to("ENGINE.ROLLING", timeout=0.2)
+    on = tasks.spawn(swarm._wait_until_status_change_to("ENGINE.ROLLING", timeout=60), "on")
+    server.set_state("BOOTING")
+    await _seen(swarm, EngineState.BOOTING)
+    assert not on.done()
+    server.set_state("ROLLING", 1)
+    await on
+
+
+def test_threads_wait_the_same_way() -> None:
+    with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
+        client._wait_until_status_change_to(desired_status="ENGINE.ROLLING", verbose=False)
+        with pytest.raises(GaveUp, match=r"BOOTING did not come in 0\.1 s; the engine is ROLLING"):
+            client._wait_until_status_change_to("ENGINE.BOOTING", timeout=0.1)
+        assert client.get_verbose_logs()[0].message == "hello"
+
+
+async def test_a_callback_at_each_update(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    called = threading.Event()
+    await swarm.add_entering_weight_sync_callback(called.set)
+    await _seen(swarm, EngineState.ROLLING)
+    server.set_state("WEIGHT_SYNCING")
+    assert await asyncio.to_thread(called.wait, 60)
+
+
+async def test_several_engines_by_agentjets_name(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    job = AgentJetJob(model="m")
+    server.set_state("OFFLINE", 0)
+    async with ScriptedSwarm(state="OFFLINE") as second, AsyncSwarm(second.url) as other:
+        await AsyncSwarm.async_and_start_multi_engine([(swarm, job), (other, job)])
+        assert (server.state, second.state) == ("ROLLING", "ROLLING")
+    await swarm.auto_sync_train_config_and_start_engine(agentjet_job=job)
+
+
+async def test_agreeing_with_an_engine_that_is_off_says_so(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    server.set_state("OFFLINE", 0)
+    with pytest.raises(EngineOff, match="OFFLINE: there is no batch"):
+        await swarm.agree_sync_weight()
+
+
+async def test_a_server_that_is_frozen_beyond_the_patience_is_named(server: ScriptedSwarm) -> None:
+    server.freeze()
+    async with AsyncSwarm(server.url, patience=0.1) as swarm:
+        with pytest.raises(Unreachable, match=r"no swarm server answered for 0\.1 s"):
+            await swarm.agree_sync_weight()
+    server.unfreeze()
