@@ -4,7 +4,11 @@
 
 A scripted server runs batches of 16 tasks x 4 repeats with a sync of two seconds between them. A
 boundary's cost is the time from the moment the server rolls again until all 64 threads hold an
-episode. The client that polls has AgentJet's periods and runs fewer batches: it takes a while.
+episode. All of ours must stay below one second, the worst as well.
+
+The client that polls has AgentJet's periods. It runs 3 batches, ours 10: each of its boundaries
+takes more than ten seconds, which its sleeps of 5 and 15 s decide, whatever the machine does, so
+more of them would add minutes and no knowledge. Only medians are compared.
 """
 
 import statistics
@@ -111,7 +115,7 @@ def main() -> None:
     print(f"median {mine:.2f} s against {other:.2f} s")
     verdicts = Verdicts()
     verdicts.at_most("boundary_median", mine, 1.0, "s")
-    verdicts.at_most("boundary_worst", max(costs["SwarmClient"]), 1.5, "s")
+    verdicts.at_most("boundary_worst", max(costs["SwarmClient"]), 1.0, "s")
     verdicts.at_least("polling_over_ours", other / mine, 3.0, "times")
     verdicts.close()
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from console.cli_common import open_home, say, settings_of
 from console.cli_swarm import addresses
+from console.folder_watch import MOST, Watch
 from core.errors import UsageError
 from core.home import Home, running
 from core.settings import Settings
@@ -25,7 +26,6 @@ GRACE = 12.0
 """Seconds a run gets to give its episode back."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*)"', re.MULTILINE)
-_WATCHED = ("*.py", "*.jsonl", "*.yaml", "*.yml", "*.md", "*.txt")
 
 
 def debug(given: argparse.Namespace) -> int:
@@ -36,14 +36,19 @@ def debug(given: argparse.Namespace) -> int:
     if not given.timeout > 0:
         raise UsageError("seconds above 0", f"--timeout {given.timeout:g}")
     url = _server(given, open_home(given), folder)
+    if not given.watch:
+        return _run(given, folder, url)
+    watch, told = Watch(folder), False
     while True:
-        before = _stamps(folder)
-        code = _run(given, folder, url)
-        if not given.watch:
-            return code
+        watch.begins()
+        _run(given, folder, url)
+        watch.ended()
+        if watch.full and not told:
+            told = True
+            sys.stderr.write(f"{folder} has more than {MOST} files: those deep down are not seen\n")
         say(f"-- waiting for a change in {folder} (Ctrl-C ends) --")
         sys.stdout.flush()
-        while _stamps(folder) == before:
+        while not watch.changed():
             time.sleep(LOOK)
 
 
@@ -77,17 +82,6 @@ def _environment() -> Mapping[str, str]:
     ours = str(Path(__file__).resolve().parents[1])
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-
-
-def _stamps(folder: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for pattern in _WATCHED:
-        for path in folder.glob(pattern):
-            try:
-                found[path.name] = path.stat().st_mtime_ns
-            except OSError:  # being replaced at this moment
-                continue
-    return found
 
 
 def _server(given: argparse.Namespace, home: Home, folder: Path) -> str:

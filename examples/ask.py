@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-?\d+")
 class Asker:
     """Asks models; any number of threads may share it. Use it as a context."""
 
-    def __init__(self, seconds: float = 120.0) -> None:
+    def __init__(self, seconds: float = 240.0) -> None:
         self._http = httpx.Client(timeout=seconds, trust_env=False)
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from core.errors import AjetError
 from core.state import Server
 from examples import picture
 from examples.stage import Stage, said, say
+from examples.swarming import OWN_PATIENCE, REAL, add_patience, job_of, until
+from swarm import SwarmClient
 
 LEG = 5
 """Updates between two looks at the held-out questions."""
@@ -22,6 +25,8 @@ TRIES = 3
 """Answers to each held-out question."""
 SHOWN = 6
 MINUTES = 6.0
+"""Of a whole lesson on an engine of its own."""
+BATCH, REPEATS = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,10 @@ class Course:
     done: int = 0
     """Updates done."""
     told: int = 0
+    patience: float = OWN_PATIENCE
+    """Seconds that a start, an answer or an update may take."""
+    named: bool = False
+    """The server is not our own: it may tell nothing of its updates but the step."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -91,12 +100,13 @@ def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the processes' folder here")
+    add_patience(parser)
     given = parser.parse_args(argv)
     if given.updates < 1 or given.held_out < 1:
         parser.error("give at least 1")
     try:
         with Stage(given.keep) as stage:
-            _run(lesson, stage, given.updates, given.held_out, given.out)
+            _run(lesson, stage, given)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; all processes are ended\n")
         return 130
@@ -106,34 +116,50 @@ def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(lesson: Lesson, stage: Stage, updates: int, held: int, out: Path) -> None:
-    course = Course()
-    engine = stage.serve("engine")
-    proxy = stage.serve("proxy", "--swarm-url", f"embedded={engine}", *lesson.proxy)
+def _run(lesson: Lesson, stage: Stage, given: argparse.Namespace) -> None:
+    url = os.environ.get("AJET_SWARM_URL", "")
+    course = Course(named=bool(url))
+    course.patience = given.patience or (REAL.patience if url else OWN_PATIENCE)
+    updates: int = given.updates
+    if url:
+        with SwarmClient(url, name=lesson.name) as client:
+            job = job_of(BATCH, REPEATS, lesson.name)
+            client.auto_sync_train_config_and_start_engine(job, timeout=course.patience)
+    engine = url or stage.serve("engine")
+    name = "swarm" if url else "embedded"
+    proxy = stage.serve("proxy", "--swarm-url", f"{name}={engine}", *lesson.proxy)
     say(f"{lesson.name}: engine {engine}, fake vLLM {proxy}")
     say(f"look on while it runs: ajet-console --home {stage.home.root}")
     if lesson.application is not None:
         lesson.application(stage, f"{proxy}/v1")
-    stage.console("engine-start", "--set", "batch=8")
-    rows = read_rows(lesson.held_out)[:held]
+    if url:
+
+        def rolls() -> bool:
+            return asyncio.run(stage.server(proxy)).state == "ROLLING"
+
+        until("the fake vLLM sees the engine roll", course.patience, rolls)
+    else:
+        stage.console("engine-start", "--set", f"batch={BATCH}")
+    rows = read_rows(lesson.held_out)[: given.held_out]
     _tell(asyncio.run(stage.server(proxy)), course)
     before = after = _look(lesson, stage, proxy, rows, course)
     while course.done < updates:
         _train(lesson, stage, proxy, min(LEG, updates - course.done), course)
         after = _look(lesson, stage, proxy, rows, course)
-    _report(lesson, course, rows, before, after, out)
+    _report(lesson, course, rows, before, after, given.out)
 
 
 def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -> None:
     """The mock user asks until `leg` more updates are done."""
     flags = ["--updates", str(leg), "--seed", str(lesson.seed), "--passes", "1000"]
+    flags += ["--timeout", f"{max(course.patience, 300.0):g}"]
     mock = [sys.executable, "-m", "console", "mock", str(lesson.dataset), *flags]
     child = stage.start("mock", *mock, "--concurrency", "8", *lesson.target)
 
     def look() -> None:
         _tell(asyncio.run(stage.server(proxy)), course)
 
-    left = MINUTES * 60 - course.seconds
+    left = leg * course.patience if course.named else MINUTES * 60 - course.seconds
     stage.until_ended("mock", child, max(left, 10.0), look)
 
 
@@ -145,7 +171,8 @@ def _tell(server: Server, course: Course) -> None:
     course.done = step_now - course.first
     for step in server.steps:
         number = step.step - course.first + 1
-        if not step.update or number <= course.told:
+        over = step.update or (course.named and step.step < step_now)
+        if not over or number <= course.told:
             continue
         course.told = number
         course.rewards[number] = step.mean
@@ -164,7 +191,8 @@ def _look(
     course: Course,
 ) -> list[list[str]]:
     """Ask the held-out questions."""
-    answers = asyncio.run(stage.answers(proxy, [row.query for row in rows], TRIES))
+    questions = [row.query for row in rows]
+    answers = asyncio.run(stage.answers(proxy, questions, TRIES, course.patience))
     found = course.curve[course.done] = _mean(lesson.score, rows, answers)
     say(f"held out after {course.done:3} updates: {lesson.measure} {found:.2f}")
     return answers

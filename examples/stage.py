@@ -164,7 +164,9 @@ class Stage:
         async with ControlClient(proxy, self.home.token()) as control:
             return next(iter((await control.snapshot()).servers.values()))
 
-    async def answers(self, proxy: str, questions: Sequence[str], tries: int) -> list[list[str]]:
+    async def answers(
+        self, proxy: str, questions: Sequence[str], tries: int, seconds: float = 60.0
+    ) -> list[list[str]]:
         """What the policy says at temperature 1; nothing is trained on it.
 
         Seeded: what differs between two looks is what the policy has learnt.
@@ -172,7 +174,7 @@ class Stage:
         door = asyncio.Semaphore(ASKED_AT_ONCE)
         headers = {"X-Ajet-Train": "no"}
         async with httpx.AsyncClient(
-            base_url=proxy, timeout=60, headers=headers, trust_env=False
+            base_url=proxy, timeout=seconds, headers=headers, trust_env=False
         ) as user:
 
             async def one(text: str, seed: int) -> str:

@@ -2,14 +2,17 @@
 
 import argparse
 import json
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from core.errors import UsageError
 from examples.stage import Stage, StageError, say
 from swarm import AgentJetJob, SwarmClient
 
@@ -17,14 +20,98 @@ LOOK = 0.05
 """Seconds between two looks of `until`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long is waited.
+
+    Attributes:
+        idle: Seconds without a call after which a server takes an episode back.
+        patience: Seconds that a start, a free episode or an update may take.
+    """
+
+    idle: float
+    patience: float
+
+
+REAL = Pace(idle=240.0, patience=1800.0)
+"""Of a server that was named: loading the weights takes minutes, and so does an update."""
+OWN_PATIENCE = 180.0
+"""Seconds for the embedded engine of an example's own, on a busy machine."""
+
+
+def seconds(text: str) -> float:
+    """A flag's value: seconds above 0."""
+    number = float(text)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(text)
+    return number
+
+
+def add_pace(parser: argparse.ArgumentParser) -> None:
+    """The flags of a `Pace`."""
+    parser.add_argument(
+        "--idle",
+        type=seconds,
+        metavar="S",
+        help="without a call after which a server takes an episode back; 240 where a server is "
+        "named, so that slow answers live, else less",
+    )
+    add_patience(parser)
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """The flag of a `Pace`'s patience."""
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        metavar="S",
+        help="for a start, a free episode or an update; 1800 where a server is named, else 180",
+    )
+
+
+def pace_of(given: argparse.Namespace, idle: float, *urls: str) -> Pace:
+    """What the flags say, else what suits the server.
+
+    Args:
+        given: The flags.
+        idle: What suits an embedded engine.
+        urls: Servers that were named by flags, beside `AJET_SWARM_URL`.
+    """
+    named = any(urls) or os.environ.get("AJET_SWARM_URL")
+    usual = REAL if named else Pace(idle, OWN_PATIENCE)
+    return Pace(given.idle or usual.idle, given.patience or usual.patience)
+
+
 def flags(name: str, updates: int) -> argparse.ArgumentParser:
     """The flags all of them have."""
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}")
     parser.add_argument("--updates", type=int, default=updates, metavar="N")
+    add_pace(parser)
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the processes' folder, with logs, here"
     )
     return parser
+
+
+def named_servers(given: argparse.Namespace, roles: Sequence[str]) -> dict[str, str]:
+    """The server of each role by its flag; empty when none is named, for engines of our own.
+
+    Raises:
+        UsageError: some are missing. `AJET_SWARM_URL` names one server alone: which of them is not
+            guessed.
+    """
+    urls = {role: str(getattr(given, role)) for role in roles}
+    missing = [f"--{role} URL" for role, url in urls.items() if not url]
+    if not missing:
+        return urls
+    if len(missing) < len(roles):
+        raise UsageError("one server of several is missing", todo=f"Give {' '.join(missing)}, too")
+    if os.environ.get("AJET_SWARM_URL"):
+        raise UsageError(
+            f"AJET_SWARM_URL names one server, and this takes {len(roles)}",
+            todo=f"Give {' '.join(missing)}, or unset it for embedded engines",
+        )
+    return {}
 
 
 def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:

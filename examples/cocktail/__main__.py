@@ -18,7 +18,16 @@ from typing import Any
 from core.errors import AjetError
 from examples.cocktail.kinds import KINDS
 from examples.stage import Stage, StageError, said, say
-from examples.swarming import engine_of, flags, job_of, left_claimed, read_diary, until
+from examples.swarming import (
+    Pace,
+    engine_of,
+    flags,
+    job_of,
+    left_claimed,
+    pace_of,
+    read_diary,
+    until,
+)
 from swarm import SwarmClient
 
 BATCH, REPEATS = 10, 4
@@ -26,8 +35,8 @@ FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
 THEN = {"maths": 0.2, "code": 0.3, "terminal": 0.5}
 POINTS = 5.0
 """How far the measured mix may lie from the shares."""
-LIMIT = 120.0
-"""Seconds a step may take."""
+IDLE = 15.0
+"""Seconds without a call after which an engine of our own takes an episode back."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,12 +60,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(stage: Stage, given: argparse.Namespace) -> int:
+    pace = pace_of(given, IDLE)
     url = engine_of(stage)
     mix, diary = stage.folder / "mix.json", stage.folder / "diary.jsonl"
     diary.unlink(missing_ok=True)  # of an earlier run in the same folder
     with SwarmClient(url) as client:
         client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "cocktail"), timeout=120
+            job_of(BATCH, REPEATS, "cocktail"), timeout=pace.patience
         )
         first = client.get_global_step()
         last = first + given.updates - 1
@@ -66,13 +76,13 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
             command = [sys.executable, "-m", "examples.cocktail.client", "--kind", kind]
             command += ["--swarm-url", url, "--mix", str(mix), "--diary", str(diary)]
             command += ["--batch", str(BATCH), "--repeats", str(REPEATS), "--until", str(last)]
+            command += ["--idle", str(pace.idle)]
             stage.start(kind, *command, *([] if given.throttle else ["--no-throttle"]))
-        until("the first step", LIMIT, lambda: client.get_global_step() > first)
-        _reach(client, half, diary)
+        _reach(client, half, diary, pace)
         _write(mix, THEN)
         say(f"-- shares are now {_shown({k: 100 * v for k, v in THEN.items()})}")
-        _reach(client, last + 1, diary)
-        until("the last claims are given back", 60, lambda: not left_claimed(client))
+        _reach(client, last + 1, diary, pace)
+        until("the last claims are given back", pace.idle + 45, lambda: not left_claimed(client))
     ended = read_diary(diary)
     # What was begun under the old shares is in the step of the change: it is left out.
     before = _told("before", [one for one in ended if one["step"] < half], FIRST)
@@ -89,10 +99,10 @@ def _write(path: Path, shares: Mapping[str, float]) -> None:
     os.replace(path.with_suffix(".new"), path)
 
 
-def _reach(client: SwarmClient, step: int, diary: Path) -> None:
+def _reach(client: SwarmClient, step: int, diary: Path, pace: Pace) -> None:
     """Wait for a step; each one that is done is told."""
     while (now := client.get_global_step()) < step:
-        until(f"step {now + 1}", LIMIT, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
+        until(f"step {now + 1}", pace.patience, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
         lines = [one for one in read_diary(diary) if one["step"] == now]
         say(f"step {now}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from examples.ask import Asker
 from examples.cocktail.kinds import KINDS, Question
+from examples.swarming import REAL, seconds
 from swarm import (
     OpenaiBaseUrlAndApiKey,
     Retry,
@@ -32,12 +33,8 @@ from swarm import (
 )
 from swarm.errors import EngineOff, GaveUp, Unreachable
 
-IDLE = 15.0
-"""Seconds without a call after which the server takes an episode back."""
 WAIT = 5.0
 """Seconds a throttled task waits before its share is read again."""
-
-
 LANES = 2
 """Tasks of a kind at once."""
 
@@ -131,7 +128,8 @@ class Client:
                 current_task_id=task,
             )
             with contextlib.suppress(GaveUp):
-                return self._client.begin_episode(IDLE, throttle_policy=policy, timeout=WAIT)
+                idle = self._given.idle
+                return self._client.begin_episode(idle, throttle_policy=policy, timeout=WAIT)
         raise Over("the last step is done", task)
 
     def _note(self, step: int, task: str, episode: str, reward: float) -> None:
@@ -158,6 +156,12 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=4, help="episodes of a task")
     parser.add_argument("--until", type=int, default=8, help="last step to work on")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument(
+        "--idle",
+        type=seconds,
+        default=REAL.idle,
+        help="seconds without a call after which the server takes an episode back",
+    )
     parser.add_argument("--no-throttle", dest="throttle", action="store_false")
     given = parser.parse_args()
     try:

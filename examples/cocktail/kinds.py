@@ -40,14 +40,14 @@ class Kind:
 
 
 def maths_reward(question: Question, answer: str) -> float:
-    """1 when the answer's last expression is worth the same, exactly."""
-    return float(last_value(answer) == value_of(question.wanted))
+    """1 when the answer's last expression is worth the same, exactly, and is not the question's."""
+    return float(last_value(answer, question.wanted) == value_of(question.wanted))
 
 
 def code_reward(question: Question, answer: str) -> float:
     """1 when the program, run on its own, sets `x` to what is wanted."""
     block = _BLOCK.findall(answer)
-    value = last_value(answer)
+    value = last_value(answer, question.wanted)
     if not block and value is None:
         return 0.0
     program = block[-1] if block else f"x = {value}"
@@ -61,7 +61,7 @@ def code_reward(question: Question, answer: str) -> float:
 def terminal_reward(question: Question, answer: str) -> float:
     """1 when a shell that did as it was told leaves as many files as wanted in its folder."""
     block = _BLOCK.findall(answer)
-    value = last_value(answer)
+    value = last_value(answer, question.wanted)
     if block:
         commands = block[-1]
     elif value is not None and value.denominator == 1 and 0 <= value <= 100:

@@ -3,12 +3,14 @@
 import ast
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final
 
 LONGEST: Final = 60
 """Characters of an expression that are read."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _EXPRESSION = re.compile(r"[-+(]*\d[\d\s.+*/()×÷-]*")
 _BINARY: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -28,13 +30,23 @@ def value_of(expression: str) -> Fraction | None:
         return None
 
 
-def last_value(text: str) -> Fraction | None:
-    """What the last expression of a text is worth: `14/2`, `3 + 4` and `7` are the same."""
+def last_value(text: str, asked: str = "") -> Fraction | None:
+    """What the last expression of a text is worth: `14/2`, `3 + 4` and `7` are the same.
+
+    Args:
+        text: An answer.
+        asked: What was to be worked out. Said again it is worth None: `3 + 4` is no answer to
+            itself, nor is `4 + 3` or `3 + 4 + 0`.
+    """
     for found in reversed(_EXPRESSION.findall(text.replace("×", "*").replace("÷", "/"))):
         value = value_of(found.rstrip(" .+*/(-"))
         if value is not None:
-            return value
+            return None if asked and _numbers(asked) <= _numbers(found) else value
     return None
+
+
+def _numbers(expression: str) -> Counter[Fraction]:
+    return Counter(map(Fraction, _NUMBER.findall(expression)))
 
 
 def _value(node: ast.expr) -> Fraction:

@@ -20,10 +20,12 @@ from typing import Any
 from core.errors import AjetError
 from examples.stage import Stage, StageError, said, say
 from examples.swarming import (
+    Pace,
     engine_of,
     flags,
     job_of,
     left_claimed,
+    pace_of,
     read_diary,
     until,
     updates,
@@ -31,8 +33,10 @@ from examples.swarming import (
 from swarm import SwarmClient
 
 BATCH, REPEATS = 8, 4
-LIMIT = 180.0
-"""Seconds a step may take, one with a death in it too."""
+IDLE = 6.0
+"""Seconds without a call after which an engine of our own takes an episode back."""
+SWEEP = 10.0
+"""Seconds between two looks of a server for such episodes."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,7 @@ class Run:
     stage: Stage
     client: SwarmClient
     url: str
+    pace: Pace
     last: int
     """The step to end after."""
     diary: Path
@@ -50,7 +55,12 @@ class Run:
     def begin(self, name: str) -> None:
         """Start a client process."""
         module = [sys.executable, "-m", "examples.distributed.client", "--swarm-url", self.url]
-        numbers = {"--batch": BATCH, "--repeats": REPEATS, "--until": self.last}
+        numbers = {
+            "--batch": BATCH,
+            "--repeats": REPEATS,
+            "--until": self.last,
+            "--idle": self.pace.idle,
+        }
         more = [text for pair in numbers.items() for text in map(str, pair)]
         self.children[name] = self.stage.start(
             name, *module, "--name", name, "--diary", str(self.diary), *more
@@ -67,7 +77,8 @@ class Run:
     def reach(self, step: int) -> None:
         """Wait for a step, told as they come."""
         while (now := self.step()) < step:
-            until(f"step {now + 1}", LIMIT, lambda now=now: self.step() > now)  # type: ignore[misc]  # bound at once
+            seconds = self.pace.patience + self.pace.idle  # a death may be in it
+            until(f"step {now + 1}", seconds, lambda now=now: self.step() > now)  # type: ignore[misc]  # bound at once
             say(f"step {now} is done")
 
 
@@ -88,15 +99,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(stage: Stage, given: argparse.Namespace) -> int:
+    pace = pace_of(given, IDLE)
     url = engine_of(stage)
     with SwarmClient(url) as client:
         client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "distributed"), timeout=120
+            job_of(BATCH, REPEATS, "distributed"), timeout=pace.patience
         )
         first = client.get_global_step()
         last = first + given.updates - 1
         (stage.folder / "diary.jsonl").unlink(missing_ok=True)  # of an earlier run
-        run = Run(stage, client, url, last, stage.folder / "diary.jsonl")
+        run = Run(stage, client, url, pace, last, stage.folder / "diary.jsonl")
         for name in ("ann", "bob", "eve"):
             run.begin(name)
         run.reach(first + 1)
@@ -117,7 +129,7 @@ def _kill(run: Run, name: str) -> None:
         half = (pool.completed_episodes or 0) >= BATCH * REPEATS // 3
         return len(mine) if half and pool.state.rolling else 0
 
-    until(f"{name} in the middle of a batch", LIMIT, lambda: held() > 0)
+    until(f"{name} in the middle of a batch", run.pace.patience, lambda: held() > 0)
     os.kill(run.children[name].pid, signal.SIGKILL)
     run.children[name].wait()
     time.sleep(0.1)  # what it had sent is answered
@@ -148,13 +160,19 @@ def _report(run: Run, first: int) -> int:
         say(f"| {step} | {shares} | {trained} | {told} |")
     twice = [uuid for uuid, n in Counter(r["episode"] for r in ended).items() if n > 1]
     wrong += [f"{len(twice)} episodes ended twice"] if twice else []
-    until("the last claims are given back", 30, lambda: not left_claimed(run.client))
-    say(
-        f"\nsteps {run.last - first + 1}, none lost; samples {len(ended)}, each once; claims left 0"
+    until(
+        "the last claims are given back",
+        run.pace.idle + 2 * SWEEP,
+        lambda: not left_claimed(run.client),
     )
-    say(f"joe: first sample {_first(run, 'joe'):.2f} s after it came")
+    steps = run.last - first + 1
     if wrong:
+        say(f"\nsteps {steps}; samples {len(ended)}; claims left 0")
         raise StageError("; ".join(wrong))
+    say(f"\nsteps {steps}, none lost; samples {len(ended)}, each once; claims left 0")
+    if not done:
+        say("by the clients' own count: this server does not tell what it trained on")
+    say(f"joe: first sample {_first(run, 'joe'):.2f} s after it came")
     return 0
 
 

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.ask import Asker, last_number
+from examples.swarming import REAL, seconds
 from swarm import SwarmClient, SwarmError, SwarmThrottlePolicy, WorkflowOutput
-from swarm.errors import EngineOff, Unreachable
+from swarm.errors import EngineOff, GaveUp, Unreachable
 
 SUMS: Final = Path(__file__).resolve().parents[1] / "math" / "sums.jsonl"
-IDLE: Final = 6.0
-"""Seconds without a call after which the server takes an episode back: what a death costs."""
 NOTHING: Final = 0.1
 """Seconds between two looks at a batch that needs nothing more."""
+AGAIN: Final = 20.0
+"""Seconds a claim may take until it is looked again what the batch needs."""
 
 
 class Board:
@@ -120,7 +121,11 @@ class Worker:
             current_task_id=task,
         )
         try:
-            uuid, api = self._client.begin_episode(IDLE, throttle_policy=policy, timeout=20)
+            uuid, api = self._client.begin_episode(
+                self._given.idle, throttle_policy=policy, timeout=AGAIN
+            )
+        except GaveUp:  # an update came between: what is needed is another by now
+            return True
         finally:
             self._board.shown(task)
         try:
@@ -146,6 +151,13 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=4, help="episodes of a task")
     parser.add_argument("--until", type=int, default=5, help="last step to work on")
     parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument(
+        "--idle",
+        type=seconds,
+        default=REAL.idle,
+        help="seconds without a call after which the server takes an episode back: what a death "
+        "costs",
+    )
     return parser.parse_args(argv)
 
 

@@ -22,13 +22,13 @@ from examples import picture
 from examples.ask import Asker, last_number
 from examples.cocktail.symbols import value_of
 from examples.stage import Stage, StageError, said, say
-from examples.swarming import engine_of, flags, job_of, left_claimed, until
+from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
 from swarm import OpenaiBaseUrlAndApiKey, Retry, SwarmClient, Task, run_episodes
 
 BATCH, REPEATS = 8, 4
 THREADS = 8
 IDLE = 60.0
-"""Seconds without a call after which the server takes an episode back."""
+"""Seconds without a call after which an engine of our own takes an episode back."""
 TURNS = 3
 """Messages of the policy in one episode, the answer included."""
 LEG = 5
@@ -133,8 +133,8 @@ def products(held_out: bool) -> list[Task]:
 class Lesson:
     """Trains one client's server, and looks at what it can."""
 
-    def __init__(self, client: SwarmClient, asker: Asker, held_out: int) -> None:
-        self._client, self._asker = client, asker
+    def __init__(self, client: SwarmClient, asker: Asker, held_out: int, pace: Pace) -> None:
+        self._client, self._asker, self._pace = client, asker, pace
         self._held = random.Random(3).sample(products(held_out=True), held_out)
         self._drill = products(held_out=False)
         self._draw = random.Random(7)
@@ -179,7 +179,8 @@ class Lesson:
         self, tasks: Sequence[Task], kind: str, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)
     ) -> list[Tried]:
         def episode(task: Task) -> Tried:
-            with self._client.episode(task, IDLE, kind, timeout=60) as held:
+            own = self._pace
+            with self._client.episode(task, own.idle, kind, timeout=own.patience) as held:
                 tried = solve(self._asker, task, held.api, tools)
                 held.end(float(tried.right))
             return tried
@@ -215,11 +216,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(stage: Stage, given: argparse.Namespace) -> None:
+    pace = pace_of(given, IDLE)
     with SwarmClient(engine_of(stage), name="math") as client, Asker() as asker:
         client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "math-tool"), timeout=120
+            job_of(BATCH, REPEATS, "math-tool"), timeout=pace.patience
         )
-        lesson = Lesson(client, asker, given.held_out)
+        lesson = Lesson(client, asker, given.held_out, pace)
         without = lesson.look(tools=())
         before = after = lesson.note()
         while lesson.done < given.updates:

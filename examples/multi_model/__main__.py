@@ -20,7 +20,16 @@ from core.errors import AjetError
 from examples.ask import Asker, last_number
 from examples.persona.measure import liveliness
 from examples.stage import Stage, StageError, said, say
-from examples.swarming import flags, job_of, left_claimed, until, updates
+from examples.swarming import (
+    Pace,
+    flags,
+    job_of,
+    left_claimed,
+    named_servers,
+    pace_of,
+    until,
+    updates,
+)
 from swarm import Retry, SwarmClient, Task, run_episodes
 from swarm.errors import EpisodeLost
 from swarm.joint import JointSwarm
@@ -30,7 +39,7 @@ ROLES = ("planner", "executor")
 BATCH, REPEATS = 8, 4
 THREADS = 8
 IDLE = 20.0
-"""Seconds without a call after which a server takes its episode back."""
+"""Seconds without a call after which an engine of our own takes its episode back."""
 TERSE = 6
 """Words of a plan that cost nothing."""
 
@@ -50,12 +59,13 @@ def executor_reward(plan: str, text: str) -> float:
 class Workflow:
     """One episode of both models."""
 
-    def __init__(self, joint: JointSwarm, asker: Asker) -> None:
-        self._joint, self._asker = joint, asker
+    def __init__(self, joint: JointSwarm, asker: Asker, pace: Pace) -> None:
+        self._joint, self._asker, self._pace = joint, asker, pace
 
     def run(self, task: Task) -> dict[str, float]:
         """Plan, answer, reward both."""
-        with self._joint.episode(task, IDLE, timeout=60) as episode:
+        own = self._pace
+        with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             question = task.main_query
             plan = self._asker.ask(episode["planner"].api, question)
             told = {"role": "system", "content": plan}
@@ -79,9 +89,10 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     keep = given.keep or None
     try:
+        named = named_servers(given, ROLES)
         with Stage(keep / "planner" if keep else None) as planner:
-            if given.executor or given.planner:
-                return _run({role: getattr(given, role) for role in ROLES}, given)
+            if named:
+                return _run(named, given)
             with Stage(keep / "executor" if keep else None) as executor:
                 urls = {"planner": planner.serve("engine"), "executor": executor.serve("engine")}
                 return _run(urls, given)
@@ -93,8 +104,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(urls: Mapping[str, str], given: argparse.Namespace) -> int:
-    if not all(urls.values()):
-        raise StageError("give both --planner and --executor, or neither")
+    pace = pace_of(given, IDLE, given.planner)
     names = " ".join(f"--swarm-url {role}={url}" for role, url in urls.items())
     say(f"look on: ajet-console --watch-only {names}")
     clients = {role: SwarmClient(url, name=role) for role, url in urls.items()}
@@ -103,8 +113,8 @@ def _run(urls: Mapping[str, str], given: argparse.Namespace) -> int:
             [(one, job_of(BATCH, REPEATS, role)) for role, one in clients.items()]
         )
         with Asker() as asker:
-            _train(clients, Workflow(JointSwarm(clients), asker), given.updates)
-        return _report(clients, urls)
+            _train(clients, Workflow(JointSwarm(clients), asker, pace), given.updates)
+        return _report(clients, urls, pace)
     finally:
         for one in clients.values():
             one.close()
@@ -135,7 +145,7 @@ def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int) 
             return
 
 
-def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str]) -> int:
+def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str], pace: Pace) -> int:
     """Rewards before and after, samples of both: the exit code."""
     say("\n| policy | updates | first two | last two | samples |\n|---|---|---|---|---|")
     samples: dict[str, int] = {}
@@ -145,7 +155,8 @@ def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str]) -> int:
             low, high = (mean(one["reward_mean"] for one in part) for part in (done[:2], done[-2:]))
             samples[role] = sum(one["calls"] for one in done)
             say(f"| {role} | {len(done)} | {low:.2f} | {high:.2f} | {samples[role]} |")
-        until(f"{role}: nothing claimed", 30, lambda r=role: not left_claimed(clients[r]))  # type: ignore[misc]  # bound at once
+        seconds = pace.idle + 20
+        until(f"{role}: nothing claimed", seconds, lambda r=role: not left_claimed(clients[r]))  # type: ignore[misc]  # bound at once
     say("claims left 0 on both")
     return 0
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
 from statistics import mean
@@ -17,20 +18,29 @@ from statistics import mean
 from core.errors import AjetError
 from examples.ask import Asker, last_number
 from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
-from examples.stage import Stage, said, say
-from examples.swarming import flags, job_of
+from examples.stage import Stage, StageError, said, say
+from examples.swarming import Pace, flags, job_of, named_servers, pace_of
 from swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
 from swarm.run import rollout
 
 ROLES = ("teacher", "student")
+IDLE = 60.0
+"""Seconds without a call after which an engine of our own takes an episode back."""
 
 
-def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int) -> None:
-    """Train the student for so many updates."""
+def teach(
+    teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int, pace: Pace
+) -> None:
+    """Train the student for so many updates.
+
+    Raises:
+        StageError: a whole batch failed.
+    """
+    idle, patience = pace.idle, pace.patience
 
     @cache
     def lesson(question: str) -> int | None:
-        with teacher.episode("lesson", 60, "eval", timeout=60) as episode:  # given back at the end
+        with teacher.episode("lesson", idle, "eval", timeout=patience) as episode:
             return last_number(asker.ask(episode.api, question, temperature=0.0))
 
     def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
@@ -39,7 +49,7 @@ def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int)
 
     rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
     draw = random.Random(7)
-    run = rollout(student, agent, discard_episode_timeout=60, timeout=60)
+    run = rollout(student, agent, discard_episode_timeout=idle, timeout=patience)
     first = student.get_global_step()
     for batch in range(2 * wanted):
         tasks = [
@@ -49,7 +59,10 @@ def teach(teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int)
         results = run_episodes(
             [task for task in tasks for _ in range(REPEATS)], run, max_workers=THREADS
         )
-        agreed = mean(one.value for one in results if one.value is not None)
+        done = [one.value for one in results if one.value is not None]
+        if not done:
+            raise StageError("a batch without one episode", str(results[0].error))
+        agreed = mean(done)
         taught = mean(lesson(one.main_query) == int(one.metadata["answer"]) for one in tasks)
         step = student.get_global_step()
         say(f"student step {step}: agrees {agreed:.2f}; the teacher is right in {taught:.2f}")
@@ -66,15 +79,17 @@ def main(argv: list[str] | None = None) -> int:
         )
     given = parser.parse_args(argv)
     try:
+        named = named_servers(given, ROLES)
         with ExitStack() as stack:
             teacher, student = [
-                stack.enter_context(SwarmClient(_server(stack, role, given), name=role))
+                stack.enter_context(SwarmClient(_server(stack, role, given, named), name=role))
                 for role in ROLES
             ]
             SwarmClient.async_and_start_multi_engine(
                 [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)]
             )
-            teach(teacher, student, stack.enter_context(Asker()), given.updates)
+            asker = stack.enter_context(Asker())
+            teach(teacher, student, asker, given.updates, pace_of(given, IDLE, *named.values()))
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
@@ -83,10 +98,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _server(stack: ExitStack, role: str, given: argparse.Namespace) -> str:
+def _server(
+    stack: ExitStack, role: str, given: argparse.Namespace, named: Mapping[str, str]
+) -> str:
     """The server that was named, else an embedded one."""
     keep = given.keep / role if given.keep else None
-    url = getattr(given, role) or stack.enter_context(Stage(keep)).serve("engine")
+    url = named.get(role) or stack.enter_context(Stage(keep)).serve("engine")
     say(f"look on: ajet-console --watch-only --swarm-url {role}={url}")
     return str(url)
 

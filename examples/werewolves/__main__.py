@@ -13,13 +13,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from subprocess import Popen
 
 from core.errors import AjetError
 from examples.stage import Stage, said, say
-from examples.swarming import engine_of, until
+from examples.swarming import add_pace, engine_of, pace_of, until
 from examples.werewolves.agents import Model
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import Settings, load
@@ -34,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("swarm.retry").setLevel(logging.ERROR)  # games played anew are no news
     try:
         settings = load(given.config, given.updates, given.train, given.idle)
+        pace = pace_of(given, settings.idle, given.swarm_url)
+        idle = given.idle or max(settings.idle, pace.idle)
+        settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
         with Stage(given.keep) as stage:
             return _run(stage, settings, given)
     except KeyboardInterrupt:
@@ -50,7 +54,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--config", type=Path, default=HERE / "small.yaml", metavar="YAML")
     add("--updates", type=int, metavar="N", help="total_training_steps")
     add("--train", default="", metavar="ROLES", help="trainable_targets: werewolf,seer")
-    add("--idle", type=float, metavar="S", help="discard_episode_timeout")
+    add_pace(parser)
     add("--swarm-url", default="", metavar="URL", help="else AJET_SWARM_URL, else embedded")
     add("--static-url", default=env("STATIC_URL", ""), metavar="URL", help="else scripted")
     add("--static-model", default=env("STATIC_MODEL", "scripted"), metavar="NAME")
@@ -65,7 +69,7 @@ def _run(stage: Stage, settings: Settings, given: argparse.Namespace) -> int:
         tokens = max(settings.answer_tokens, 64)  # the window of another model
         static = Model(address, key, given.static_model, tokens, settings.static_limits)
         say(f"{', '.join(settings.trainable)} at {url}; the others: {static.name} at {address}")
-        client.auto_sync_train_config_and_start_engine(settings.job, timeout=600)
+        client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
         done = []
         for batch in Roll(client, settings, static).batches():
             done.append(batch)

@@ -15,8 +15,6 @@ from swarm.errors import EngineOff
 from swarm.joint import JointSwarm
 from swarm.schemas import EngineState
 
-LIMIT = 600.0
-"""Seconds an update may take."""
 OFFLINE, ROLLING = EngineState.OFFLINE.wire, EngineState.ROLLING.wire
 LOOK, STILL = 0.1, 5.0
 """Seconds between two looks for an update; of ROLLING without one, until none is waited for."""
@@ -58,7 +56,7 @@ class Roll:
     def game(self, task: Task) -> Played:
         """One game: an episode for each trained side, claimed and ended together."""
         own = self._settings
-        with self._joint.episode(task, own.idle, timeout=2 * own.idle) as episode:
+        with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             models = {role: self._static for role in set(Game(0).roles.values())}
             for side, part in episode.parts.items():
                 part.task = f"{task.task_id}/{side}"  # a group for each side: rewards are opposite
@@ -77,9 +75,9 @@ class Roll:
             SwarmError: the engine is OFFLINE and nobody starts it.
         """
         own, total, failed = self._settings, self._settings.job.total_training_steps, 0
-        number = self._client.wait_until_rolling(timeout=LIMIT)
+        number = self._client.wait_until_rolling(timeout=own.patience)
         while True:
-            step = self._client.wait_until_rolling(timeout=LIMIT)
+            step = self._client.wait_until_rolling(timeout=own.patience)
             tasks = [self._task(number, one) for one in range(own.seeds)]
             repeated = [task for task in tasks for _ in range(int(own.job.num_repeat))]
             results = run_episodes(repeated, self.game, max_workers=own.games, retry=AGAIN)
@@ -106,7 +104,7 @@ class Roll:
         A batch that was not filled, or was lost with its server, brings none: then the engine goes
         on rolling, and more games are played.
         """
-        end, rolling = time.monotonic() + LIMIT, 0.0
+        end, rolling = time.monotonic() + self._settings.patience, 0.0
         while rolling < STILL and time.monotonic() < end:
             status, seen = self._client.get_engine_status()
             if status == OFFLINE or (seen.get("global_step") or 0) > step:

@@ -38,6 +38,7 @@ class Settings:
         answer_tokens: Longest answer that is asked for.
         limits: Of the prompts.
         static_limits: Of those of the static model.
+        patience: Seconds that a start, an update or a pair of free episodes may take.
     """
 
     job: AgentJetJob
@@ -48,6 +49,7 @@ class Settings:
     answer_tokens: int
     limits: Limits
     static_limits: Limits
+    patience: float = 600.0
 
     @property
     def sides(self) -> tuple[str, ...]:

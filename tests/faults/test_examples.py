@@ -1,6 +1,7 @@
 """The world breaks in the middle of each example: no claim stays, no sample counts twice.
 
-`test_scenarios.py` does the same with the client processes of `distributed` and `cocktail`.
+`test_scenarios.py` does the same with the client processes of `distributed` and `cocktail`,
+`test_by_proxy.py` with the examples whose client is the fake vLLM.
 """
 
 import os
@@ -8,19 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import psutil
 import pytest
 
-from core.events import EpisodeEnded, Event, GroupSealed, singles
-from core.home import Home, RunInfo, running
-from core.journal import Journal
+from core.home import running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, until
 from swarm import SwarmClient
@@ -47,6 +45,8 @@ class Example:
     """The last one is the one that breaks."""
     by_flags: bool = False
     """It is told its servers by flags."""
+    flag: bool = False
+    """It is told its idle time by a flag."""
     cwd: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,6 +56,7 @@ EXAMPLES = {
         command=("-m", "examples.multi_model", "--updates", "{steps}"),
         servers=("planner", "executor"),
         by_flags=True,
+        flag=True,
         batch=8,
         repeats=4,
         idle=20.0,
@@ -64,9 +65,20 @@ EXAMPLES = {
         command=("-m", "examples.multi_model.teacher_student", "--updates", "{steps}"),
         servers=("teacher", "student"),
         by_flags=True,
+        flag=True,
         batch=8,
         repeats=4,
-        idle=60.0,
+        idle=20.0,
+    ),
+    "math_tool": Example(
+        command=(
+            *("-m", "examples.math", "--tool", "--updates", "{steps}", "--held-out", "4"),
+            *("--out", "{folder}"),
+        ),
+        flag=True,
+        batch=8,
+        repeats=4,
+        idle=20.0,
     ),
     "blackbox": Example(
         command=("agent_roll.py",),
@@ -141,9 +153,12 @@ class Seat:
         self._stages = stages
         self.urls = {name: stage.serve("engine") for name, stage in stages.items()}
         self.clients = {name: SwarmClient(url, name=name) for name, url in self.urls.items()}
-        command = [sys.executable, *(one.format(steps=steps) for one in example.command)]
+        names = {"steps": steps, "folder": log.parent / "out"}
+        command = [sys.executable, *(one.format(**names) for one in example.command)]
         if example.by_flags:
             command += [text for pair in self.urls.items() for text in (f"--{pair[0]}", pair[1])]
+        if example.flag:
+            command += ["--idle", str(example.idle)]
         stage = next(iter(stages.values()))
         self._log = log
         with log.open("wb") as out:
@@ -285,108 +300,3 @@ def test_its_server_freezes_for_long(name: str, tmp_path: Path) -> None:
         one.in_the_middle()
         one.freeze(20.0)
         one.ends_well()
-
-
-class Tutorial:
-    """A tutorial under way, with an engine and a fake vLLM of its own."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.home = Home.open(folder / "home")
-        self.log = folder / "said"
-        command = [sys.executable, "-m", f"examples.{name}", "--updates", "3", "--held-out", "4"]
-        with self.log.open("wb") as out:
-            self.child = subprocess.Popen(
-                [*command, "--keep", str(folder), "--out", str(folder / "out")],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=out,
-                stderr=out,
-            )
-
-    def process(self, role: str) -> RunInfo:
-        """One of its processes."""
-        info = running(self.home, role)
-        assert info is not None, self.log.read_text()
-        return info
-
-    def trains(self) -> None:
-        """Wait until it is between two updates, with episodes in its hands."""
-
-        def held() -> bool:
-            assert self.child.poll() is None, self.log.read_text()
-            if (info := running(self.home, "engine")) is None:
-                return False
-            with SwarmClient(info.url) as client:
-                return client.get_global_step() >= 2 and left_claimed(client) > 0
-
-        until("it trains", 90, held)
-
-    def ends_well(self) -> None:
-        """To its own end; each reward was sent once."""
-        assert self.child.wait(END) == 0, self.log.read_text()
-        journal = Journal(self.home.journal)
-        found: list[Event] = []
-        while page := journal.events(found[-1].seq if found else 0, 5_000):
-            found += page
-        journal.close()
-        # What is asked to look at the policy is not trained on: such an episode comes again.
-        trained = {event.group_id for event in found if isinstance(event, GroupSealed)}
-        ended = Counter(
-            event.episode_uuid
-            for event in chain.from_iterable(map(singles, found))
-            if isinstance(event, EpisodeEnded)
-            and event.outcome == "ended"
-            and event.group_id in trained
-        )
-        assert ended
-        assert max(ended.values()) == 1
-
-
-@pytest.fixture(params=["math", "persona"])
-def tutorial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tutorial]:
-    one = Tutorial(request.param, tmp_path)
-    yield one
-    one.child.send_signal(signal.SIGTERM)
-    one.child.wait(60)
-
-
-@pytest.mark.soak
-def test_a_tutorials_server_freezes(tutorial: Tutorial) -> None:
-    tutorial.trains()
-    engine = tutorial.process("engine").pid
-    os.kill(engine, signal.SIGSTOP)
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            tutorial.child.wait(20.0)
-    finally:
-        os.kill(engine, signal.SIGCONT)
-    tutorial.ends_well()
-
-
-@pytest.mark.soak
-def test_a_tutorials_server_is_restarted(tutorial: Tutorial, tmp_path: Path) -> None:
-    tutorial.trains()
-    engine = tutorial.process("engine")
-    psutil.Process(engine.pid).kill()
-    until("it is dead", 20, lambda: running(tutorial.home, "engine") is None)
-    with Stage(tmp_path) as stage:
-        stage.start(
-            "engine2", sys.executable, "-m", "console", "engine", "--port", str(engine.port)
-        )
-        with SwarmClient(engine.url) as client:
-            until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")
-            client.auto_sync_train_config_and_start_engine(job_of(8, 4, "again"), timeout=60)
-            tutorial.ends_well()
-            assert not left_claimed(client)
-
-
-@pytest.mark.soak
-def test_a_tutorials_client_is_killed(tutorial: Tutorial) -> None:
-    """The fake vLLM is the swarm's client: without it the tutorial ends, and says why."""
-    tutorial.trains()
-    psutil.Process(tutorial.process("proxy").pid).kill()
-    assert tutorial.child.wait(END) == 1
-    said = tutorial.log.read_text()
-    assert "Traceback" not in said
-    assert said.splitlines()[-1]
-    assert running(tutorial.home, "engine") is None

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-IDLE = 15.0 + 10.0
-"""Seconds after which a server has taken back what the clients held."""
+SWEEP = 10.0
+"""Seconds between two looks of a server for idle episodes."""
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ class Scenario:
         self.diary = stage.folder / "diary.jsonl"
         self.mix = stage.folder / "mix.json"
         self.mix.write_text('{"maths": 0.5, "code": 0.25, "terminal": 0.25}')
+        self.idle = 6.0
         self.children: list[subprocess.Popen[bytes]] = []
         self._module = f"examples.{name}.client"
 
@@ -56,7 +57,7 @@ class Scenario:
         for name in names:
             command = [sys.executable, "-m", self._module, "--swarm-url", self.url]
             command += ["--diary", str(self.diary), "--batch", str(self.batch)]
-            command += ["--until", str(last)]
+            command += ["--until", str(last), "--idle", str(self.idle)]
             if "cocktail" in self._module:
                 command += ["--kind", name, "--mix", str(self.mix)]
             else:
@@ -90,7 +91,7 @@ class Scenario:
         until(f"step {last}", 120, lambda: self.step > last)
         for child in self.children:
             child.wait(60)
-        until("nothing is claimed", IDLE + 10, lambda: not left_claimed(self.client))
+        until("nothing is claimed", self.idle + SWEEP + 20, lambda: not left_claimed(self.client))
         assert max(Counter(one["episode"] for one in self.ended).values()) == 1
 
 
@@ -162,6 +163,7 @@ def test_two_models_when_their_script_is_killed(stage: Stage, tmp_path: Path) ->
     with other:
         urls = {"planner": stage.serve("engine"), "executor": other.serve("engine")}
         flags = [text for name, url in urls.items() for text in (f"--{name}", url)]
+        flags += ["--idle", "20"]
         script = stage.start("script", sys.executable, "-m", "examples.multi_model", *flags)
         with SwarmClient(urls["planner"]) as one, SwarmClient(urls["executor"]) as two:
             until("both work", 60, lambda: min(left_claimed(one), left_claimed(two)) > 0)

@@ -46,7 +46,7 @@ def app() -> Iterator[tuple[httpx.Client, Model]]:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
-        with httpx.Client(base_url=url, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             yield client, model
         server.shutdown()
         thread.join()

@@ -159,7 +159,7 @@ async def test_a_game_over_the_wire(served: str) -> None:
     model = Model(served, "none", "scripted")
     played = await play(Game(3), dict.fromkeys(ROLES, model), 60)
     assert played == (await game(3, Limits(), False))[0]
-    with httpx.Client(base_url=served, trust_env=False) as client:
+    with httpx.Client(base_url=served, timeout=60, trust_env=False) as client:
         assert client.get("/models").json()["data"][0]["id"] == "scripted"
         bodies: list[Any] = [[], {}, {"messages": 3}, {"messages": [{"role": "system"}]}]
         assert {client.post("/chat/completions", json=one).status_code for one in bodies} == {400}
