@@ -2,7 +2,10 @@
 
 import json
 import math
+import re
 from typing import Any
+
+_HALF = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
 
 
 def lenient(data: bytes | str) -> Any:
@@ -17,7 +20,7 @@ def lenient(data: bytes | str) -> Any:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _whole(value)
     if isinstance(value, list):
         return [_clean(item) for item in value]
     if isinstance(value, dict):
@@ -25,3 +28,14 @@ def _clean(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _whole(text: str) -> str:
+    """`text` that every encoding has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # A codec's "replace" calls back for each half: seconds where a text is made of them.
+        text = _HALF.sub("\ufffd", text)
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # joins the pairs
+    return text

@@ -28,7 +28,8 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     role: str = Field(min_length=1)
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[dict[str, Any] | str] | None = None
+    """Parts may be bare texts, as behind a vLLM."""
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -274,7 +275,7 @@ def _flat(message: Message) -> dict[str, Any]:
     facts = message.model_dump(exclude_none=True)
     content = message.content
     if isinstance(content, list):
-        parts = [part.get("text") for part in content]
+        parts = [part if isinstance(part, str) else part.get("text") for part in content]
         content = "\n".join(part for part in parts if isinstance(part, str))
     facts["content"] = content or ""
     return facts

@@ -26,8 +26,9 @@ from engine.routes_trainer import trainer_routes
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 16 * 1024 * 1024
-"""Longest request body in bytes."""
+MAX_BODY = 64 * 1024 * 1024
+"""Longest request body in bytes: what the proxy takes (`proxy.max_body_mb`, 32 MiB) and more, since
+a request of another dialect may grow when it becomes a chat."""
 
 
 def create_app(

@@ -46,7 +46,8 @@ async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) 
     """The whole request body.
 
     Raises:
-        Refusal: 413, after the rest was read and thrown away so that the client sees the answer.
+        Refusal: 413, after the rest was read and thrown away so that the client sees the answer;
+            at once where the client waits to be asked for its body.
         ClientLeft: the connection ended first.
     """
     told = headers.get("content-length", "")
@@ -60,11 +61,17 @@ async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) 
     if max(got, size) <= largest:
         return parts[0] if len(parts) == 1 else b"".join(parts)
     parts.clear()
+    if size > largest and "100-continue" in headers.get("expect", "").lower():
+        raise _too_large(largest)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAIN):
             while more:
                 _, more = await _part(receive)
-    raise Refusal(413, None, f"The request body is larger than {largest >> 20} MiB.")
+    raise _too_large(largest)
+
+
+def _too_large(largest: int) -> Refusal:
+    return Refusal(413, None, f"The request body is larger than {largest >> 20} MiB.")
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:

@@ -121,6 +121,8 @@ class ControlClient:
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
         """
+        if self._http.is_closed:
+            raise self._gone("the connection was closed")
         parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
         limits = httpx.Timeout(10.0, read=PING_LIMIT)
         try:
@@ -216,6 +218,8 @@ class ControlClient:
     ) -> bytes:
         if self.read_only and method != "GET":
             raise ControlError("this connection is read-only: nothing is ordered over it", path)
+        if self._http.is_closed:
+            raise self._gone("the connection was closed")
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
             answer = await self._http.request(
@@ -237,11 +241,10 @@ class ControlClient:
         if "SSL" in str(error) or "CERTIFICATE" in str(error):
             todo = "See that http or https is right; its certificate: proxy.tls_cert of your home"
             return ControlError(f"no safe connection to the proxy: {error}", self.url, todo)
-        return ControlLost(
-            f"the proxy does not answer ({type(error).__name__})",
-            where=self.url,
-            todo="Start it, or name another with --url",
-        )
+        return self._gone(f"the proxy does not answer ({type(error).__name__})")
+
+    def _gone(self, what: str) -> ControlLost:
+        return ControlLost(what, where=self.url, todo="Start it, or name another with --url")
 
 
 async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:

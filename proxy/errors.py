@@ -18,6 +18,7 @@ TYPES = {
     404: "NotFoundError",
     408: "Request Timeout",
     413: "Request Entity Too Large",
+    422: "Unprocessable Entity",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "InternalServerError",

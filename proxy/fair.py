@@ -15,8 +15,9 @@ inside the claim desk then lets the small one go first.
 import asyncio
 from collections import Counter, OrderedDict, deque
 
-CLAIMING = 16
-"""Groups that claim at once at most: enough to keep the server busy."""
+CLAIMING = 32
+"""Groups that claim at once at most: enough to keep the server busy while some of them wait until
+their intent is committed."""
 
 
 def lane_of(session: str, helper: str) -> str:

@@ -7,20 +7,24 @@ that a client has left.
 import hmac
 import logging
 import re
+import traceback
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from urllib.parse import unquote
 
 from starlette.middleware.cors import CORSMiddleware
 
 from core.settings import ProxySettings
 from core.text import one_line, plain
-from proxy.asgi import App, Extra, Receive, Scope, Send, drop_body, headers_of, send_json
+from proxy.asgi import App, Extra, Message, Receive, Scope, Send, drop_body, headers_of, send_json
+from proxy.errors import Refusal
 
 log = logging.getLogger(__name__)
 
 UNAUTHORIZED = b'{"error":"Unauthorized"}'
 NOT_FOUND = b'{"detail":"Not Found"}'
 NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
+FAILED = Refusal(500, None, "Internal server error").body()
 
 LONGEST_SESSION = 200
 
@@ -64,10 +68,27 @@ class FrontDoor:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request; what fails in a way nobody foresaw is a 500 in JSON."""
         if scope["type"] != "http" or scope["path"].startswith(self._owned):
             await self._inner(scope, receive, send)
-        elif (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
+            return
+        begun = False
+
+        async def told(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._route(scope, receive, told)
+        except Exception as error:  # whoever asks is to read an answer, and no traceback
+            if begun:
+                raise
+            log.error("%s %s failed: %s", scope["method"], one_line(scope["path"]), _where(error))
+            await send_json(send, 500, FAILED, ((b"connection", b"close"),))
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
             await self._cors(scope, receive, send)
         else:
             await self._enter(scope, receive, send)
@@ -141,6 +162,8 @@ def _enter_session(scope: Scope) -> str:
         The rest of the path; an empty one when there is no id, or nothing of `/v1` behind it.
     """
     parts = scope["raw_path"].decode("latin-1").split("/", 3)
+    if len(parts) < 3 or unquote(parts[1]) != "sessions":  # a slash in other letters is none
+        return ""
     session = plain(unquote(parts[2]))[:LONGEST_SESSION]
     path = "/" + unquote(parts[3]) if len(parts) == 4 else ""
     if not session or not path.startswith("/v1/"):
@@ -158,6 +181,13 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 def _has(scope: Scope, header: bytes) -> bool:
     return any(name == header for name, _ in scope["headers"])
+
+
+def _where(error: Exception) -> str:
+    """Kind and place of a fault, in one line: its text may hold what a user said, or a key."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{at}"
 
 
 def _client(scope: Scope) -> str:

@@ -365,6 +365,8 @@ class Lifecycle:
         return {score.index: score.reward for score in run.sheet.scores}
 
     def _alert(self, run: Run, key: str, cause: str) -> None:
+        if key == "journal" and not run.seat.journal.error:
+            return  # it is written again, and nobody would clear the alert
         known = run.seat.bus.state.alerts.get(key)
         if known is None or (known.cause != cause and key != "journal"):
             run.seat.bus.publish(AlertRaised(key=key, cause=cause, level="error"))

@@ -4,7 +4,8 @@ Clients change what they send back: reasoning is dropped or renamed, ids of tool
 rewritten, arguments written anew, lists of blocks become strings, the system prompt changes its
 form, a last message moves. So messages are compared in a normal form without all that, and a
 request belongs to the conversation whose last prompt, or prompt and answer, it goes on from with an
-assistant's turn. A prompt without an assistant's turn begins a conversation.
+assistant's turn. A prompt without an assistant's turn begins a conversation, and so does one that
+was asked before: many equal prompts are many conversations, none of them a runaway.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import msgspec
 
 from core.ids import hex_id
 from core.text import content_text
+from proxy.body_size import MOST_VALUES
 from proxy.dialects.asides import own_words
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -32,7 +34,20 @@ _KEPT = 2048
 """Of these, characters other than white space that are kept."""
 
 
-def normal(message: Mapping[str, Any]) -> bytes:
+class _Work:
+    """What may still be read of the arguments of a prompt's calls, in values; then as texts."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_VALUES
+
+    def allows(self, arguments: str) -> bool:
+        self.left -= arguments.count(",") + arguments.count("[") + arguments.count("{")
+        return self.left >= 0
+
+
+def normal(message: Mapping[str, Any], work: _Work | None = None) -> bytes:
     """What of a message stays the same when a client sends it again.
 
     The role, the text without white space (long ones by both ends) and without what an agent wrote
@@ -43,7 +58,8 @@ def normal(message: Mapping[str, Any]) -> bytes:
     parts = [str(message.get("role")), _text(own_words(text) or text)]
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        parts += [_call(call) for call in calls if isinstance(call, dict)]
+        work = work or _Work()
+        parts += [_call(call, work) for call in calls if isinstance(call, dict)]
     return "\0".join(parts).encode(errors="replace")
 
 
@@ -54,11 +70,11 @@ def _text(text: str) -> str:
     return head[:_KEPT] + tail[-_KEPT:]
 
 
-def _call(call: Mapping[str, Any]) -> str:
+def _call(call: Mapping[str, Any], work: _Work) -> str:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments")
-    if isinstance(arguments, str):
+    if isinstance(arguments, str) and work.allows(arguments):
         # What was cut off by max_tokens is compared as text.
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             arguments = _decode(arguments) if arguments.strip() else {}
@@ -98,7 +114,8 @@ class _Talk:
     tail: bytes = b""
     """The chain of its newest prompt."""
     opening: bytes = b""
-    keys: dict[bytes, None] = field(default_factory=dict)
+    keys: dict[bytes, bool] = field(default_factory=dict)
+    """Ways in which it is found again; true for the whole of a prompt of its own."""
 
 
 @dataclass(slots=True)
@@ -147,7 +164,7 @@ class Conversations:
         talk.turn += 1
         talk.tail, talk.opening = prompt.tail, prompt.opening
         for key in _ways(prompt, trace):
-            self._add(talk, key)
+            self._add(talk, key, whole=key == prompt.tail)
         return Place(talk.session, talk.turn)
 
     def find(self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = "") -> str:
@@ -172,6 +189,8 @@ class Conversations:
             talk = known.get(prompt.chain[index])
             if talk is None:
                 continue
+            if index == len(messages) - 1 and talk.keys.get(prompt.chain[index]):
+                return None  # the same once more goes on from nothing
             if messages[index].get("role") == "assistant" or (
                 index + 1 < len(messages) and messages[index + 1].get("role") == "assistant"
             ):
@@ -193,9 +212,8 @@ class Conversations:
                 self._drop(oldest, key)
         return talk
 
-    def _add(self, talk: _Talk, key: bytes) -> None:
-        talk.keys.pop(key, None)
-        talk.keys[key] = None
+    def _add(self, talk: _Talk, key: bytes, *, whole: bool = False) -> None:
+        talk.keys[key] = talk.keys.pop(key, False) or whole
         self._by_key[key] = talk
         if len(talk.keys) > KEYS:
             oldest = next(iter(talk.keys))
@@ -220,7 +238,8 @@ def _read(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
     system = next((one for one in messages if _is_system(one)), None)
     beginning = content_text(system.get("content"))[:400] if system is not None else ""
     said = [one for one in messages if not _is_system(one)]
-    parts = [normal(one) for one in said]
+    work = _Work()
+    parts = [normal(one, work) for one in said]
     link = seed = blake2b(sender.encode(errors="replace"), digest_size=12).digest()
     chain = []
     for part in parts:

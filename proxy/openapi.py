@@ -79,6 +79,7 @@ _ERRORS = {
     "401": "The key is missing or wrong",
     "404": "There is no such model or route",
     "413": "The body is too large",
+    "422": "The upstream cannot read the request",
     "502": "Observe mode: the upstream does not take the key or the model it is asked with",
     "503": "Busy, no engine, or no candidate answered: Retry-After says when to come back",
 }

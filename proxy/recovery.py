@@ -15,6 +15,7 @@ from itertools import chain
 from core.events import AlertRaised, EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from core.tasks import Tasks
+from proxy.carried import is_unrated
 from proxy.seat import Seat, ServerSeat
 from proxy.sense import Sense
 from proxy.submit import Ending, end, ours, publish_end
@@ -117,6 +118,7 @@ class Recovery:
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         came: Counter[str] = Counter({"stray": len(mine - known)})
+        opened = _open(len(groups), sum(map(is_unrated, groups)))
         works = (
             self._group(sense.server, group, _of(group, mine, owners), came) for group in groups
         )
@@ -124,7 +126,7 @@ class Recovery:
             if failure is not None:  # it stays open in the journal: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
         sense.sweep_soon()
-        self._tell(sense.server.name, groups, came)
+        self._tell(sense.server.name, opened if groups else "", came)
         if groups:  # a frozen server may still run a claim of the proxy that was killed
             self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
 
@@ -215,26 +217,27 @@ class Recovery:
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
 
-    def _tell(self, name: str, groups: Sequence[Group], came: Counter[str]) -> None:
+    def _tell(self, name: str, opened: str, came: Counter[str]) -> None:
         said = [text.format(came[what]) for what, text in _WORDS.items() if came[what]]
-        if groups:
+        if opened:
             told = f"; episodes: {', '.join(said)}" if said else "; they held no episode"
-            self._alert(name, f"{_open(len(groups))} on {name}{told}")
+            self._alert(name, f"{opened} on {name}{told}")
         elif strays := came["stray"]:
             what = "an episode was" if strays == 1 else f"{strays} episodes were"
             self._alert(name, f"{what} claimed for us on {name} that no group here has: given back")
 
     def _alert(self, name: str, cause: str) -> None:
         log.warning("%s", cause)
-        todo = "Its users were cut off and ask again. 2 opens Requests: each group says what it was"
+        todo = "Users without an answer were cut off. 2 opens Requests: each group says what it was"
         self.seat.bus.publish(
             AlertRaised(server=name, key=f"recovered:{name}", cause=cause, todo=todo)
         )
 
 
-def _open(count: int) -> str:
+def _open(count: int, unrated: int = 0) -> str:
     groups = "1 group was" if count == 1 else f"{count} groups were"
-    return f"the proxy was killed while {groups} open"
+    waited = f" ({unrated} waiting for a rating)" if unrated else ""
+    return f"the proxy was killed while {groups} open{waited}"
 
 
 def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,10 +27,13 @@ from core.tasks import Tasks, together
 from core.tls import absolute, check_files
 from core.version import version
 from proxy.answering import Desk
+from proxy.carried import mode_at_start, note_waited, tell_waited, unrated
 from proxy.control import Control
 from proxy.endpoint import create_app
 from proxy.frontdoor import FrontDoor
 from proxy.groups import Groups
+from proxy.journal_watch import follow_journal
+from proxy.listening import Server
 from proxy.observe_seat import seat_of as observing
 from proxy.orders import Orders
 from proxy.rewards.base import SourceHealth
@@ -103,7 +106,8 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             app = watch_app(settings, control.app())
         else:
             app = create_app(seat, groups, control.app(), desk)
-        server = _Server(http_config(settings, app))
+        config = http_config(settings, app)
+        server = Server(config, settings.header_timeout, settings.max_connections)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,7 +128,9 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         server.answer_no_more()
         if groups is not None and desk is not None:
             hurry = loop.call_later(GRACE, desk.hurry)
+            waited = unrated(seat.bus.state)
             await groups.drain(GRACE)
+            note_waited(seat, waited)
             hurry.cancel()
             desk.hurry()
         control.close()
@@ -134,6 +140,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
 
 
 def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
+    """How the application is served."""
     try:
         from proxy.httpwire import bounded
     except ImportError:  # the parser is not made for every platform
@@ -150,24 +157,11 @@ def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=2,
         server_header=False,
+        proxy_headers=False,  # else who asks could say where from: part of what tells senders apart
         lifespan="off",
         ssl_certfile=absolute(settings.tls_cert) or None,
         ssl_keyfile=absolute(settings.tls_key) or None,
     )
-
-
-class _Server(uvicorn.Server):
-    """Leaves the signals to the process."""
-
-    def answer_no_more(self) -> None:
-        """Close each busy connection after its answer."""
-        for connection in tuple(self.server_state.connections):
-            if callable(last := getattr(connection, "last_answer", None)):
-                last()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
@@ -209,7 +203,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
 @contextlib.asynccontextmanager
 async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | None]:
     """Everything at work until the context is left; no groups where servers are only watched."""
-    seat.journal.on_error = _journal_alert(seat)
+    follow_journal(seat)
     if seat.settings.proxy.watch_only:
         await _announce(seat, url)
         async with watching(seat, home):
@@ -221,6 +215,7 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | N
     groups = Groups(seat)
     left_open = [group.group_id for group in seat.bus.state.open_groups()]
     await _announce(seat, url)
+    tell_waited(seat)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
     told: list[SourceHealth] = []
@@ -255,7 +250,7 @@ async def _announce(seat: Seat, url: str) -> None:
             version=version(),
             servers={name: server.url for name, server in seat.servers.items()},
             rewards=source_of(seat.settings, seat.rewards),
-            rating_mode=seat.settings.rating.mode,
+            rating_mode=mode_at_start(seat),
             watch_only=seat.settings.proxy.watch_only,
         )
     )
@@ -344,7 +339,7 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
 def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
     """Key, first words and way out of an alert about the rewards, or about a judge of them."""
     if not judge:
-        todo = "Mend the file and save it: it is loaded again at once. 6 shows the traceback"
+        todo = "Mend the file and save it: it is loaded again at once. 6 shows its fault"
         return "rewards", "the rewards did not load", todo
     off = f"`rewards-enable {judge} off` scores without it"
     if health.level == "warning":
@@ -359,19 +354,3 @@ def _serving(health: SourceHealth, judging: bool) -> str:
     if health.version and judging and not health.waits:
         return "groups that its cache does not answer are not scored meanwhile"
     return "the last good version goes on" if health.version else "groups go to the operator"
-
-
-def _journal_alert(seat: Seat) -> Callable[[str], None]:
-    loop = asyncio.get_running_loop()
-
-    def alert(error: str) -> None:
-        event = AlertRaised(
-            key="journal",
-            cause=f"the journal cannot be written: {error}",
-            todo="Free some space, then restart the proxy; no reward is sent meanwhile",
-            level="error",
-        )
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(seat.bus.publish, event)
-
-    return alert

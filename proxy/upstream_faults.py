@@ -1,27 +1,37 @@
-"""What the errors of an OpenAI-compatible upstream mean, for its candidates and for the user.
+"""What the errors of an upstream mean, for its candidates and for the user.
 
 Errors that a request brought upon itself are passed on in the upstream's words, all others in ours:
-they may name keys, organisations or addresses.
+they may name keys, organisations or addresses. Also of the words that are passed on is nothing left
+that is the upstream's own: see `passed_on`.
 """
 
 import random
+import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from core.text import redact
+from core.text import plain, redact
 from proxy.errors import Refusal
-from swarm.answers import VLLM_OVERFLOW
+from swarm.answers import THE_REQUESTS, VLLM_OVERFLOW, violations
 from swarm.errors import ChatError, ChatErrorKind
 
-THE_REQUESTS = frozenset({400, 413, 422})
-"""Statuses of a request that is wrong whoever sends it."""
 RETRY_AFTER = 5
 """Seconds, when the upstream does not say."""
 LATER = frozenset({429, 503, 529})
 """Statuses that mean: not now."""
+LONGEST = 1000
+"""Characters of an upstream's words that are passed on."""
+_TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\).*", re.DOTALL)
+_PRIVATE = (
+    (re.compile(r"(?i)\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+"), "[address]"),
+    (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"), "[address]"),
+    (re.compile(r"(?i)\b(?:localhost|[a-z][\w-]*(?:\.[\w-]+)+):\d{2,5}\b"), "[address]"),
+    (re.compile(r"(?<![\w.:/])(?:/[\w.@+-]+){2,}/?"), "[path]"),
+    (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "[path]"),
+)
 _AGAIN = frozenset({408, 409, 425})
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "model_max_prompt_tokens_exceeded"})
 
@@ -59,11 +69,11 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
     """
     told = _said(body)
     text = told.get("message")
-    text = hide(text if isinstance(text, str) else "", key) or _phrase(status)
+    text = hide(text if isinstance(text, str) else "", key) or phrase(status)
     param = told.get("param")
     code = told.get("code")
     if status in THE_REQUESTS:
-        long = VLLM_OVERFLOW in text or code in _OVERFLOW_CODES
+        long = VLLM_OVERFLOW in text or (isinstance(code, str) and code in _OVERFLOW_CODES)
         kind = ChatErrorKind.OVERFLOW if long else ChatErrorKind.REFUSED
     elif status in (401, 403):
         kind = ChatErrorKind.UNAUTHORIZED
@@ -84,10 +94,12 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
 
 def refusal_of(failures: Iterable[ChatError | None]) -> Refusal | None:
     """What the user is told when all candidates failed; None when no upstream said why."""
-    found = [one for one in failures if isinstance(one, UpstreamFault)]
-    for one in found:
-        if one.status in THE_REQUESTS:
-            return Refusal(one.status, None, one.text, param=one.param)
+    failed = [one for one in failures if one is not None]
+    found = [one for one in failed if isinstance(one, UpstreamFault)]
+    for one in failed:
+        if one.status in THE_REQUESTS and (one.kind is ChatErrorKind.REFUSED or one in found):
+            param = one.param if isinstance(one, UpstreamFault) else None
+            return Refusal(one.status, None, passed_on(one.text, one.status), param=param)
     for one in found:
         if one.kind is ChatErrorKind.LIMITED:
             wait = max(1, round(one.retry_after or RETRY_AFTER))
@@ -101,6 +113,17 @@ def refusal_of(failures: Iterable[ChatError | None]) -> Refusal | None:
         if one.kind is ChatErrorKind.REFUSED:
             return Refusal(502, None, "The upstream does not know what it is asked for.")
     return None
+
+
+def passed_on(text: str, status: int) -> str:
+    """An upstream's words as its user may read them: without keys, addresses, paths, a traceback,
+    or what is no text; a page of markup is the status in words."""
+    text = _TRACEBACK.sub("", redact(text))
+    if text.lstrip().startswith("<"):
+        text = ""
+    for pattern, instead in _PRIVATE:
+        text = pattern.sub(instead, text)
+    return plain(text).strip()[:LONGEST] or phrase(status)
 
 
 def seconds(told: str) -> float | None:
@@ -136,12 +159,14 @@ def _said(body: bytes) -> Mapping[str, Any]:
         return {"message": error}
     if not isinstance(error, dict):
         return {}
-    if "message" not in error and isinstance(error.get("detail"), str):
-        return {"message": error["detail"]}
+    detail = error.get("detail")
+    if "message" not in error:
+        return {**error, "message": detail if isinstance(detail, str) else violations(detail)}
     return error
 
 
-def _phrase(status: int) -> str:
+def phrase(status: int) -> str:
+    """A status in words."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -9,6 +9,9 @@ ASIDES = (
     ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
 )
 
+MOST_ASIDES = 1000
+"""How many of a kind are taken out of one text."""
+
 
 def own_words(text: str) -> str:
     """`text` without asides; as it is when it has none, empty when there is nothing else."""
@@ -37,7 +40,11 @@ def _without(text: str, begin: str, end: str) -> str:
     """An aside that does not end stays: it may be the user's after all."""
     kept: list[str] = []
     at = 0
-    while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
+    while (
+        len(kept) < MOST_ASIDES
+        and (start := text.find(begin, at)) >= 0
+        and (stop := text.find(end, start)) >= 0
+    ):
         kept.append(text[at:start])
         at = stop + len(end)
     return text if not at else "".join((*kept, text[at:]))

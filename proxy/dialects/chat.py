@@ -34,7 +34,8 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     """Parse and check one request.
 
     Both names of reasoning in the history (`reasoning`, `reasoning_content`) pass as they came, as
-    do fields, roles and content blocks that are not known here.
+    do fields, roles and content blocks that are not known here. A block that is a bare text, which
+    vLLM takes, becomes one of type `text`: AgentJet's workers break on it.
 
     Args:
         data: The raw body.
@@ -50,6 +51,9 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     options = body.get("stream_options") or {}
     session = session_of(headers, body)
     messages = body["messages"]
+    for message in messages:
+        if isinstance(content := message.get("content"), list):
+            message["content"] = [_typed(block) for block in content]
     return ChatRequest(
         request_id=request_id(headers),
         body={key: value for key, value in body.items() if key not in NOT_UPSTREAM},
@@ -65,6 +69,10 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         key=join_key(data, headers, client, session, train),
         headers=headers,
     )
+
+
+def _typed(block: Any) -> Any:
+    return {"type": "text", "text": block} if isinstance(block, str) else block
 
 
 def check(body: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from proxy.errors import Refusal, bad_request, invalid
 MOST_CHOICES = 128
 """Choices one request may ask for."""
 MOST_LOGPROBS = 20
+MOST_STOPS = 1024
+"""Texts that stop an answer: each is looked for after every word of it."""
 FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 """Kinds of `response_format`."""
 
@@ -136,11 +138,13 @@ def _check_stop(stop: Any) -> None:
 
 
 def check_stop_texts(texts: list[str]) -> None:
-    """Refuse an empty text that would stop every answer before its first word.
+    """Refuse an empty text, that would stop every answer before its first word, and very many.
 
     Raises:
-        Refusal: there is one.
+        Refusal: there is one, or there are.
     """
+    if (count := len(texts)) > MOST_STOPS:
+        raise bad_value(f"stop must hold at most {MOST_STOPS} texts, got {count}.", "stop")
     if "" in texts:
         raise bad_request("stop cannot contain an empty string.", None)
 
@@ -254,8 +258,7 @@ def _check_message(where: str, message: Any) -> None:
     content = message.get("content")
     if isinstance(content, list):
         for index, block in enumerate(content):
-            if not isinstance(block, dict | str):
-                raise invalid("dict_type", f"{where}.content.{index}", _DICTIONARY, block)
+            _check_block(f"{where}.content.{index}", block)
     elif content is not None and not isinstance(content, str):
         raise invalid("string_type", f"{where}.content", _STRING, content)
     calls = message.get("tool_calls")
@@ -266,6 +269,16 @@ def _check_message(where: str, message: Any) -> None:
     for index, call in enumerate(calls):
         if not isinstance(call, dict):
             raise invalid("dict_type", f"{where}.tool_calls.{index}", _DICTIONARY, call)
+
+
+def _check_block(where: str, block: Any) -> None:
+    if isinstance(block, str):
+        return
+    if not isinstance(block, dict):
+        raise invalid("dict_type", where, _DICTIONARY, block)
+    kind = block.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise invalid("string_type", f"{where}.type", _STRING, kind)
 
 
 def check_tools(body: Mapping[str, Any]) -> None:

@@ -35,6 +35,9 @@ from proxy.sessions import session_of
 MAX_TOKENS = 16
 """vLLM's own default of this route."""
 
+MOST_PROMPTS = 1024
+"""Prompts of one request: each becomes a group."""
+
 _LEGACY = frozenset(
     {
         "prompt",
@@ -133,6 +136,9 @@ def prompts_of(body: Mapping[str, Any]) -> list[str]:
     if prompt is None or prompt in ("", []):
         raise bad_value(_NO_PROMPT, "prompt")
     prompts = prompt if isinstance(prompt, list) else [prompt]
+    if (count := len(prompts)) > MOST_PROMPTS and not isinstance(prompts[0], int | list):
+        text = f"prompt must hold at most {MOST_PROMPTS} texts, got {count}."
+        raise bad_value(text, "prompt")
     for one in prompts:
         if isinstance(one, int | list) and isinstance(prompt, list):
             raise bad_value(_NO_TOKENS, "prompt")

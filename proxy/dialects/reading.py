@@ -16,6 +16,7 @@ import msgspec
 from core.ids import hex_id
 from core.lenient import lenient
 from core.text import content_text
+from proxy.body_size import check_fields, check_values
 from proxy.dialects.asides import own_words
 from proxy.errors import Refusal, invalid
 
@@ -96,6 +97,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
         raise bad_type()
     if not data:
         raise invalid("missing", "body", "Field required", None)
+    check_values(data)
     try:
         body = _decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -103,6 +105,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         text = "Input should be a valid dictionary or object to extract fields from"
         raise invalid("model_attributes_type", "body", text, body)
+    check_fields(body)
     return body
 
 

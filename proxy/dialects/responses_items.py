@@ -76,7 +76,7 @@ class Conversation:
         elif kind == "item_reference":
             self._add(self._told(item), where)
         elif _is_output(item):
-            content = _content(item.get("output"))
+            content = _content(item.get("output"), f"{where}.output")
             self._put({"role": "tool", "tool_call_id": _call_id(item), "content": content})
         elif isinstance(kind, str) and kind.endswith("_call"):
             self._call(item, kind)
@@ -104,7 +104,7 @@ class Conversation:
             self._said(_joined(given))
             self.unfinished = item.get("status") in _UNFINISHED
             return
-        content = _content(given)
+        content = _content(given, f"{where}.content")
         if role in _LEADING and not self.messages and _is_text(content):
             self._system.append(content_text(content))
             return
@@ -205,11 +205,19 @@ def _part_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _content(given: Any) -> str | list[Any]:
-    """The content of a message: text if it is one text, else the parts in chat form."""
+def _content(given: Any, where: str) -> str | list[Any]:
+    """The content of a message: text if it is one text, else the parts in chat form.
+
+    Raises:
+        Refusal: names the part that is wrong.
+    """
     if not isinstance(given, list):
         return _text(given)
-    parts = [_part(part) for part in given if isinstance(part, dict | str)]
+    parts = [
+        _part(part, f"{where}.{index}")
+        for index, part in enumerate(given)
+        if isinstance(part, dict | str)
+    ]
     if len(parts) == 1 and parts[0].get("type") == "text":
         return str(parts[0]["text"])
     return parts or ""
@@ -219,11 +227,15 @@ def _is_text(content: str | list[Any]) -> bool:
     return isinstance(content, str) or all(part.get("type") == "text" for part in content)
 
 
-def _part(part: dict[str, Any] | str) -> dict[str, Any]:
+def _part(part: dict[str, Any] | str, where: str) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = part.get("type")
-    if kind is None or kind in _TEXTS or kind == "refusal":
+    if kind is None:
+        kind = "text"
+    if not isinstance(kind, str):
+        raise invalid("string_type", f"{where}.type", "Input should be a valid string", kind)
+    if kind in _TEXTS or kind == "refusal":
         return {"type": "text", "text": _part_text(part)}
     if kind == "input_image":
         return _image(part)

@@ -17,7 +17,7 @@ from proxy.rewards.judge_reply import BadReply
 from proxy.rewards.judge_settings import Options
 from proxy.rewards.judge_wire import JudgeFault, Reply, Wire
 from proxy.rewards.part import Abstains
-from proxy.upstream_faults import THE_REQUESTS
+from swarm.answers import THE_REQUESTS
 
 BACKOFF = 0.5
 """Seconds before the first repetition; each further one waits twice as long."""

@@ -56,7 +56,7 @@ def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
         with pytest.raises(AlreadyRunning, match=str(child.pid)), Role(home, "engine"):
             pass
         child.kill()
-        child.wait(10)
+        child.wait(60)
     assert running(home, "engine") is None
     with Role(home, "engine"):
         assert running(home, "engine") is None

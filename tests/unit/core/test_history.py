@@ -12,6 +12,7 @@ from core.history import read_group, read_page
 from core.journal import Journal
 from core.state import GROUP_CAP
 from tests.support.sample import group_events
+from tests.support.stopwatch import slowness
 
 
 async def filled(path: Path, count: int) -> tuple[Journal, Bus]:
@@ -95,5 +96,5 @@ async def test_a_page_costs_the_same_anywhere(tmp_path: Path) -> None:
         assert len(page.groups) == 50
         assert len(msgspec.json.encode(page)) < 1 << 20
     print("a page of 50 groups:", ", ".join(f"{one * 1e3:.1f} ms" for one in taken))
-    assert max(taken) < 1.0
+    assert max(taken) < 1.0 * slowness()
     journal.close()

@@ -220,6 +220,19 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
     assert [one.step for one in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
 
 
+def test_the_open_stay_has_the_step_of_the_engine() -> None:
+    def stays(*seen: tuple[str, int]) -> list[tuple[str, int | None]]:
+        told = [EngineChanged(server="s", state=state, step=step) for state, step in seen]
+        return [(one.state, one.step) for one in made(START, *told).servers["s"].spans]
+
+    sync = ("WEIGHT_SYNCING", 1)
+    late = stays(("ROLLING", 1), sync, ("ROLLING", 1), ("ROLLING", 2), ("ROLLING", 2))
+    assert late == [("ROLLING", 1), sync, ("ROLLING", 2)]
+    assert stays(("ROLLING", 0), ("ROLLING", 1)) == [("ROLLING", 1)]
+    unseen = stays(("ROLLING", 1), ("ROLLING", 2))  # too short a sync to be seen
+    assert unseen == [("ROLLING", 1), ("ROLLING", 2)]
+
+
 def test_a_step_back_keeps_the_curve_up_to_there() -> None:
     roll = [EngineChanged(server="s", state="ROLLING", step=step) for step in (1, 2, 3, 4)]
     updates = [UpdateDone(server="s", step=step, stats={"kl": step / 10}) for step in (1, 2, 3)]

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.chat import ChatRequest
 from engine.keys import Key, make_key, parse_key
 from engine.lifecycle import Refused
 from engine.policy import Completion, ToolCall
@@ -353,3 +354,10 @@ async def test_the_latest_call_can_be_replayed() -> None:
         assert kept["output"] == answer
         assert kept["input"]["messages"][0]["content"] == "the question"
         assert kept["input"]["custom"] == 1
+
+
+def test_bare_texts_are_parts() -> None:
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": ["a", {"type": "text", "text": "b"}, {}]}]}
+    )
+    assert request.conversation() == [{"role": "user", "content": "a\nb"}]

@@ -55,14 +55,14 @@ def fuzzed() -> Iterator[tuple[str, Watched]]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
             yield f"http://127.0.0.1:{sock.getsockname()[1]}", engine
         finally:
             server.should_exit = True
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 def work_once(url: str) -> None:
@@ -89,7 +89,7 @@ def work_once(url: str) -> None:
                 "workflow_output": {"reward": reward, "metadata": {"task_id": "t"}},
             }
             assert http.post("/end_episode", json=end).json()["success"] is True
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             status = http.get("/get_engine_status").json()
             if status["global_step"] == before + 1:

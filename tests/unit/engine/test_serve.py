@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> Home:
     return Home.open(tmp_path / "home")
 
 
-def await_run(home: Home, seconds: float = 15) -> RunInfo:
+def await_run(home: Home, seconds: float = 90) -> RunInfo:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if (info := running(home, "engine")) is not None:
@@ -74,11 +74,13 @@ def process(home: Home) -> Iterator[subprocess.Popen[str]]:
 def test_a_signal_ends_it_while_a_call_is_in_flight(
     home: Home, process: subprocess.Popen[str], number: signal.Signals
 ) -> None:
+    began = time.monotonic()
     info = await_run(home)
+    limit = max(10.0, 5 * (time.monotonic() - began))  # as many starts, where those take long
     assert (info.pid, info.host) == (process.pid, "127.0.0.1")
     assert info.url == f"http://127.0.0.1:{info.port}"
     answers: list[httpx.Response] = []
-    with httpx.Client(base_url=info.url) as http:
+    with httpx.Client(base_url=info.url, timeout=60) as http:
         http.post("/sync_train_config", json={"yaml_as_string": "{}"})
         assert http.post("/start_engine", json={}).json()["success"] is True
         body = {"client_uuid": "c", "episode_type": "train", "discard_episode_timeout": 60}
@@ -91,12 +93,13 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
                     f"{claimed['openai_base_url']}/chat/completions",
                     headers={"Authorization": f"Bearer {claimed['openai_api_key']}"},
                     json={"messages": [{"role": "user", "content": "x"}]},
+                    timeout=60,
                 )
             )
 
         caller = threading.Thread(target=call)
         caller.start()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             pool = http.get("/get_current_batch_rollout_pool_information").json()
             if [one["llm_call_count"] for one in pool["running_episode_details"].values()] == ["1"]:
@@ -104,9 +107,9 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
             time.sleep(0.01)
         began = time.monotonic()
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
-        assert time.monotonic() - began < 10
-        caller.join(timeout=5)
+        assert process.wait(timeout=90) == 0
+        assert time.monotonic() - began < limit
+        caller.join(timeout=60)
     assert [answer.status_code for answer in answers] == [404]
     assert running(home, "engine") is None
     assert not (home.run / "engine.json").exists()
@@ -128,7 +131,7 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
         return await bench.factory(reset)
 
     async def use(url: str) -> None:
-        async with httpx.AsyncClient(base_url=url) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
             await http.post("/sync_train_config", json={"yaml_as_string": "{}"})
             await http.post("/start_engine", json={})
             body: dict[str, Any] = {

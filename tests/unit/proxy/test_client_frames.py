@@ -47,3 +47,13 @@ async def test_a_text_with_line_separators_is_one_event(size: int) -> None:
     with pytest.raises(ControlLost):
         await read()
     assert found == sent
+
+
+async def test_whoever_still_asks_over_a_closed_client_is_told_so() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200))
+    async with ControlClient("http://proxy", "token", transport) as client:
+        pass
+    with pytest.raises(ControlLost, match="was closed"):
+        await client.snapshot()
+    with pytest.raises(ControlLost, match="was closed"):
+        await anext(client.events(0))

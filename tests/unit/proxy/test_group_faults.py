@@ -260,6 +260,7 @@ async def test_a_journal_that_breaks_before_the_seal(
         async def breaking(event: Any) -> int:
             if isinstance(event, GroupSealed):
                 w.seat.bus.publish(event)
+                w.seat.journal.error = "disk full"
                 raise JournalError("disk full")
             return await durable(event)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from proxy.fair import CLAIMING
 from proxy.rows import Row
 from proxy.ticket import Ticket
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import HEADERS, World, sent, settings, world
+from tests.support.seat import FAST, HEADERS, World, sent, settings, world
 from tests.support.stopwatch import Stopwatch
 
 TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
@@ -75,7 +76,7 @@ async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: 
 
 
 async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
+    async with world(tmp_path, limits=replace(FAST, leave_grace=60.0)) as w:
         w.swarm.delay = 0.02
         first = await w.ask("same")
         await w.open("GENERATING")
@@ -261,8 +262,10 @@ async def test_turns_of_an_unmarked_conversation_are_found(tmp_path: Path) -> No
 async def test_a_runaway_session_is_told_to_wait_before_anything_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.admission, "MINUTE", 0.05)
+    monkeypatch.setattr(proxy.admission, "MINUTE", 0.3)
     async with world(tmp_path, configured=settings(proxy={"session_calls": 3})) as w:
+        desk, clock = w.groups._admission, asyncio.get_running_loop().time
+        desk._clock = desk.sessions._clock = clock
         mark = {"x-session-id": "wild\x1b one"}
         for number in range(3):
             await w.reply(await w.ask(f"q{number}", mark))
@@ -318,9 +321,6 @@ async def test_an_unmarked_runaway_is_capped_by_its_conversation(tmp_path: Path)
         for number in range(9):  # rows of a dataset, all alike
             await w.reply(await say(w, [user("do it")], {"x-ajet-row": f"r{number}"}))
         await w.closed()
-
-
-# --- turns --------------------------------------------------------------------------------------
 
 
 async def test_groups_in_flight_are_bounded_and_sessions_take_turns(tmp_path: Path) -> None:

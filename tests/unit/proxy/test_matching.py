@@ -263,3 +263,29 @@ def test_a_conversation_that_goes_on_keeps_its_session(
     two = known.match([*first, said("This is the answer."), *more])
     assert two.session == one.session
     assert two.turn == 2
+
+
+def test_a_prompt_asked_again_and_again_is_no_runaway() -> None:
+    """Many askers may send the same one; a session's cap is for those who go on."""
+    known = Conversations()
+    prefilled = [user("Go on:"), said("Once upon a time")]
+    prompts: list[list[Message]] = [[said("hello")], prefilled, [SYSTEM, ASKED, ANSWER]]
+    for prompt in prompts:
+        found = set()
+        for _ in range(50):
+            place = known.match(prompt)
+            known.answered(
+                place.session, said("a long answer that is always the same, word by word")
+            )
+            found.add(place.session)
+        assert len(found) == 50
+    last = known.match(prefilled)
+    known.answered(last.session, said("there was"))
+    assert known.match([*prefilled, said("there was"), user("And then?")]).session == last.session
+
+
+def test_a_prompt_that_ends_in_what_was_answered_goes_on() -> None:
+    known = Conversations()
+    first = known.match([ASKED])
+    known.answered(first.session, said("one, two"))
+    assert known.match([ASKED, said("one, two")]).session == first.session

@@ -60,7 +60,7 @@ async def test_requests_and_what_became_of_them(tmp_path: Path) -> None:
 
 
 async def test_what_runs_and_what_waits(tmp_path: Path) -> None:
-    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
+    async with ScriptedSwarm(sync_seconds=None) as swarm, fronted(tmp_path, swarm) as f:
         swarm.delay = 30.0
         name = f'engine="0",model_name="{f.world.groups.models()[0]}"'
         async with wire(f.url) as one, wire(f.url) as two:

@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 import proxy.upstream
+from core.settings import ProxySettings
 from engine.lifecycle import Engine
+from engine.server import MAX_BODY
 from engine.server import create_app as engine_app
 from proxy.answering import Desk
 from proxy.endpoint import create_app
@@ -235,3 +237,27 @@ async def test_an_engine_that_cuts_is_asked(tmp_path: Path) -> None:
         assert answer.status_code == 200
         told = await client.post("/v1/messages/count_tokens", json=body)
         assert told.json()["input_tokens"] == answer.json()["usage"]["prompt_tokens"]
+
+
+async def test_what_the_engine_cannot_read_is_no_reason_to_come_back(tmp_path: Path) -> None:
+    async with embedded(tmp_path, strict=False) as (client, _):
+
+        def asked(messages: Any) -> dict[str, Any]:
+            return {"model": "m", "messages": messages}
+
+        parts = asked([{"role": "user", "content": ["hello", {"type": "text", "text": "you"}]}])
+        assert (await client.post("/v1/chat/completions", json=parts)).status_code == 200
+        nobody = await client.post(
+            "/v1/chat/completions", json=asked([{"role": "", "content": ""}])
+        )
+        assert nobody.status_code == 422
+        assert nobody.json()["error"]["message"].startswith("body.messages.0.role: ")
+        assert "retry-after" not in nobody.headers
+
+
+async def test_the_engine_takes_what_the_proxy_takes(tmp_path: Path) -> None:
+    assert ProxySettings().max_body_mb << 20 < MAX_BODY
+    async with embedded(tmp_path, strict=False) as (client, _):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * (17 << 20)}]}
+        answer = await client.post("/v1/chat/completions", json={**body, "n": 1}, timeout=50)
+        assert answer.status_code == 200

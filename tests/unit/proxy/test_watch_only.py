@@ -51,7 +51,7 @@ class Watcher:
     def state(self) -> State:
         return self.seat.bus.state
 
-    async def until(self, test: Callable[[], Any], seconds: float = 8.0) -> None:
+    async def until(self, test: Callable[[], Any], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not test():
                 await asyncio.sleep(0.01)
@@ -67,7 +67,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
-            httpx.AsyncClient(base_url=url, timeout=10.0) as http,
+            httpx.AsyncClient(base_url=url, timeout=60.0) as http,
             ControlClient(url, "token") as client,
         ):
             yield Watcher(seat, http, client)
@@ -182,7 +182,7 @@ async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
 
 
 async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> None:
-    async with ScriptedSwarm() as swarm:
+    async with ScriptedSwarm(sync_seconds=None) as swarm:
         async with watching(tmp_path, gpu=swarm.url) as w:
             await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
             swarm.set_state("WEIGHT_SYNCING")

@@ -269,7 +269,7 @@ def test_the_history_passes_as_it_came() -> None:
     """Both names of the reasoning, ids, arguments and blocks of any kind."""
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{ }"}}
     messages = [
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, "b"]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}, {"b": 1}]},
         {"role": "assistant", "content": None, "reasoning": "a", "tool_calls": [call]},
         {"role": "tool", "content": [{"type": "text", "text": "1"}], "tool_call_id": "x"},
         {"role": "assistant", "content": "", "reasoning_content": "b"},

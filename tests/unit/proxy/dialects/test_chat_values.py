@@ -7,6 +7,7 @@ import pytest
 
 from proxy.dialects.chat import read_request
 from proxy.errors import Refusal
+from tests.unit.proxy.dialects.chat_forms import chat
 
 HELLO = [{"role": "user", "content": "Say hello."}]
 JSON = {"content-type": "application/json"}
@@ -62,3 +63,12 @@ def test_of_these_vllm_names_no_field(fields: dict[str, Any], message: str) -> N
 )
 def test_values_at_the_edge_pass(fields: dict[str, Any]) -> None:
     assert read({"messages": HELLO, **fields}).body.items() >= fields.items()
+
+
+def test_a_bare_text_among_the_parts_is_a_part_of_type_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "u"}}
+    request = chat(messages=[{"role": "user", "content": ["hello", image]}])
+    parts = [{"type": "text", "text": "hello"}, image]
+    assert json.loads(request.encoded())["messages"] == [{"role": "user", "content": parts}]
+    assert request.messages[0]["content"] == parts
+    assert request.query.strip() == "hello"

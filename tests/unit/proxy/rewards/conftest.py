@@ -14,7 +14,7 @@ from proxy.rewards.hookchild import HookLimits
 from proxy.rewards.hooks import HookSource
 
 QUICK = HookLimits(
-    call_seconds=10, load_seconds=15, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5
+    call_seconds=60, load_seconds=90, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5
 )
 
 
@@ -89,7 +89,7 @@ async def hooks(tmp_path: Path) -> AsyncIterator[HookFolder]:
 def until() -> Callable[..., Awaitable[float]]:
     """Wait for a condition, at most `seconds`; gives the time it took."""
 
-    async def wait(condition: Callable[[], bool], seconds: float = 10.0) -> float:
+    async def wait(condition: Callable[[], bool], seconds: float = 60.0) -> float:
         started = time.monotonic()
         while not condition():
             assert time.monotonic() - started < seconds, "the condition did not come true"

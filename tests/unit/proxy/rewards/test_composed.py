@@ -388,10 +388,9 @@ async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> N
     hooks.reward("raise ValueError('later')")
     version = source.version
     assert source.health().ok
-    for _ in range(300):
-        await asyncio.sleep(0.01)
-        if not source.health().ok:
-            break
+    async with asyncio.timeout(60):
+        while source.health().ok:
+            await asyncio.sleep(0.01)
     error = source.health().error
     assert error is not None
     assert "later" in error.cause

@@ -16,7 +16,7 @@ GOOD = """
         return [float(len(a["content"])) for a in all_answers]
 """
 SHORT = HookLimits(
-    call_seconds=0.5, load_seconds=15, grace_seconds=0.2, poll_seconds=0.05, retry_seconds=5
+    call_seconds=0.5, load_seconds=90, grace_seconds=0.2, poll_seconds=0.05, retry_seconds=5
 )
 
 
@@ -236,4 +236,4 @@ async def test_dying_over_and_over_is_slowed_down(hooks: Any, group: Any, until:
     await until(lambda: source.pid == 0)
     assert "4th time" in cause(await source.score(group("a")))
     hooks.reward(GOOD)  # a save is always tried at once
-    await until(lambda: source.health().ok, 4)
+    await until(lambda: source.health().ok)

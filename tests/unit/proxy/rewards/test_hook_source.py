@@ -221,7 +221,7 @@ async def test_close_reaps_the_child_and_what_it_started(
         await source.close()
     assert "closed" in cause(call.result()) or "Cancelled" in cause(call.result())
     assert (hooks.path / "bye").exists()
-    await until(lambda: not any(psutil.pid_exists(pid) for pid in pids), 5)
+    await until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     assert psutil.Process(os.getpid()).children() == []
 
 
@@ -275,7 +275,7 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
     assert psutil.pid_exists(child)
     process.kill()
     await process.communicate()
-    await until(lambda: not psutil.pid_exists(child) or _zombie(child), 6)
+    await until(lambda: not psutil.pid_exists(child) or _zombie(child))
 
 
 def _zombie(pid: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from proxy.rewards.part import KINDS, Abstains, SettingsFault
 from proxy.rewards.parts.patterns import LOOKED_AT, pattern
 from proxy.rewards.parts.schema import compiled
+from tests.support.stopwatch import slowness
 from tests.unit.proxy.rewards.test_parts_text import look, made, values
 
 PERSON = {
@@ -121,7 +122,7 @@ def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
     started = time.process_time()
     for hostile in ("a" * 100_000, "ab" * 50_000, "Answer: " * 20_000):
         found.found(hostile)
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 1.0 * slowness()
 
 
 def test_both_ends_of_a_long_text_are_searched() -> None:
@@ -137,7 +138,7 @@ def test_what_takes_too_long_is_broken_off(group: Any) -> None:
     started = time.process_time()
     with pytest.raises(Abstains, match="took more than"):
         part.score(looked)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 5 * slowness()
     assert values(part, look(group("a b c d e"))) == [1.0]
 
 

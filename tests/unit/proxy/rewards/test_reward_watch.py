@@ -25,6 +25,7 @@ from proxy.rewards.watch_guard import RewardGuard
 from proxy.rewards.watch_hacking import LEAST, WINDOW, HackingWatch, interval
 from proxy.rewards.watch_traits import HEAD, TAIL, TRAITS, Traits, lengths
 from proxy.rewards.watch_values import Values
+from tests.support.stopwatch import slowness
 
 WORDS = [f"word{number}" for number in range(400)]
 RANDOM = random.Random(5)
@@ -278,7 +279,7 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
             guard.take(one)
         best = min(best, (time.perf_counter() - began) / len(groups))
     sys.stdout.write(f"\nthe watch takes {best * 1e6:.0f} us a group of four\n")
-    assert best < 200e-6  # it is below 50 on a machine with nothing else to do
+    assert best < 200e-6 * slowness()  # it is below 50 on a machine with nothing else to do
 
 
 async def test_alerts_and_figures_come_and_go(
@@ -335,7 +336,7 @@ def sealed(group_id: str, rewards: list[float]) -> GroupSealed:
     return GroupSealed(group_id=group_id, rewards=sent, best=0, source="auto")
 
 
-async def until(test: object, seconds: float = 10.0) -> None:
+async def until(test: object, seconds: float = 60.0) -> None:
     assert callable(test)
     async with asyncio.timeout(seconds):
         while not test():
