@@ -40,7 +40,7 @@ _WAYS = {
     "session": ("requests", "", "what it asks"),
     "dead": ("requests", "", "look at the reward parts"),
     "room": ("engine", "", "the job's batch"),
-    "rewards": ("rewards", "", "the traceback"),
+    "rewards": ("rewards", "", "what is wrong"),
     "judge": ("rewards", "", "its counts; e opens the file"),
     "hook": ("log", "", "the traceback"),
     "hooks": ("log", "", "the traceback"),

@@ -263,13 +263,16 @@ def _facts(card: Card, width: int) -> list[Line]:
 
 
 def _compact(card: Card, width: int) -> list[Line]:
-    """`reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line."""
+    """`reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line.
+
+    Gates that are open tell the least: they stand last.
+    """
     if card.reward is None and not card.parts:
         return []
     said = [f"reward {number(card.reward)}"]
     if card.advantage is not None:
         said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
-    for part in card.parts:
+    for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
         how = "gate" if part.gate else f"× {part.weight:g}"
         said.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
     return [((fit(" · ".join(said), width), "$muted"),)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from urllib.parse import urlsplit
 
 from console.cli_common import say
 from core.errors import AjetError, UsageError
@@ -122,9 +123,23 @@ def _choices(given: argparse.Namespace, folder: Path) -> Choices:
     dataset = given.dataset or _asked(
         ask, "dataset (a file of your own, or the small one)", DATASET
     )
-    if not server.startswith(("http://", "https://")):
-        raise UsageError("not an address", f"--server {server}", "Give http://HOST:PORT")
+    if not _is_address(server):
+        raise UsageError(
+            "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"
+        )
     return Choices(server.rstrip("/"), model, repeats, batch, _dataset(dataset, folder))
+
+
+def _is_address(text: str) -> bool:
+    """It leads to a server; none with a password, which would stand in the files."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    bare = not (parts.query or parts.fragment or parts.username or parts.password)
+    return bool(plain and bare and host and parts.scheme in ("http", "https"))
 
 
 def _dataset(given: str, folder: Path) -> str:

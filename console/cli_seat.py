@@ -86,10 +86,11 @@ def restart(given: argparse.Namespace) -> int:
         raise NotRunning(
             f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console {role}`"
         )
-    lost = {
-        "proxy": "no request: those in flight are finished first, new ones are refused meanwhile",
-        "engine": "what is claimed, and what was trained since its last update",
-    }[role]
+    lost = "what is claimed, and what was trained since its last update"
+    if role == "proxy":
+        lost = "no request: those in flight are finished first, new ones are refused meanwhile"
+        if not given.yes:
+            lost = "; ".join([lost, *asyncio.run(_waiting(info.url, home))])
     if not confirm(f"Restart the {role} (pid {info.pid})", lost, given.yes):
         say("left as it is")
         return 1
@@ -108,6 +109,21 @@ def restart(given: argparse.Namespace) -> int:
     else:
         say(told)
     return 0
+
+
+async def _waiting(url: str, home: Home) -> list[str]:
+    """What becomes of groups that wait for a rating; one that hangs is restarted all the same."""
+    from console.loss import waiting_loss
+    from proxy.client import ControlClient
+
+    try:
+        async with (
+            asyncio.timeout(5),
+            ControlClient(url, home.token(), cert=cert_of(home)) as client,
+        ):
+            return waiting_loss(await client.snapshot())
+    except (AjetError, TimeoutError):
+        return ["it does not answer, so groups that wait for a rating are not known"]
 
 
 async def _restart(home: Home, role: str) -> tuple[int, str]:

@@ -219,7 +219,7 @@ def _repair(group: Group, width: int) -> list[Line]:
     """The keys that mend a group that will teach nothing."""
     kind = verdict(group).kind
     short = _refill_obstacle(group) is None
-    if kind not in ("dead", "open") or group.episode_type != "train":
+    if kind not in ("dead", "lost", "open") or group.episode_type != "train":
         if not short:
             return []
         said = f"→ {len(answered(group))} of {group.n} candidates answered: R asks for the others"

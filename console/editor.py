@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from textual.app import App, SuspendNotSupported
@@ -94,9 +94,26 @@ async def open_place(app: App[int], file: str, line: int) -> None:
         raise EditorError(f"{command[0]} ended with {code}")
 
 
+@contextlib.contextmanager
+def _lent(app: App[int]) -> Iterator[None]:
+    """The terminal without the console, which comes back whatever happens inside.
+
+    Textual's own `suspend` never does after an exception: nothing reads or paints any more.
+
+    Raises:
+        SuspendNotSupported: there is no terminal to leave.
+    """
+    away = app.suspend()
+    away.__enter__()
+    try:
+        yield
+    finally:
+        away.__exit__(None, None, None)
+
+
 async def _run(app: App[int], command: list[str]) -> int:
     try:
-        with app.suspend(), app.batch_update():
+        with _lent(app), app.batch_update():
             child = await asyncio.create_subprocess_exec(*command)
             try:
                 return await child.wait()

@@ -198,7 +198,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.WhatIfChanged: _what_if,
     ev.RequestRefused: lambda e: Told("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
     ev.AlertRaised: _alert,
-    ev.AlertCleared: lambda e: Told("alert", one_line(f"over: {e.key}")),
+    ev.AlertCleared: lambda e: Told(
+        "alert", one_line(": ".join(filter(None, ("over", e.key, e.note))))
+    ),
     ev.EngineChanged: _engine,
     ev.EngineLost: _engine_lost,
     ev.PoolChanged: _pool,

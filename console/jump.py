@@ -13,6 +13,7 @@ from textual.widget import Widget
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.pane import Pane
+from console.widgets.reward_list import ItemList
 from console.widgets.status_bar import StatusBar
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
@@ -28,6 +29,8 @@ class Target:
     at: Offset
     """Where its letter is shown, in cells of the screen."""
     go: Callable[[], Any]
+    label: str = ""
+    """What is named beside its letter below, for what is not in sight itself."""
 
 
 def targets(screen: Screen[Any]) -> list[Target]:
@@ -36,7 +39,8 @@ def targets(screen: Screen[Any]) -> list[Target]:
     placed: dict[Offset, Target] = {}
     for target in sorted(found, key=lambda one: (one.at.y, one.at.x)):
         placed.setdefault(target.at, target)
-    return list(placed.values())
+    bars = (one for widget in screen.query(StatusBar) for one in _named_below(widget))
+    return [*placed.values(), *bars]
 
 
 def names(count: int) -> list[str]:
@@ -83,7 +87,14 @@ def _of(widget: Widget, screen: Screen[Any]) -> Iterable[Target]:
         return _cards(widget, screen)
     if isinstance(widget, GroupList):
         return _rows(widget, seen)
-    return [Target(seen.offset, partial(widget.focus))]
+    if isinstance(widget, ItemList) and (items := _items(widget, seen)):
+        return items
+    return [Target(_beside(seen.offset), partial(widget.focus))]
+
+
+def _beside(at: Offset) -> Offset:
+    """The cell before, where there is one: the letter hides nothing there."""
+    return Offset(max(0, at.x - 1), at.y)
 
 
 def _tabs(bar: StatusBar) -> list[Target]:
@@ -92,6 +103,16 @@ def _tabs(bar: StatusBar) -> list[Target]:
     return [
         Target(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
         for place, name in bar.places_at()
+    ]
+
+
+def _named_below(bar: StatusBar) -> list[Target]:
+    """The other screens, where the bar has no room to name them."""
+    if bar.places_at():
+        return []
+    return [
+        Target(Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title)
+        for place in bar.others
     ]
 
 
@@ -115,6 +136,23 @@ def _rows(groups: GroupList, seen: Region) -> list[Target]:
         Target(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
         for row in range(count)
     ]
+
+
+def _items(items: ItemList, seen: Region) -> list[Target]:
+    """The first items in sight of a list whose items may take several rows."""
+    at = items.content_region
+    found = [
+        Target(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
+        for row, place in items.first_rows()
+        if seen.contains(at.x, at.y + row)
+    ]
+    return found[:ROWS]
+
+
+def _stand(items: ItemList, place: int) -> None:
+    """Put the cursor on an item."""
+    items.focus()
+    items.action_move(place - items.place)
 
 
 def _point(groups: GroupList, row: int) -> None:

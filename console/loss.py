@@ -126,6 +126,25 @@ def abort_loss(state: State, group: Group) -> str:
     return "\n".join(lines)
 
 
+def waiting_loss(state: State) -> list[str]:
+    """What a stop of the proxy in order means for groups that wait for a rating; may be empty."""
+    waits = [
+        group for group in state.waiting() if group.rating is None and group.awaiting != "window"
+    ]
+    kept = [group for group in waits if group.fallback == "accept"]
+    lines = []
+    if kept:
+        waiting = _waiting(len(kept))
+        lines.append(f"{waiting}: after 10 s the automatic reward is sent for what is unrated")
+    if gone := len(waits) - len(kept):
+        lines.append(f"{_waiting(gone)}: after 10 s what is unrated is given up, nothing is sent")
+    return lines
+
+
+def _waiting(count: int) -> str:
+    return f"{plural(count, 'group')} {'waits' if count == 1 else 'wait'} for your rating"
+
+
 def _process_loss(session: Session, role: str) -> str:
     child = session.children.get(role)
     open_groups = len(session.state.open_groups())
@@ -137,6 +156,7 @@ def _process_loss(session: Session, role: str) -> str:
             "New requests are refused until it is back; those in flight are finished first."
         )
         lines.append(f"{plural(open_groups, 'open group')} at the moment.")
+        lines += [f"{one}." for one in waiting_loss(session.state)]
     else:
         lines.append("It goes on from its last update; what was claimed in this step is lost.")
         lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")

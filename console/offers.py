@@ -85,6 +85,39 @@ def possible(session: Session, command: str, **args: Any) -> bool:
     )
 
 
+_GROUP_VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note")
+_NOT_NOW = {
+    "rating.accept_all": "nothing waits long enough to hold anything up",
+    "rating.abort_all": "nothing waits long enough to hold anything up",
+    "engine.start": "no server is OFFLINE",
+    "engine.stop": "no server runs",
+    "mock.pause": "no mock user runs",
+    "mock.resume": "no mock user is paused",
+    "mock.stop": "no mock user runs",
+}
+
+
+def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
+    """Title and reason of what cannot be ordered now; nothing for who may order nothing.
+
+    Args:
+        group_id: The group the screen points at, if any.
+    """
+    if session.looks_on or not session.seen:
+        return
+    group = session.state.groups.get(group_id) if group_id else None
+    offered = {one.command for one in offers(session, group_id, None)}
+    for verb in _GROUP_VERBS:
+        name = f"group.{verb}"
+        if name not in offered and session.may(name):
+            nowhere = "no group here: 2 opens the list, choose one there"
+            why = nowhere if group is None else obstacle(verb, group, session.now())
+            yield COMMANDS[name].title, why or "not on this group now"
+    for name, why in _NOT_NOW.items():
+        if name not in offered and session.may(name):
+            yield COMMANDS[name].title, why
+
+
 def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Offer:
     command = COMMANDS[name]
     return Offer(name, command.title + more, help_text or command.help, **rest)

@@ -13,7 +13,8 @@ from console.detail_view import abort_extra
 from console.job_entries import job_entries
 from console.job_offers import loss_of_all
 from console.loss import loss
-from console.offers import Offer, offers
+from console.offers import Offer, absent, offers
+from console.rate_entries import rate_entries
 from console.rate_view import abort_all_loss
 from console.reward_change import change_entries
 from console.reward_entries import reward_entries
@@ -28,34 +29,40 @@ if TYPE_CHECKING:
 ABORTS = frozenset({"group.abort", "rating.abort_all"})
 """Orders whose question asks for a reason too."""
 NOTHING = "Nothing matches"
+LAST = 0.01
+"""Score of what stands below all that can be done."""
 KEYS = "? shows the keys of this screen; Enter here does, too"
 Entry = tuple[str, str, Callable[[], Any]]
 
 
 def entries(app: "ConsoleApp") -> Iterator[Entry]:
-    """Title ("area: Verb"), help and action of everything on offer now."""
+    """Title ("area: Verb"), help and action of everything on offer now.
+
+    What leads when nothing is typed is harmless; what destroys comes after all other orders.
+    """
     front = app.front
     group, server = _targets(front)
-    for offer in offers(app.session, group, server):
+    for place in app.places:
+        if place.name != app.current_mode:
+            title = f"Screen: {place.title}  (F{place.digit})"
+            yield title, place.help, partial(app.action_go, place.name)
+    yield "Console: Help", "Text and keys of this screen", app.action_help
+    yield "Console: Jump", "A letter on everything that can be gone to", app.action_jump
+    for offer in sorted(offers(app.session, group, server), key=lambda one: one.danger):
         yield offer.title, offer.help, partial(give, app, offer)
     if front is not None and app.session.seen:
         may = app.session.may("engine.try")
         title = COMMANDS["engine.try"].title if may else "Screen: Prompts that were tried"
         yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
+    yield from rate_entries(app)
     yield from job_entries(app)
     yield from reward_entries(app)
     yield from change_entries(app)
     if app.session.replay is not None:
         yield from app.session.replay.entries()
-    for place in app.places:
-        if place.name != app.current_mode:
-            title = f"Screen: {place.title}  (F{place.digit})"
-            yield title, place.help, partial(app.action_go, place.name)
     for name in THEMES:
         if name != app.theme:
             yield f"Theme: {name}", "Colours of this console", partial(setattr, app, "theme", name)
-    yield "Console: Help", "Text and keys of this screen", app.action_help
-    yield "Console: Jump", "A letter on everything that can be gone to", app.action_jump
     yield "Console: Quit", "Asks when something runs", app.action_quit
 
 
@@ -109,7 +116,10 @@ def _abort(app: "ConsoleApp", offer: Offer) -> str:
     if offer.command == "rating.abort_all":
         return abort_all_loss(state, app.session.now())
     group = state.groups.get(str(offer.args["group_id"]))
-    more = abort_extra(group) if group is not None else ""
+    words = getattr(
+        app.front, "abort_words", abort_extra
+    )  # which tells no winner while it is blind
+    more = words(group) if group is not None else ""
     return "\n".join(text for text in (loss(app.session, offer.command, offer.args), more) if text)
 
 
@@ -138,6 +148,16 @@ class ConsoleCommands(Provider):
             if score > 0:
                 nothing = False
                 yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))
+        app = cast("ConsoleApp", self.app)
+        for title, why in absent(app.session, _targets(app.front)[0]):
+            if matcher.match(title) > 0:
+                nothing = False
+                yield Hit(
+                    LAST,
+                    Content.styled(f"{title}: not now", "dim"),
+                    partial(app.say, f"{title}: {why}", "warning"),
+                    text=title,
+                    help=as_text(why),
+                )
         if nothing:
-            app = cast("ConsoleApp", self.app)
-            yield Hit(0.01, Content(NOTHING), app.action_help, text=NOTHING, help=KEYS)
+            yield Hit(LAST, Content(NOTHING), app.action_help, text=NOTHING, help=KEYS)

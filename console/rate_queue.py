@@ -1,5 +1,6 @@
 """Which group is rated now, what was typed for it, and which votes are on their way."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from console.ballot import Ballot, Vote
@@ -23,6 +24,10 @@ class Sent:
     group_id: str
     words: str
     at: float
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place: the digits its rater typed."""
+    aside: str = ""
+    """What is said beside it, once."""
 
 
 class RateQueue:
@@ -32,7 +37,9 @@ class RateQueue:
         current: Id of the group on screen; it stays there until it is rated or closed.
         second: The group on screen was rated and sent before: it is there for a second vote.
         last: The newest vote, for undo.
-        news: What the last key did that was no vote; stands where the last vote does.
+        news: What the last key did that was no vote; stands where the last vote does until the
+            next key of a ballot.
+        hint: Whether it is about the group on screen, and goes with it.
         holder: Names this console in leases.
         rater: Whose votes come back for a second one.
         share: How many of them.
@@ -46,6 +53,7 @@ class RateQueue:
         self.second = False
         self.last: Sent | None = None
         self.news = ""
+        self.hint = False
         self.holder = ""
         self.rater = ""
         self.share = 0.0
@@ -132,7 +140,9 @@ class RateQueue:
 
     def go(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
         """Put a group on screen; what was typed for it is still there."""
-        self.current = group.group_id if group is not None else None
+        before, self.current = self.current, group.group_id if group is not None else None
+        if before != self.current and self.hint:
+            self.tell("")
         self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
@@ -148,11 +158,17 @@ class RateQueue:
         """
         return now - self._surprised_at < LOOK_FIRST
 
-    def sent(self, group_id: str, vote: Vote, now: float, second: bool = False) -> None:
+    def tell(self, news: str, hint: bool = False) -> None:
+        """What the last key did; a hint is about the group on screen alone."""
+        self.news, self.hint = news, hint
+
+    def sent(self, ballot: Ballot, vote: Vote, now: float, aside: str = "") -> None:
         """A vote is on its way; a second one cannot be taken back."""
-        self.news = ""
-        self._sent[group_id] = Sent(group_id, words(vote), now)
-        if not second:
+        self.tell("")
+        group_id = ballot.group_id
+        said = words(vote.rating, vote.order, ballot.shown)
+        self._sent[group_id] = Sent(group_id, said, now, ballot.shown, aside)
+        if not ballot.second:
             self.last = self._sent[group_id]
         elif self.current == group_id:
             self.second = False
@@ -180,7 +196,14 @@ def _hurried(waiting: list[Group], now: float, room: float = HURRIED) -> bool:
     return any(group.until is not None and group.until - now < room for group in waiting)
 
 
-def words(vote: Vote) -> str:
-    """`best #2`, `ranking #2 1 4 3`, `all bad`."""
-    name = "all bad" if vote.rating == "bad" else vote.rating
-    return f"{name} #{' '.join(str(index + 1) for index in vote.order)}" if vote.order else name
+def words(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
+    """`best 2`, `ranking 2 1 4 3`, `all bad`; answers by the digits their rater saw."""
+    name = "all bad" if rating == "bad" else rating
+    if rating not in ("best", "ranking") or not order:
+        return name
+    return f"{name} {' '.join(digit(index, shown) for index in order)}"
+
+
+def digit(index: int, shown: Sequence[int]) -> str:
+    """The digit of a candidate; its own number, as `#4`, when it had none."""
+    return str(shown.index(index) + 1) if index in shown else f"#{index + 1}"

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from console.ballot import Ballot
 from console.cards import Card, cards, compared
-from console.detail_view import held_words, rating_words
-from console.rate_queue import RateQueue
+from console.detail_view import held_words
+from console.rate_queue import RateQueue, Sent, digit, words
 from console.views import Line, best_of, fit, has_answer
 from console.widgets.words import countdown, plural
 from core.agreement import wilson
@@ -44,11 +44,20 @@ def bar_pieces(share: float | None, width: int, tone: str) -> Line:
     return ((filled, tone), ("─" * (width - len(filled)), "$faint"))
 
 
-def title_line(waiting: int, held: int, mode: str, width: int, more: Sequence[str] = ()) -> Line:
+def title_line(
+    waiting: int,
+    held: int,
+    mode: str,
+    width: int,
+    more: Sequence[str] = (),
+    *,
+    read_only: bool = False,
+) -> Line:
     """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
         more: What else is to be known of the queue.
+        read_only: The mode cannot be switched from here.
     """
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
@@ -61,7 +70,7 @@ def title_line(waiting: int, held: int, mode: str, width: int, more: Sequence[st
     words = MODES.get(mode, one_line(mode, 20))
     said = f"  mode {words}"
     if used + len(said) > width:
-        said = f"  mode {mode_words(mode)}  (o switches)"
+        said = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
     pieces.append((fit(said, max(0, width - used)), "$muted"))
     return tuple(pieces)
 
@@ -106,10 +115,9 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
-    """What was typed for a candidate, is there a correction, are the others compared with it."""
+    """What was typed for a candidate, and whether there is a correction."""
     edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
-    base = "◂ compared with" if index == ballot.base else ""
-    return "  ".join(text for text in (ballot.typed(index), edited, base) if text)
+    return "  ".join(text for text in (ballot.typed(index), edited) if text)
 
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
@@ -210,15 +218,23 @@ def missing_text(group: Group) -> str:
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 
-def last_vote_line(group: Group | None, words: str, now: float, width: int) -> Line:
-    """What became of the last vote: held with its clock, sent, or gone."""
-    if not words:
+def last_vote_line(group: Group | None, said: str, now: float, width: int, aside: str = "") -> Line:
+    """What became of the last vote: held with its clock, sent, or gone.
+
+    Args:
+        said: The vote in words.
+        aside: Stands in place of the question, and of what became of it where room is short.
+    """
+    if not said:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {words} · {fate} "
+    head = f" last: {said} · {fate} "
+    if aside and len(head) + len(aside) > width:
+        head = f" last: {said} · "
     room = max(0, width - len(head))
-    return ((head, tone), (fit(f"“{query}”", room) if room > 8 and query else "", "$muted"))
+    more = aside or (f"“{query}”" if query else "")
+    return ((head, tone), (fit(more, room) if room > 8 else "", "$accent" if aside else "$muted"))
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
@@ -236,17 +252,18 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     return "came too late: the automatic reward was sent", "$reward-down"
 
 
-def vote_words(group: Group, ballot_words: str) -> str:
-    """The vote with what the automatic reward would have chosen."""
-    words = rating_words(group) or ballot_words
+def vote_words(group: Group, sent: Sent) -> str:
+    """The vote with what the automatic reward would have chosen, both by the digits shown."""
+    rating, shown = group.rating, sent.shown
+    said = sent.words if rating is None else words(rating.rating, rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):
-        return f"{words} (no automatic reward)"
-    if group.rating is not None:
+        return f"{said} (no automatic reward)"
+    if rating is not None:
         best = max(
             (one for one in group.candidates if one.auto_reward is not None),
             key=lambda one: (one.auto_reward or 0.0, -one.index),
         ).index
     else:
         best = best_of(group) or 0
-    return f"{words} (automatic: #{best + 1})"
+    return f"{said} (automatic: {digit(best, shown)})"

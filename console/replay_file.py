@@ -20,7 +20,8 @@ from core import journal_rows
 from core.errors import UsageError
 from core.events import AnyEvent, ProxyStarted
 from core.history import END, HistoryPage, read_page
-from core.journal import STATE_VERSION, JournalError
+from core.journal import JournalError
+from core.journal_reading import STATE_VERSION
 from core.journal_rows import SCHEMA
 from core.reducer import reduce
 from core.state import State

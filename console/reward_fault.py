@@ -123,11 +123,12 @@ def fault_lines(fault: Fault | None, now: float, width: int, unfolded: bool) -> 
     standing = not fault.mended
     sign, tone = ("✖", "bold $engine-lost") if standing else ("✔", "$reward-up")
     age = ago(now - fault.at)
+    when = age if age == "just now" else f"{clock(fault.at)}, {age}"
+    said = f"{fault.what} " if standing else f"{fault.mended} "
     head: Line = (
         ("LAST FAULT  ", "bold $heading"),
-        (f"{sign} {fault.what} ", tone),
-        (f"{age if age == 'just now' else f'{clock(fault.at)}, {age}'}", "$muted"),
-        (f"  {fault.mended}" if fault.mended else "", "$reward-up"),
+        (f"{sign} {said}", tone),
+        (when if standing else f" {fault.what} {when}", "$muted"),
     )
     lines: list[Line] = [head]
     most = 6 if unfolded else 2

@@ -77,9 +77,13 @@ class Digest:
     """Its automatic rewards differ: something decided."""
     by_hand: bool
     settled: bool
-    """It was sent, or is over without that."""
+    """It was sealed, or is over without that."""
+    sent: bool
+    """It was sealed and neither aborted nor failed."""
     dead: str
-    """Why it teaches nothing, once it is settled; empty when it does."""
+    """Why it teaches nothing though it was sealed; empty when it does."""
+    lost: str
+    """How it ended, aborted or failed, so that it was not sent; empty when it did not."""
     abstained: str
     rewards: tuple[float, ...]
     """Rewards as known now: sealed, else rated, else automatic."""
@@ -101,7 +105,8 @@ def digest(group: Group) -> Digest:
         for one, reward in zip(group.candidates, rewards, strict=False)
         if reward is not None
     ]
-    settled = group.sealed_at is not None or group.phase in ("ABORTED", "FAILED")
+    over = group.phase in ("ABORTED", "FAILED")
+    sent = group.sealed_at is not None and not over
     return Digest(
         group_id=group.group_id,
         server=group.server,
@@ -110,8 +115,10 @@ def digest(group: Group) -> Digest:
         scored=bool(made_of),
         distinct=distinct,
         by_hand=group.source == "human",
-        settled=settled,
-        dead=_dead(group),
+        settled=group.sealed_at is not None or over,
+        sent=sent,
+        dead=group.dead if sent else "",
+        lost=_lost(group) if over else "",
         abstained=group.abstained,
         rewards=tuple(reward for _, reward in paired),
         tokens=tuple((one.tokens, reward) for one, reward in paired if one.tokens),
@@ -120,13 +127,11 @@ def digest(group: Group) -> Digest:
     )
 
 
-def _dead(group: Group) -> str:
+def _lost(group: Group) -> str:
     if group.cause.startswith(UNSCORED):
         return ""  # it counts among those that were not scored
-    if group.phase in ("ABORTED", "FAILED"):
-        cause = f": {cause_words(group.cause)}" if group.cause else ""
-        return f"{group.phase.lower()}{cause}"
-    return group.dead if group.sealed_at is not None else ""
+    cause = f": {cause_words(group.cause)}" if group.cause else ""
+    return f"{group.phase.lower()}{cause}"
 
 
 def _parts(made_of: Mapping[int, tuple[Part, ...]], distinct: bool) -> dict[str, PartDigest]:
@@ -229,9 +234,16 @@ class RewardFigures:
     """Scored by the version that serves now."""
     reward: Spread | None
     settled: int
+    """Sealed, or over without that."""
+    sent: int
+    """Sealed and neither aborted nor failed; the whole of which `dead` is a part."""
     dead: int
     causes: tuple[tuple[str, int], ...]
     """Why they teach nothing, most frequent first."""
+    lost: int
+    """Aborted or failed, but for those that were not scored."""
+    losses: tuple[tuple[str, int], ...]
+    """How they ended, most frequent first."""
     abstained: int
     abstentions: tuple[tuple[str, int], ...]
     correlation: float | None
@@ -254,6 +266,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
     rewards = [reward for one in digests for reward in one.rewards]
     settled = [one for one in digests if one.settled]
     dead = Counter(one.dead for one in settled if one.dead)
+    lost = Counter(one.lost for one in settled if one.lost)
     abstained = Counter(one.abstained for one in digests if one.abstained)
     by_tokens = any(one.tokens for one in digests)
     pairs = [one.tokens if by_tokens else one.characters for one in digests]
@@ -265,8 +278,11 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         present=sum(one.version == version for one in scored),
         reward=spread_of(rewards) if rewards else None,
         settled=len(settled),
+        sent=sum(one.sent for one in settled),
         dead=dead.total(),
         causes=tuple(dead.most_common()),
+        lost=lost.total(),
+        losses=tuple(lost.most_common()),
         abstained=abstained.total(),
         abstentions=tuple(abstained.most_common()),
         correlation=correlation,

@@ -36,7 +36,8 @@ def head_lines(
     """Source with version and age, then the figures over the last groups."""
     if not seen or not state.rewards.source:
         return [_title("nothing is known of the rewards yet")]
-    dead = _causes("○", "dead", found.dead, found.settled, found.causes)
+    dead = _causes("○", "dead", found.dead, found.sent, found.causes)
+    lost = _causes("×", "lost", found.lost, found.settled, found.losses)
     unscored = _causes("?", "not scored", found.abstained, found.groups, found.abstentions)
     fault = last_fault(state)
     if fault is not None and [cause for cause, _ in found.abstentions] == [fault.cause]:
@@ -44,8 +45,9 @@ def head_lines(
     return [
         *flow(_source(state, now, width), width, "  "),
         *flow(model_pieces(state), width, "  "),
-        *flow([*_sums(found, width), *dead[:1], *unscored[:1]], width, "  "),
+        *flow([*_sums(found, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
         *flow(_after("  dead: ", dead[1:]), width, "  "),
+        *flow(_after("  lost: ", lost[1:]), width, "  "),
         *flow(_after("  not scored: ", unscored[1:]), width, "  "),
     ]
 
@@ -138,7 +140,7 @@ def _sums(found: RewardFigures, width: int) -> list[Line]:
 def _causes(
     sign: str, word: str, count: int, whole: int, causes: Sequence[tuple[str, int]]
 ) -> list[Line]:
-    """`○ dead 11% (11 of 96)   9 equal rewards   2 aborted`; nothing of nothing."""
+    """`○ dead 11% (11 of 96)   9 equal rewards   2 few rewards`; nothing of nothing."""
     if not whole or (not count and word != "dead"):
         return []
     tone = "$warning" if count * 3 > whole else "$foreground"

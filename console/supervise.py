@@ -7,6 +7,7 @@ console when the operator leaves it running; who looks for it later finds it by 
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -71,12 +72,28 @@ class ChildState:
         last = self.last_lines[-1] if self.last_lines else ""
         if self.phase != "exited":
             return last
-        return f"{exit_text(self.exit_code)}{': ' if last else ''}{last}"
+        said = last_words(self.last_lines)
+        how = exit_text(self.exit_code)
+        if said:
+            return f"{how}: {said}"
+        return how if self.exit_code is not None else f"{how} without a word"
 
     @property
     def tail(self) -> tuple[str, ...]:
         """The same as `last_lines`."""
         return self.last_lines
+
+
+_CALM = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The line of a log's end that says why the process ended; empty when none does.
+
+    That is the last line, when it is an error, the end of a traceback or words outside the log.
+    """
+    last = lines[-1] if lines else ""
+    return "" if _CALM.match(last) else last
 
 
 def exit_text(code: int | None) -> str:

@@ -171,26 +171,26 @@ class Verdict:
     """Whether a group teaches something, by what is known now."""
 
     kind: str
-    """train, dead, open or none."""
+    """train, dead (sealed without a signal), lost (aborted or failed), open or none."""
     text: str
 
     @property
     def sign(self) -> str:
         """One character that says it without colour."""
-        return {"train": "✔", "dead": "○", "open": "?", "none": "·"}[self.kind]
+        return {"train": "✔", "dead": "○", "lost": "×", "open": "?", "none": "·"}[self.kind]
 
     @property
     def tone(self) -> str:
         """Its tone."""
-        tones = {"train": "$reward-up", "dead": "$dead", "open": "$warning", "none": "$muted"}
-        return tones[self.kind]
+        tones = {"train": "$reward-up", "dead": "$dead", "open": "$warning"}
+        return tones.get(self.kind, "$muted")
 
 
 def verdict(group: Group) -> Verdict:
-    """`will train` or `dead: cause`; before the group is sent, by what is known now."""
+    """`will train`, `dead: cause` or `lost: cause`; before the group is sent, by what is known."""
     if group.phase in ("ABORTED", "FAILED"):
         cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
-        return Verdict("dead", f"dead: {group.phase.lower()}{cause}")
+        return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
     if group.episode_type != "train":
         return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")
     if group.sealed_at is not None:
@@ -205,7 +205,7 @@ def verdict(group: Group) -> Verdict:
 def _expected(group: Group) -> Verdict:
     rating = group.rating
     if rating is not None and rating.rating == "skip":
-        return Verdict("dead", "dead: skipped, will be aborted")
+        return Verdict("lost", "lost: skipped, will be aborted")
     by = f" (your {rating.rating})" if rating is not None else ""
     values = [value for value in known_rewards(group) if value is not None]
     if group.abstained and rating is None:
@@ -354,6 +354,8 @@ def _flag(group: Group) -> tuple[str, str]:
     verdict_now = verdict(group)
     if verdict_now.kind == "dead":
         return ("=" if "equal" in verdict_now.text else "○"), "$dead"
+    if verdict_now.kind == "lost":
+        return verdict_now.sign, verdict_now.tone
     return ("✓", "$accent") if group.rating is not None else ("", "")
 
 

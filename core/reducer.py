@@ -190,8 +190,9 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server = _server(state, event.server)
     if not server.spans or server.state != event.state:
         server.since = event.at
-        server.spans.append(Span(state=event.state, since=event.at, step=event.step))
-        del server.spans[:-SPAN_CAP]
+        _span(server, event)
+    elif event.state == "ROLLING" and event.step and event.step != server.spans[-1].step:
+        _step_on(server, event)
     server.state = event.state
     server.raw = event.raw
     server.detail = event.detail
@@ -209,6 +210,20 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
             server.steps = [one for one in server.steps if one.step < event.step]
         step_stats(server, event.step, event.at)
     return frozenset((f"server:{event.server}", "servers"))
+
+
+def _span(server: Server, event: EngineChanged) -> None:
+    server.spans.append(Span(state=event.state, since=event.at, step=event.step))
+    del server.spans[:-SPAN_CAP]
+
+
+def _step_on(server: Server, event: EngineChanged) -> None:
+    """Another step in the same stay: the number came late, or the sync between was not seen."""
+    *before, span = server.spans
+    if not span.step or any(one.state == "ROLLING" and one.step == span.step for one in before):
+        span.step = event.step
+    else:
+        _span(server, event)
 
 
 def _engine_lost(state: State, event: EngineLost) -> Dirty:

@@ -109,9 +109,14 @@ class HelpScreen(ModalScreen[None]):
             more = f"  {tooltip}" if tooltip and tooltip != description else ""
             lines.append(
                 Content.assemble(
-                    (f"  {' '.join(keys):<12}", "bold $accent"),
+                    (f"  {' '.join(_folded(keys)):<12}", "bold $accent"),
                     f" {description:<14}",
                     (plain(more), "$muted"),
                 )
             )
         return Content("\n").join(lines) if lines else Content("  no keys of its own")
+
+
+def _folded(keys: Sequence[str]) -> Sequence[str]:
+    """`1-9` stands for the digits behind it."""
+    return [key for key in keys if not key.isdecimal()] if "1-9" in keys else keys

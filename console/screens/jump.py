@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
@@ -35,11 +36,24 @@ class JumpScreen(ModalScreen[Target | None]):
     def compose(self) -> ComposeResult:
         """One mark for each target, and a line that says what to do."""
         for name, target in self._named.items():
+            if target.label:
+                continue
             mark = Static(name.upper(), markup=False, classes="jump")
             mark.styles.offset = target.at
             yield mark
-        said = "A letter goes there, Esc leaves" if self._named else "There is nothing to go to"
-        yield Static(said, markup=False, id="jump-hint")
+        yield Static(self._hint(), id="jump-hint")
+
+    def _hint(self) -> Content:
+        """What to do, and the letters of what is not in sight."""
+        named = [(name, one.label) for name, one in self._named.items() if one.label]
+        if not self._named:
+            return Content("There is nothing to go to")
+        if not named:
+            return Content("A letter goes there, Esc leaves")
+        pieces: list[tuple[str, str]] = []
+        for name, label in named:
+            pieces += [(name.upper(), "bold $accent"), (f" {label}  ", "")]
+        return Content.assemble(*pieces, "Esc leaves")
 
     def on_key(self, event: events.Key) -> None:
         """A letter of a mark; with pairs the second one decides."""

@@ -32,7 +32,7 @@ class LogScreen(ConsoleScreen):
         "click unfolds it, t all of them. Up and Down take a cursor along the lines; the one under "
         "it stands below in full. Search marks what it finds, from the newest line back; "
         "n goes to the next older place, N to the newer; with x only lines that match "
-        "are shown. y copies the lines on screen, folded tracebacks whole."
+        "are shown. c copies the lines on screen, folded tracebacks whole."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -43,7 +43,7 @@ class LogScreen(ConsoleScreen):
         Binding("N", "next(True)", "Newer", show=False, id="log.previous"),
         Binding("x", "only", "Only", id="log.only", tooltip="Hide all other lines"),
         Binding(
-            "y",
+            "c,y",
             "copy",
             "Copy",
             show=False,
@@ -88,7 +88,7 @@ class LogScreen(ConsoleScreen):
         rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
         if len(said) > rows:
             more = sum(len(one) for one in said[rows - 1 :])
-            said = [*said[: rows - 1], f"… {more} more characters; y copies what is on screen"]
+            said = [*said[: rows - 1], f"… {more} more characters; c copies what is on screen"]
         tone = {"error": "$engine-lost", "warning": "$engine-booting"}.get(line.level, "")
         strip.styles.height = rows + 1
         strip.update(Content("\n").join(Content.styled(one, tone) for one in said))

@@ -1,6 +1,7 @@
 """The mock user: asks the questions of a dataset through the fake vLLM."""
 
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -9,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input
 
+from console.datasets import SHIPPED, field_text
 from console.mock_view import (
     asked,
     problem_lines,
@@ -39,11 +41,11 @@ class MockScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "The mock user asks the rows of a dataset (JSONL, JSON, CSV, Parquet, a Hugging Face "
         "folder) as an application would. o picks one and shows its rows; e goes to the fields, "
-        "Esc leaves them; in a field letters are text. In flight and Pace: each request waits for "
-        "the one before. Rate: so many a second, however many are in flight. Seed shuffles each "
-        "pass. Side asks only a part, the same rows each time. Started again with the same dataset "
-        "it goes on where it stopped, and no row is asked twice; n begins anew. Enter on a row "
-        "opens the group it became."
+        "where letters are text; Enter keeps what a field says, Esc puts back what it said. In "
+        "flight and Pace: each request waits for the one before. Rate: so many a second, however "
+        "many are in flight. Seed shuffles each pass. Side asks only a part, the same rows each "
+        "time. Started again with the same dataset it goes on where it stopped, and no row is "
+        "asked twice; n begins anew. Enter on a row opens the group it became."
     )
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -151,7 +153,7 @@ class MockScreen(ConsoleScreen):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter in a field leaves the form; starting is a key of its own."""
         event.stop()
-        self.action_leave_form()
+        self._leave()
 
     def action_edit(self) -> None:
         """Go to the fields; to the one at fault, when there is one."""
@@ -159,7 +161,11 @@ class MockScreen(ConsoleScreen):
         self.query_one(MockForm).edit(self._at_fault or "dataset")
 
     def action_leave_form(self) -> None:
-        """Letters are keys again."""
+        """Escape: what was typed into the field is taken back, and letters are keys again."""
+        self.query_one(MockForm).put_back()
+        self._leave()
+
+    def _leave(self) -> None:
         results = self.query_one(ResultList)
         self.set_focus(results if results.display else None)
         self.set_class(self.session.mock_lives, "-asking")
@@ -172,7 +178,7 @@ class MockScreen(ConsoleScreen):
         picked = await self.app.push_screen_wait(DatasetPicker(self.session.home, columns))
         if picked is not None:
             form.put("dataset", picked)
-        self.action_leave_form()
+        self._leave()
 
     # --- results -----------------------------------------------------------------------------
 
@@ -284,12 +290,20 @@ class _Side(DatasetPane):
     def paint_preview(self) -> None:
         """Paint what is known."""
         problems, preview = self._problems, self.preview
-        if preview.bad and self._dataset.endswith(preview.path):
-            problems = ()  # the look says the same
+        known = preview.kind or preview.error
+        if preview.bad or (known and not self._asked(preview.path)):
+            problems = ()  # the look says the same, or they are of another dataset
         self.show(
             (problems, preview),
             lambda width: [*problem_lines(problems, width), *preview_lines(preview, width)],
         )
+
+    def _asked(self, text: str) -> bool:
+        """Whether the run was of the dataset that `text` in the form names."""
+        if text in ("", SHIPPED):
+            return not field_text(self._dataset)
+        named, asked = Path(text).expanduser(), Path(self._dataset)
+        return named == asked if named.is_absolute() else named.name == asked.name
 
 
 def progress_line(mock: Mock | None, width: int) -> Line:

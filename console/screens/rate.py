@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
+from console.rate_queue import digit
 from console.rate_view import (
     banner_lines,
     clock_line,
@@ -67,6 +68,14 @@ class RateScreen(Asides):
         Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
         Binding("left_square_bracket", "other(-1)", "Group before", show=False, key_display="["),
         Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
+        Binding(
+            "N",
+            "name",
+            "Your name",
+            show=False,
+            id="rate.name",
+            tooltip="Who rates: goes with the votes from now on",
+        ),
     ]
 
     def compose_body(self) -> ComposeResult:
@@ -102,7 +111,8 @@ class RateScreen(Asides):
         width = max(20, self.size.width)
         held = sum(group.rating is not None for group in state.waiting())
         more = queue_notes(self.queue, state, now, len(queue))
-        title = title_line(len(queue), held, state.rating_mode, width, more)
+        looks = self.session.read_only
+        title = title_line(len(queue), held, state.rating_mode, width, more, read_only=looks)
         self.query_one("#rate-title", Pane).show_lines([title])
         self.query_one("#rate-banner", Pane).show_lines(banner_lines(state, now, width))
         group = self.group
@@ -137,7 +147,8 @@ class RateScreen(Asides):
 
     def _show_ballot(self, group: Group, ballot: Ballot) -> None:
         tone = "$muted" if ballot.empty else ("bold $warning" if ballot.armed else "bold")
-        said = ballot.meaning()
+        looks = "this console only looks: v shows rewards and marks"
+        said = looks if self.session.read_only else ballot.meaning()
         missing = missing_text(group)
         text = f"{missing}. {said}" if missing else said
         if ballot.tags:
@@ -153,8 +164,8 @@ class RateScreen(Asides):
             line = ((fit(f" {self.queue.news}", width), "$muted"),)
         elif last is not None:
             group = self.session.state.groups.get(last.group_id)
-            words = vote_words(group, last.words) if group is not None else last.words
-            line = last_vote_line(group, words, now, width)
+            words = vote_words(group, last) if group is not None else last.words
+            line = last_vote_line(group, words, now, width, last.aside)
         self.query_one("#rate-last", Pane).show_lines([line])
 
     def _nothing(self, mode: str) -> list[str]:
@@ -170,7 +181,9 @@ class RateScreen(Asides):
                 else "The automatic rewards are sure about what is open; f shows all groups."
             )
             return lines
-        if mode == "off":
+        if mode == "off" and self.session.read_only:
+            lines.append("The rating mode is off: what is scored is sent by itself.")
+        elif mode == "off":
             lines += [
                 "The rating mode is off: a scored group comes here for a few seconds,",
                 "then its automatic reward is sent. o switches the mode:",
@@ -203,6 +216,20 @@ class RateScreen(Asides):
         if cards.cards:
             start = -1 if cards.selected is None and by > 0 else (cards.selected or 0)
             cards.select((start + by) % len(cards.cards))
+
+    def number_of(self, index: int) -> str:
+        """The digit an answer has here, not the number of the candidate behind it."""
+        ballot = self.ballot
+        return digit(index, ballot.shown) if ballot is not None else super().number_of(index)
+
+    def abort_words(self, group: Group) -> str:
+        """Which answer the user has would tell the winner: blind it stays untold."""
+        ballot = self.ballot
+        if group.returned is None or ballot is None:
+            return super().abort_words(group)
+        if ballot.blind and not ballot.revealed:
+            return "The user has been answered."
+        return f"The user has been answered, with answer {self.number_of(group.returned)}."
 
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
         """A click selects; it does not vote."""

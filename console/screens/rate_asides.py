@@ -18,7 +18,7 @@ from console.session import EVERYTHING
 from core.errors import AjetError
 from core.state import Group
 
-_WRITING = frozenset({"edit", "tags", "accept_all", "abort_all"})
+_WRITING = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
 _ABOUT_ONE = frozenset({"edit", "tags", "diff"})
 
 
@@ -131,7 +131,7 @@ class Asides(Voting):
             self.host.say(str(error), "warning")
             return
         if found is None:
-            self.ordered("There are no guidelines: rating.guidelines names a Markdown file")
+            self.hinted("There are no guidelines: rating.guidelines names a Markdown file")
         else:
             await self.app.push_screen_wait(GuidelinesScreen(found))
 
@@ -143,7 +143,7 @@ class Asides(Voting):
         if ballot is None:
             return
         if not names:
-            self.ordered("There are no reasons to choose from: rating.tags names them")
+            self.hinted("There are no reasons to choose from: rating.tags names them")
             return
         ballot.tags = await self.app.push_screen_wait(TagScreen(names, ballot.tags))
         self.update_view(EVERYTHING)
@@ -157,7 +157,7 @@ class Asides(Voting):
         if group is None:
             return
         if index is None:
-            self.ordered("Which one? Type the best answer's digit first, or choose with Tab")
+            self.hinted("Which one? Type the best answer's digit first, or choose with Tab")
             return
         try:
             before = await self._whole(group, index)
@@ -166,7 +166,7 @@ class Asides(Voting):
             self.host.say(str(error), "error")
             return
         if after == before:
-            self.queue.news = "nothing was changed"
+            self.queue.tell("nothing was changed", hint=True)
         elif not after.strip():
             self.host.say("An empty text is no correction; nothing was kept", "warning")
         else:
@@ -187,7 +187,7 @@ class Asides(Voting):
     async def _whole(self, group: Group, index: int) -> str:
         one = group.candidates[index]
         if not one.text:
-            raise AjetError(f"answer {index + 1} has no text to edit")
+            raise AjetError(f"answer {self.number_of(index)} has no text to edit")
         if not one.cut:
             return one.text
         _, found = whole_texts(await self.session.group_events(group.group_id))
@@ -202,8 +202,8 @@ class Asides(Voting):
         if not outcome.ok:
             self.host.say(f"The correction is lost: {outcome.message}", "error")
             return
-        self.queue.news = (
-            "correction kept as a preference; reward and user's answer stay as they are"
+        self.queue.tell(
+            "correction kept as a preference; reward and user's answer stay as they are", hint=True
         )
         ballot = self.ballot
         here = ballot is not None and ballot.group_id == group.group_id

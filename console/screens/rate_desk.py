@@ -6,9 +6,11 @@ import secrets
 from textual import work
 
 from console.ballot import Ballot
+from console.rate_entries import ask_name
 from console.rate_queue import RateQueue
-from console.rater_name import clean, proposed
+from console.rater_name import proposed
 from console.screens.verbs import GroupVerbs
+from console.session import EVERYTHING
 from console.widgets.candidates import Candidates
 from core.state import Group
 
@@ -57,6 +59,7 @@ class RateDesk(GroupVerbs):
 
     def waiting(self) -> list[Group]:
         """Groups that wait for a vote, shortest clock first."""
+        self.queue.rater = self.session.rater  # it can be given on any screen
         return self.queue.waiting(self.session.state, self.session.now())
 
     def fresh_cards(self) -> None:
@@ -64,17 +67,28 @@ class RateDesk(GroupVerbs):
         self.answers.zoomed = False
         self.answers.select(None)
 
-    async def named(self) -> None:
-        """Ask once for the name that goes with the ratings."""
+    def named(self) -> str:
+        """The first vote takes the name the system knows; returns what is to be said of it."""
         session = self.session
         if session.rater_asked:
-            return
+            return ""
         session.rater_asked = True
-        given = await self.host.ask(
-            "Who rates?", "Your name goes with your ratings; asked once. Esc: no name", proposed()
-        )
-        session.rater = self.queue.rater = clean(given or "")
-        if session.rater and session.keep_rater is not None:
+        session.rater = proposed()
+        self._keep_name()
+        return f"you rate as {session.rater}; N: another name" if session.rater else ""
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_name(self) -> None:
+        """Ask for the name that goes with the votes from now on."""
+        if said := await ask_name(self.host):
+            self.queue.tell(said)
+            if self.is_mounted:
+                self.update_view(EVERYTHING)
+
+    @work(group="name", exit_on_error=False)
+    async def _keep_name(self) -> None:
+        session = self.session
+        if session.keep_rater is not None:
             await asyncio.to_thread(session.keep_rater, session.rater)
 
     # --- leases ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from console.rows import RowModel
 from console.screens.group import GroupScreen
 from console.screens.journal_list import JournalList
 from console.server_color import group_color, server_colors
-from console.views import Line
+from console.views import Line, line_width
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
@@ -36,7 +36,8 @@ class RequestsScreen(JournalList):
     area: ClassVar[str] = "Requests"
     help_text: ClassVar[str] = (
         "Each line is one request and its group of candidates. Columns: answers there are, best "
-        "reward, ? not scored or = equal rewards or ○ dead or ✓ rated, the winner, what the user "
+        "reward, ? not scored or = equal rewards or ○ dead or × lost (aborted or failed: nothing "
+        "is trained on) or ✓ rated, the winner, what the user "
         "got, how long the user waited, ★ your mark. ✂ before a request: the "
         "engine dropped the middle of its prompt (truncated:yes finds them).\n"
         "o sorts by time, reward, spread, waiting time, latency; O turns it round. Down past what "
@@ -118,7 +119,7 @@ class RequestsScreen(JournalList):
     def _show_title(self) -> None:
         model, groups = self.groups.model, self.groups
         line = title_line(model, groups.follow, len(self.marked))
-        self.query_one("#requests-title", Pane).show_lines([line])
+        self.query_one("#requests-title", Pane).show(line, lambda width: [whole(line, width)])
         groups.show_empty(() if model.count else self._nothing(model.total))
 
     def _nothing(self, total: int) -> list[str]:
@@ -239,6 +240,11 @@ class RequestsScreen(JournalList):
         if wanted.text != self.groups.model.filter.text:
             self.groups.set_filter(wanted)
             self.update_view(frozenset({"clock"}))  # the list has looked at all of them just now
+
+
+def whole(line: Line, width: int) -> Line:
+    """`line`, without its last piece where that would be cut off."""
+    return line if line_width(line) <= width else line[:-1]
 
 
 def title_line(model: RowModel, follow: bool, marked: int) -> Line:

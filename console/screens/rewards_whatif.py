@@ -94,6 +94,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self._weights: dict[str, float] = {}
         self._last = LASTS[0]
         self._made: tuple[object, Tally] | None = None
+        self._stands = False
+        """The cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
         """What is tried, the parts, what it comes to, the groups that change most."""
@@ -128,6 +130,9 @@ class RewardsWhatIfScreen(ConsoleScreen):
             made_of,
             lambda width: (Item(one.name, (weight_line(one, weights, width),)) for one in parts),
         )
+        if not self._stands and rows.keys:
+            self._stands = True
+            rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
         found, lacking, said = self._found()
         self.query_one("#whatif-head", Pane).show_lines([self._head(said)])
         sums = self.query_one("#whatif-sums", Pane)

@@ -133,6 +133,14 @@ class GroupVerbs(ConsoleScreen):
         group = self.group
         return (group.best or 0) if group is not None else 0
 
+    def number_of(self, index: int) -> str:
+        """What a candidate is called here."""
+        return str(index + 1)
+
+    def abort_words(self, group: Group) -> str:
+        """What the question before an abort says about the user and the rating."""
+        return abort_extra(group)
+
     def whole_text(self, index: int) -> str:
         """The whole text of a candidate when the screen has it; else empty."""
         return ""
@@ -231,7 +239,9 @@ class GroupVerbs(ConsoleScreen):
         if group is None:
             return
         body = "\n".join(
-            text for text in (abort_loss(self.session.state, group), abort_extra(group)) if text
+            text
+            for text in (abort_loss(self.session.state, group), self.abort_words(group))
+            if text
         )
         reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
         if reason is not None:
@@ -266,7 +276,7 @@ class GroupVerbs(ConsoleScreen):
         index = self.candidate
         text = copy_text(group, index, self.whole_text(index))
         if text:
-            self.host.copy(text, f"Answer {index + 1} copied")
+            self.host.copy(text, f"Answer {self.number_of(index)} copied")
 
     @work(group="curl", exclusive=True, exit_on_error=False)
     async def action_curl(self) -> None:

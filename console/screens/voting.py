@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from textual import work
+from textual import events, work
 
 from console.ballot import Ballot, Vote
 from console.detail_view import undo_left, vote_refusal
@@ -14,31 +14,55 @@ from core.text import plain
 
 _VOTING = frozenset({"digit", "scores", "tie", "bad", "skip", "commit", "vote"})
 _SEALING = frozenset({"accept", "abort", "unrate"})
+_NOTHING = "Nothing waits for a vote"
 
 
 class Voting(RateDesk):
     """A screen that rates one group of a queue after the other."""
 
     quiet: ClassVar[bool] = True
+    _pressed = ""
+    """The newest key."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Which key it is that is told about."""
+        self._pressed = event.key
 
     def told(self, why: str) -> None:
         """Why a key does nothing now; the last line has room for that while nothing waits."""
         if self.group is None:
-            self.ordered(why)
+            self.hinted(f"{why}; {more}" if why == _NOTHING and (more := self._meant()) else why)
         else:
             super().told(why)
 
+    def _meant(self) -> str:
+        """Where the digit leads on the other screens: `F7 opens Log`."""
+        for place in self.host.places:
+            if str(place.digit) == self._pressed and place.name != self.host.current_mode:
+                return f"F{place.digit} opens {place.title}"
+        return ""
+
     def ordered(self, message: str) -> None:
         """What went well stands in the last line; a toast would cover the ballot."""
-        self.queue.news = plain(message)
+        self.queue.tell(plain(message))
         self.update_view(EVERYTHING)
+
+    def hinted(self, message: str) -> None:
+        """What is to be known of the group on screen; it goes with that, or with the next vote."""
+        self.queue.tell(plain(message), hint=True)
+        self.update_view(EVERYTHING)
+
+    def touched(self, ballot: Ballot) -> None:
+        """A key of the ballot: what was said of the keys before is old."""
+        ballot.touched(self.session.now())
+        self.queue.tell("")
 
     def obstacle(self, action: str) -> str | None:
         """Undo is about the last vote, whatever is on screen."""
         if action == "undo":
             return self._undo_obstacle()
         if self.group is None and action in _VOTING | _SEALING:
-            return "Nothing waits for a vote"
+            return _NOTHING
         if self.queue.second and action in _VOTING:
             return None
         if self.queue.second and action in _SEALING:
@@ -67,7 +91,7 @@ class Voting(RateDesk):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
-        ballot.touched(self.session.now())
+        self.touched(ballot)
         try:
             vote = ballot.digit(key)
         except ValueError as error:
@@ -90,9 +114,7 @@ class Voting(RateDesk):
         vote = ballot.vote() if ballot is not None else None
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
-        if vote is None:
-            self.host.say(ballot.meaning())
-        else:
+        if vote is not None:  # what there is to press stands above the last line
             self._send(group, ballot, vote)
 
     def action_scores(self) -> None:
@@ -100,7 +122,7 @@ class Voting(RateDesk):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None:
             return
-        ballot.touched(self.session.now())
+        self.touched(ballot)
         ballot.start_scores()
         self.update_view(EVERYTHING)
 
@@ -116,7 +138,7 @@ class Voting(RateDesk):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
-        ballot.touched(self.session.now())
+        self.touched(ballot)
         vote = ballot.arm(rating)
         if vote is not None:
             self._send(group, ballot, vote)
@@ -128,12 +150,12 @@ class Voting(RateDesk):
         group, ballot = self.group, self.ballot
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
-        ballot.touched(self.session.now())
+        self.touched(ballot)
         self._send(group, ballot, Vote("skip"))
 
     def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
         now = self.session.now()
-        self.queue.sent(group.group_id, vote, now, ballot.second)
+        self.queue.sent(ballot, vote, now, self.named())
         if ballot.second:
             self._order_second(group.group_id, vote, ballot.look(now))
         else:
@@ -144,7 +166,6 @@ class Voting(RateDesk):
     async def _order_vote(
         self, group_id: str, ballot: Ballot, vote: Vote, look: dict[str, object]
     ) -> None:
-        await self.named()
         if self.guided:
             look["guidelines"] = self.guided
         outcome = await self.session.command(
@@ -170,7 +191,7 @@ class Voting(RateDesk):
         )
         stats = self.session.state.raters.get(self.session.rater)
         if outcome.ok:
-            self.queue.news = second_words(outcome.message, stats)
+            self.queue.tell(second_words(outcome.message, stats))
         else:
             self.host.say(outcome.message, "error")
         if self.is_current:
@@ -191,12 +212,14 @@ class Voting(RateDesk):
         """Take the last key back."""
         if self.ballot is not None:
             self.ballot.back()
+            self.queue.tell("")
             self.update_view(EVERYTHING)
 
     def action_clear(self) -> None:
         """Take all keys back and share the room again."""
         if self.ballot is not None:
             self.ballot.clear()
+        self.queue.tell("")
         self.fresh_cards()
         self.update_view(EVERYTHING)
 
@@ -211,6 +234,7 @@ class Voting(RateDesk):
         group, ballot = self.group, self.ballot
         vote = ballot.vote() if ballot is not None and not ballot.armed else None
         self.queue.go(following, self.session.now())
+        self.queue.tell("")
         self.fresh_cards()
         if vote is not None and group is not None and ballot is not None:
             self._send(group, ballot, vote)

@@ -153,14 +153,12 @@ class GroupList(Pane, can_focus=True):
         self._again()
 
     def set_order(self, order: Order, upward: bool) -> None:
-        """Sort in another way; the cursor stays on its group, or on top if it was there."""
-        top = self.place == 0
+        """Sort in another way, and go to the top: that is what was sorted for."""
         self.model.set_order(order, upward)
         if not self.model.plain:
             self.follow = False
         self._again()
-        if top:
-            self._go(0)
+        self._go(0)
         self.titles().refresh()
 
     def _again(self) -> None:

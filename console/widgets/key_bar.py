@@ -1,14 +1,27 @@
 """The keys that work now, at the foot of a screen."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
+from textual.binding import ActiveBinding
 from textual.css.query import NoMatches
-from textual.widgets import Footer
+from textual.events import Resize
+from textual.widgets import Footer, Input, TextArea
 from textual.widgets._footer import FooterKey
 
 SOON = 0.05
 """Seconds until a screen that is not whole yet is looked at again."""
+_ALWAYS = frozenset({"help", "quit"})
+"""Actions whose key is shown however narrow the screen is."""
+_IN_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "enter": {"Submit": "Done"},
+    "escape": {},
+    "tab": {"Focus Next": "Next"},
+    "f12": {},
+}
+"""Keys that work while text is typed, with shorter words for Textual's own ones."""
 
 
 class Offer(NamedTuple):
@@ -32,6 +45,7 @@ class KeyBar(Footer):
     """
 
     _offers: tuple[Offer, ...] = ()
+    _width = 0
 
     def __init__(self) -> None:
         super().__init__(compact=True)
@@ -67,29 +81,60 @@ class KeyBar(Footer):
 
     def _work_now(self) -> tuple[Offer, ...]:
         active = self.screen.active_bindings
+        typing = isinstance(self.screen.focused, Input | TextArea)
         offers: dict[str, Offer] = {}
-        for _, binding, enabled, tooltip in active.values():
-            if binding.show and binding.action not in offers:
-                offers[binding.action] = Offer(
-                    binding.key,
-                    self.app.get_key_display(binding),
-                    binding.description,
-                    binding.action,
-                    enabled,
-                    tooltip,
-                )
+        if typing:  # bare letters are text there, so these are all the keys there are
+            for key, word in _IN_FIELDS.items():
+                if key in active:
+                    one = self._offer(active[key])
+                    said = word.get(one.description, one.description)
+                    offers[one.action] = one._replace(description=said)
+        for found in active.values():
+            if found.binding.show and found.binding.action not in offers:
+                offers[found.binding.action] = self._offer(found)
         shown = list(offers.values())
+        room = self.screen.size.width
         if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
-            _, binding, enabled, _ = active[self.app.COMMAND_PALETTE_BINDING]
-            shown.append(
-                Offer(
-                    binding.key,
-                    self.app.get_key_display(binding),
-                    binding.description,
-                    binding.action,
-                    enabled,
-                    binding.tooltip or binding.description,
-                    "-command-palette",
-                )
-            )
-        return tuple(shown)
+            palette = self._offer(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
+            if not self.screen.has_class("-narrow"):  # it is hidden there
+                room -= _cells(palette) + 1
+            return (*_fitting(shown, room), palette)
+        return _fitting(shown, room)
+
+    def _offer(self, active: ActiveBinding, kind: str = "") -> Offer:
+        binding = active.binding
+        return Offer(
+            binding.key,
+            self.app.get_key_display(binding),
+            binding.description,
+            binding.action,
+            active.enabled,
+            active.tooltip or (binding.tooltip or binding.description if kind else ""),
+            kind,
+        )
+
+    def on_resize(self, event: Resize) -> None:
+        """Another width: other keys fit."""
+        if event.size.width != self._width:
+            self._width = event.size.width
+            self.call_after_refresh(self.recompose)
+
+
+def _cells(offer: Offer) -> int:
+    """Cells a key takes, with the space that parts it from the next one."""
+    return cell_len(f"{offer.display} {offer.description}") + 1
+
+
+def _fitting(shown: Sequence[Offer], room: int) -> tuple[Offer, ...]:
+    """Those that fit, in their order; help and the way out fit before all others."""
+    room += 1  # nothing parts the last one from the edge
+    kept = {one.action for one in shown if one.action in _ALWAYS}
+    room -= sum(_cells(one) for one in shown if one.action in kept)
+    for one in shown:
+        if one.action in kept:
+            continue
+        room -= _cells(one)
+        if room < 0:
+            break
+        kept.add(one.action)
+    return tuple(one for one in shown if one.action in kept)

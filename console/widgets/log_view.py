@@ -105,10 +105,10 @@ class LogView(LogPaper, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """The end may have moved out of sight."""
+        """The end may have moved out of sight; the line under the cursor stays in it."""
         if self.follow:
             self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
-        elif self.at is not None:
+        if self.at is not None:
             self._reveal(self.folds.row_of(self.at))
 
     def watch_scroll_y(self, old: float, new: float) -> None:

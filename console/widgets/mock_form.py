@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.message import Message
@@ -13,6 +14,7 @@ from textual.widgets import Input, Label
 from console.datasets import field_text
 from core.errors import UsageError
 from core.state import Mock
+from core.text import plain
 
 
 class FieldError(UsageError):
@@ -182,6 +184,11 @@ class MockForm(Container):
     class Edited(Message):
         """A field has changed."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: tuple[Input, str] | None = None
+        """The field that has the cursor, and what it said when it got it."""
+
     def compose(self) -> ComposeResult:
         """What is asked and of whom, then how."""
         for line in _LINES:
@@ -221,12 +228,22 @@ class MockForm(Container):
         }
         if not any(self.values().values()):
             for name, text in told.items():
-                if len(text) <= _LONGEST:
+                if len(text) <= _LONGEST and plain(text) == text:  # else it could not be shown
                     self.put(name, text)
 
     def put(self, name: str, text: str) -> None:
         """Write into a field."""
         self.query_one(f"#mock-{name}", Input).value = text
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """What stands in a field that is gone to can be put back."""
+        if isinstance(event.widget, Input):
+            self._before = (event.widget, event.widget.value)
+
+    def put_back(self) -> None:
+        """What the field with the cursor said before."""
+        if self._before is not None and self._before[0].has_focus:
+            self._before[0].value = self._before[1]
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `mock.start`.

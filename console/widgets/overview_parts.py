@@ -157,7 +157,8 @@ def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
 
 
 def _dead(groups: Sequence[Group]) -> Content:
-    sealed = [group for group in groups if group.sealed_at is not None][-SEALED:]
+    ended = [group for group in groups if group.phase not in ("ABORTED", "FAILED")]
+    sealed = [group for group in ended if group.sealed_at is not None][-SEALED:]
     if not sealed:
         return Content("")
     causes = Counter(group.dead for group in sealed if group.dead)

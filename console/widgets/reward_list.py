@@ -76,6 +76,17 @@ class ItemList(Pane, can_focus=True):
         """Which item the cursor stands on, from 0."""
         return self._keys.index(self._cursor) if self._cursor in self._keys else 0
 
+    def stand_on(self, key: str) -> None:
+        """Put the cursor on this item, if it is listed."""
+        if key in self._keys:
+            self._point(self._keys.index(key))
+
+    def first_rows(self) -> list[tuple[int, int]]:
+        """Row of the widget in which each item in sight begins, and its place."""
+        head = self._head is not None
+        rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
+        return [(row, at) for row, at in rows if self._keys[at] and row >= head]
+
     def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[Item]]) -> None:
         """List what `build` makes of `made_from` for a width, unless it is on screen already."""
         was, top = self.place, self.scroll_offset.y

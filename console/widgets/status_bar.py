@@ -210,6 +210,8 @@ class StatusBar(Static):
         self._session: Session | None = None
         # Those beyond the numbered areas are named only where one stands: the room is short.
         self._places = [one for one in places if one.digit < 9 or one.name == present]
+        self.others = [one for one in self._places if one.name != present]
+        """The screens of the bar but the present one."""
         self._tabs = tabs(self._places, present)
         self._tabs_from: int | None = None
         """Cell in which the screens begin; None while there is no room for them."""

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from textual.command import CommandList
 
 from console.palette import entries
 from console.places import SCREENS
@@ -114,7 +115,10 @@ async def test_the_palette_gives_an_order() -> None:
     async with seat(sample_state(), boss=running_boss()) as console:
         await console.press("ctrl+p")
         await console.press(*"switch hold")
-        await console.pilot.pause(0.3)
+        found = console.app.screen.query_one(CommandList)
+        async with asyncio.timeout(60):
+            while found.option_count != 1 or found.highlighted is None:
+                await console.settle()
         await console.press("enter")
         await console.settle()
         assert console.link.commands == [("rating.mode", {"mode": "hold"})]

@@ -1,5 +1,6 @@
 """Jump mode, help of what has the focus, the mouse on the frame, and the palette's ways out."""
 
+from textual.command import CommandList
 from textual.widgets import Button, Input, Static
 
 from console.jump import LETTERS, names
@@ -10,6 +11,7 @@ from console.screens.jump import JumpScreen
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.log_view import LogView
+from console.widgets.newest import NewestGroups
 from core.events import AlertRaised, EngineChanged
 from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
 
@@ -34,7 +36,7 @@ async def test_a_letter_goes_to_a_row_of_the_list() -> None:
         await console.press("j", "j")
         third = groups.cursor
         await console.press("home", "ctrl+o")
-        assert "A letter goes there" in console.text()
+        assert "Esc leaves" in console.text()
         await console.press("d")
         assert groups.cursor == third
         assert groups.has_focus
@@ -73,6 +75,41 @@ async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
         await console.pilot.click(offset=(bar.index("2 Requests") + 2, 0))
         await console.settle()
         assert console.app.current_mode == "requests"
+
+
+async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
+    async with seat(sample_state()) as console:
+        before = console.text().splitlines()
+        await console.press("ctrl+o")
+        rows = console.text().splitlines()
+        head = next(y for y, row in enumerate(rows) if row.startswith(" NEWEST GROUPS"))
+        assert rows[head + 2] == f"S{before[head + 2][1:]}"  # it hides nothing
+        assert "Engine" in rows[-1]
+        await console.press("s")
+        newest = console.app.screen.query_one(NewestGroups)
+        assert (newest.place, newest.has_focus) == (1, True)
+        await console.press("ctrl+o")
+        to = {one.label: name for name, one in jumper(console).named.items() if one.label}
+        assert "Overview" not in to
+        await console.press(to["Engine"])
+        assert console.app.current_mode == "engine"
+
+
+async def test_help_and_quit_stand_at_the_foot_however_narrow() -> None:
+    offline = state_of(EngineChanged(server="embedded", state="OFFLINE"))
+    async with seat(offline, size=(60, 20)) as console:
+        for key in ("f5", "f1", "f2", "f3", "f4", "f7"):
+            await console.press(key)
+            foot = console.text().splitlines()[-1]
+            assert "^q Quit" in foot
+            assert foot.endswith("? Help")
+        await console.press("slash")  # in a line of text
+        assert console.text().splitlines()[-1] == "⏎ Done esc Clear tab Next f12 Help ^q Quit"
+        await console.press("escape", "f1")
+        assert "7 Log" not in console.text().splitlines()[-1]
+        await console.pilot.resize_terminal(100, 24)
+        await console.settle()
+        assert "7 Log" in console.text().splitlines()[-1]
 
 
 async def test_jump_works_while_text_is_typed_and_in_a_question() -> None:
@@ -173,6 +210,24 @@ async def test_a_palette_without_a_match_says_where_the_keys_are() -> None:
         assert "? shows the keys of this screen" in console.text()
         await console.press("enter")
         assert isinstance(console.app.screen, HelpScreen)
+
+
+async def test_the_palette_leads_with_what_is_harmless_and_says_what_cannot_be_done() -> None:
+    async with seat(sample_state()) as console:  # the overview points at no group
+        titles = [title for title, _, _ in entries(console.app)]
+        assert all(title.startswith("Screen: ") for title in titles[:6])
+        assert titles.index("Console: Help") < titles.index("Engine: Stop")
+        assert titles.index("Rating: Switch to hold") < titles.index("Engine: Stop")
+        await console.press("ctrl+p", *"refill")
+        found = console.app.screen.query_one(CommandList)
+        for _ in range(1_000):
+            if "Group: Refill: not now" in console.text() and found.highlighted is not None:
+                break
+            await console.settle()
+        assert "Nothing matches" not in console.text()
+        await console.press("enter")
+        assert "no group here" in console.text()
+        assert console.link.commands == []
 
 
 async def test_the_palettes_abort_asks_for_a_reason_as_the_key_does() -> None:

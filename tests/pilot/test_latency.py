@@ -54,14 +54,14 @@ class SlowLine:
 
     async def when(self, done: Callable[[], bool]) -> None:
         """Wait until something is so."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             while not done():
                 assert self.process.poll() is None, self.seen[-2000:]
                 await asyncio.sleep(0.02)
 
     async def ended(self) -> int:
         """The exit code."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while (code := self.process.poll()) is None:
                 await asyncio.sleep(0.02)
         return code

@@ -68,6 +68,19 @@ async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
         assert len(shown.shown) > 60
 
 
+async def test_what_the_search_found_stays_in_sight_of_the_line_below() -> None:
+    async with seat(sample_state(), at="log") as console:
+        fill(console)
+        await console.settle()
+        shown = view(console)
+        top = shown.shown[shown.folds.rows[round(shown.scroll_y)]]
+        await console.press("slash", *top.text.split()[2], "enter")
+        await console.settle()
+        assert shown.shown[shown.at or 0] is top
+        row = shown.folds.row_of(shown.at or 0)
+        assert shown.scroll_y <= row < shown.scroll_y + shown.size.height
+
+
 async def test_letters_in_the_search_line_are_text() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
@@ -111,7 +124,7 @@ async def test_copy_takes_what_is_on_screen() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
-        await console.press("y")
+        await console.press("c")
         assert 'File "h.py"' in console.app.clipboard
         assert "r0 " not in console.app.clipboard
 

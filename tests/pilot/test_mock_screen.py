@@ -61,10 +61,12 @@ async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) ->
         await eventually(here, "What is red?")
         assert "a colour" in here.text()
         await here.press("tab", "tab", "tab", "5", "tab", *"x")
-        await here.press("escape", "s")
+        await here.press("enter", "s")
         assert boss.commands == []
         assert "Pace s cannot be" in here.text()
         await here.press("e")
+        await here.press("backspace", *"9", "escape", "s", "e")
+        assert "Pace s cannot be `x`" in here.text()  # what was typed is taken back
         await here.press("backspace", *"1.5", "enter", "s")
         assert boss.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
@@ -78,7 +80,7 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
         await here.press("e")
         await here.pilot.press(*"/nowhere")
         await eventually(here, "cannot be read")
-        await here.press("escape", "s", "s")
+        await here.press("enter", "s", "s")
         assert boss.commands == []
         assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
 
@@ -167,6 +169,17 @@ async def test_progress_results_and_problems() -> None:
         assert "the proxy [/b] is gone" in here.text()
 
 
+async def test_what_was_wrong_with_another_dataset_does_not_stand_above_this_one(
+    rows_here: None,
+) -> None:
+    broken = MockRowSkipped(mock_id="m1", line=7, cause="not JSON")
+    async with seat(state_of(STARTED, broken), places=PLACES, at="mock", size=(160, 48)) as here:
+        await eventually(here, "line 7")
+        here.app.screen.query_one("#mock-dataset", Input).value = ""
+        await eventually(here, "What is the speed of light?")
+        assert "line 7" not in here.text()
+
+
 async def test_a_read_only_console_starts_nothing() -> None:
     boss = FakeBoss()
     async with seat(state_of(), places=PLACES, at="mock", boss=boss, read_only=True) as here:
@@ -239,7 +252,7 @@ async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(path)
         await eventually(here, "Put into Columns:")
-        await here.press("escape", "s")
+        await here.press("enter", "s")
         assert boss.commands == []
         here.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
         await eventually(here, "red?")

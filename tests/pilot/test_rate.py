@@ -103,10 +103,40 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
 
 async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
     async with seat(waiting(0), places=PLACES, at="rate") as here:
-        await here.press("2", "enter")
+        await here.press("5", "enter")
         assert "Nothing waits for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
+        await here.press("2")
+        assert "Nothing waits for a vote; F2 opens Requests" in here.text()
         assert votes(here) == []
+        here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
+        await here.settle()
+        assert "1 to rate" in here.text()
+        assert "Nothing waits" not in here.text()
+
+
+async def test_enter_without_a_vote_says_nothing_twice() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
+        await here.press("enter")
+        assert here.text().count("1-4 best") == 1
+        await here.press("question_mark")
+        assert "1-9          Best" in here.text()
+
+
+async def test_the_question_before_an_abort_does_not_tell_the_winner() -> None:
+    state = waiting(1)
+    state.groups["g0001"].returned = order_of(1)[2]
+    async with seat(state, places=PLACES, at="rate") as here:
+        await here.press("x")
+        assert "The user has been answered." in here.text()
+        await here.press("escape", "v", "x")
+        assert "answered, with answer 3." in here.text()
+
+
+async def test_a_console_that_only_looks_offers_no_keys_that_write() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate", read_only=True) as here:
+        assert "o switches" not in here.text()
+        assert "this console only looks" in here.text()
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
@@ -120,7 +150,8 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
             )
         )
         await here.settle()
-        assert f"last: best #{best + 1} (automatic: #2)" in here.text()
+        automatic = order_of(1).index(1) + 1
+        assert f"last: best 1 (automatic: {automatic})" in here.text()
         assert "held, sends in 0:11" in here.text()
         assert "1 to rate  1 rated, held" in here.text()
         await here.press("u")

@@ -8,7 +8,7 @@ from textual.app import App
 
 import console.screens.rate_asides as asides
 from console.ballot import again
-from console.editor import EditorError, edit_text, editor_of
+from console.editor import EditorError, edit_text
 from console.places import SCREENS
 from console.rater_name import keep_name, kept_name
 from console.screens.rate_dialogs import tag_names
@@ -62,7 +62,9 @@ async def test_the_best_answer_is_edited_and_kept_beside_the_vote(
         await here.press("e")
         assert opened == []
         assert "Which one?" in here.text()
-        await here.press("3", "e")
+        await here.press("3")
+        assert "Which one?" not in here.text()
+        await here.press("e")
         index = order_of(1)[2]
         assert opened == [f"answer {index} to: Question 1"]
         assert commands(here, "group.edit") == [
@@ -127,15 +129,6 @@ async def test_a_headless_terminal_cannot_be_lent(monkeypatch: pytest.MonkeyPatc
             await edit_text(here.app, "text")
 
 
-def test_the_editor_is_the_operators_own(tmp_path: Path) -> None:
-    assert editor_of({"VISUAL": "code -w", "EDITOR": "vi"}) == ["code", "-w"]
-    assert editor_of({"EDITOR": "'my editor' -x"}) == ["my editor", "-x"]
-    with pytest.raises(EditorError, match="no editor"):
-        editor_of({"PATH": str(tmp_path)})
-    with pytest.raises(EditorError, match="EDITOR cannot be read"):
-        editor_of({"EDITOR": "vi 'x"})
-
-
 # --- reasons, guidelines, name -------------------------------------------------------------------
 
 
@@ -194,26 +187,21 @@ async def test_a_vote_records_what_was_shown_and_how_long() -> None:
         assert args["seed"] in args["note"]
 
 
-async def test_the_name_is_asked_for_once_and_kept(tmp_path: Path) -> None:
+async def test_the_first_vote_takes_the_systems_name_and_n_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.screens.rate_desk.proposed", lambda: "ann")
     home = Home.open(tmp_path)
-    assert kept_name(home) == ""
     async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
         here.session.keep_rater = lambda name: keep_name(home, name)
         await here.press("1", "enter")
-        assert "Who rates?" in here.text()
-        assert votes(here) == []
-        await here.press("ctrl+u", *"bea", "enter")
-        await here.settle()
-        await here.press("1", "enter")
-        assert [args["rater"] for args in commands(here, "group.rate")] == ["bea", "bea"]
-    assert kept_name(home) == "bea"
-
-
-async def test_without_a_name_the_vote_is_sent_all_the_same() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate", rater="") as here:
-        await here.press("1", "enter", "escape")
-        await here.press("1", "enter")
-        assert ["rater" in args for args in commands(here, "group.rate")] == [False, False]
+        assert "you rate as ann; N: another name" in here.text()
+        assert kept_name(home) == "ann"
+        await here.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
+        assert "you rate as" not in here.text()
+        assert kept_name(home) == "bea"
+        await here.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter", "1", "enter")
+        assert [args.get("rater") for args in commands(here, "group.rate")] == ["ann", "bea", None]
 
 
 # --- second votes --------------------------------------------------------------------------------
@@ -302,7 +290,7 @@ async def test_answers_are_compared_by_words_and_stay_blind() -> None:
     async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
         await here.press("2", "d")
         shown = here.text()
-        assert "2  best  ◂ compared with" in shown
+        assert "2  best ≡ compared with" in shown
         assert "winner" not in shown
         other, base = order_of(1)[0], order_of(1)[1]
         assert f"word{base}" in shown.replace(f"but word{base}", "", 1)  # struck beside its own

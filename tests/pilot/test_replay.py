@@ -29,7 +29,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 async def _until(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await pilot.pause(0.02)
 

@@ -12,6 +12,7 @@ from core.errors import AjetError
 from core.events import GroupNoted
 from core.state import Group
 from tests.support.console import NOW, FakeLink, Seat, group_events, seat, state_of
+from tests.support.stopwatch import slowness
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 
@@ -85,7 +86,7 @@ async def test_a_hundred_thousand_cost_what_is_visible() -> None:
         print(f"100,000 groups, to the end and ten pages up: {taken:.2f} s of CPU")
         assert groups.model.count == 100_005
         assert groups.cursor == f"o{groups.model.count - 1 - (groups.place or 0):06}"
-        assert taken < 5.0
+        assert taken < 5.0 * slowness()
         kept = here.session.history
         for first in range(0, 100 * PAGE, PAGE):
             kept.put(first, link.journal[first : first + PAGE])
@@ -170,7 +171,7 @@ async def test_sorting_by_key_and_the_other_way_round() -> None:
         assert "best▾" in here.text()
         await here.press("O")
         assert groups.model.ids == ["g0001", "g0003", "g0002"]
-        assert groups.cursor == "g0003"
+        assert groups.cursor == "g0001"  # the top of the new order
         for _ in range(4):
             await here.press("o")
         await here.press("O")

@@ -228,8 +228,7 @@ async def test_a_fault_is_shown_folded_and_copied() -> None:
         console.link.publish(loaded("v2"))
         await console.settle()
         text = console.text()
-        assert "✔ did not load" in text
-        assert "mended at" in text
+        assert "✔ mended at" in text
         assert "version v2" in text
 
 
@@ -324,7 +323,9 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
         )
 
     source.add_listener(publish)
+    began = time.monotonic()
     await source.start()
+    soon = max(3.0, 1.0 + 5 * (time.monotonic() - began))  # as many loads of a hook
     try:
         async with seat(link=link, at="rewards") as console:
             await _shown(console, "● serves")
@@ -338,7 +339,7 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
                 await _shown(console, "● serves")
                 assert "mended at" in console.text()
                 sys.stdout.write(f"\na broken save was on screen after {took:.2f} s\n")
-                if took < 3:  # it is below 1 s on a machine with nothing else to do
+                if took < soon:  # it is below 1 s on a machine with nothing else to do
                     break
                 assert again, took
     finally:

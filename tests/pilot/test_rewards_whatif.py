@@ -72,8 +72,7 @@ async def test_another_weight_shows_at_once_what_comes_out_otherwise() -> None:
         await opened(desk)
         assert "WHAT IF  10 groups, from what the parts said" in desk.text()
         assert "mean 0.47 to 0.47" in desk.text()
-        await desk.press("down")
-        assert desk.app.screen.query_one(PartList).cursor == "left"
+        assert desk.app.screen.query_one(PartList).cursor == "left"  # not the gate above it
         await typed(desk, "0")
         text = desk.text()
         assert "0.5  to 0" in text
@@ -89,7 +88,7 @@ async def test_another_weight_shows_at_once_what_comes_out_otherwise() -> None:
 async def test_a_gate_has_no_weight_and_steps_are_small() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
-        await desk.press("right", "left", "enter")
+        await desk.press("up", "right", "left", "enter")
         assert isinstance(desk.app.screen, RewardsWhatIfScreen)
         await desk.press("down", "right", "right", "left")
         assert "0.5  to 0.55" in desk.text()
@@ -101,7 +100,6 @@ async def test_a_gate_has_no_weight_and_steps_are_small() -> None:
 async def test_enter_opens_a_group_that_changes() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
-        await desk.press("down")
         await typed(desk, "0")
         await desk.press("tab")
         assert desk.app.screen.query_one(GroupList).has_focus
@@ -116,7 +114,6 @@ async def test_weights_are_applied_after_a_yes() -> None:
         await opened(desk)
         await desk.press("a")
         assert isinstance(desk.app.screen, RewardsWhatIfScreen)  # there is nothing to apply yet
-        await desk.press("down")
         await typed(desk, "0.1")
         await desk.press("a")
         assert isinstance(desk.app.screen, ConfirmScreen)
@@ -130,7 +127,6 @@ async def test_weights_are_applied_after_a_yes() -> None:
 async def test_groups_are_scored_anew_on_the_proxy_with_progress_and_an_end() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
-        await desk.press("down")
         await typed(desk, "0.1")
         await desk.press("r")
         assert desk.link.commands[-1] == (
@@ -187,7 +183,6 @@ async def test_groups_of_an_older_model_are_left_out_and_that_is_said() -> None:
 async def test_a_console_that_looks_on_orders_nothing() -> None:
     async with seat(state_of(*events()), at="rewards", read_only=True) as desk:
         await opened(desk)
-        await desk.press("down")
         await typed(desk, "0.1")
         assert "winner flips" in desk.text()
         await desk.press("r", "a", "c")

@@ -87,7 +87,7 @@ def told(text: str = "hello") -> ServerLook:
 
 
 async def until(here: Seat, test: Callable[[], bool]) -> None:
-    for _ in range(50):
+    for _ in range(1_000):
         await here.settle()
         if test():
             await here.settle()

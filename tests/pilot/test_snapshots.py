@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,13 @@ async def steady(console: Seat) -> str:
     return seen[-1] + "\n"
 
 
+async def pressed(console: Seat, *keys: str) -> None:
+    """Keys; another screen is whole before anything covers it."""
+    for key in keys:
+        await (console.press if key[1:].isdigit() else console.pilot.press)(key)
+    await console.settle()
+
+
 async def said(console: Seat, words: str) -> None:
     """Wait until that stands on the screen."""
     async with asyncio.timeout(60):
@@ -155,7 +163,7 @@ async def screens(console: Seat) -> Tour:
 
 
 async def groups(console: Seat) -> Tour:
-    press = console.press
+    press = partial(pressed, console)
     await press("colon")
     yield "line"
     await press("escape", "f2", "question_mark")
@@ -179,7 +187,7 @@ async def groups(console: Seat) -> Tour:
 
 
 async def engine(console: Seat) -> Tour:
-    press = console.press
+    press = partial(pressed, console)
     await press("f5", "k")
     yield "stop"
     await press("escape", "e")
@@ -197,7 +205,7 @@ async def engine(console: Seat) -> Tour:
 
 
 async def others(console: Seat) -> Tour:
-    press = console.press
+    press = partial(pressed, console)
     await press("f3", "o")
     yield "mode"
     await press("escape", "f6", "enter")

@@ -100,7 +100,7 @@ class World:
 
 
 async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not check():
             await asyncio.sleep(0.01)
 

@@ -142,7 +142,7 @@ def test_the_queue_is_by_clock_and_keeps_the_group_on_screen() -> None:
 def test_a_vote_moves_on_and_a_refusal_brings_the_group_back() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
     queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent("g0001", Vote("tie"), NOW)
+    queue.sent(Ballot(state.groups["g0001"]), Vote("tie"), NOW)
     assert queue.keep(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
     assert not queue.surprised(NOW)
@@ -164,7 +164,7 @@ def test_a_group_whose_clock_ran_out_takes_no_key_for_the_next_one() -> None:
 def test_an_undone_vote_brings_its_group_back_on_screen() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
     queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent("g0001", Vote("bad"), NOW)
+    queue.sent(Ballot(state.groups["g0001"]), Vote("bad"), NOW)
     state.groups["g0001"].rating = Rating(rating="bad")
     queue.keep(queue.waiting(state, NOW), state, NOW)
     queue.arrived("g0001", done=True)

@@ -16,10 +16,11 @@ from console.views import (
     line_width,
 )
 from console.wrap import wrapped
-from core.events import GroupRated
+from core.events import GroupRated, Part
 from core.state import Rating
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
+from tests.support.stopwatch import slowness
 
 
 @pytest.mark.parametrize("width", [24, 36, 80])
@@ -79,6 +80,12 @@ def test_a_card_tells_parts_with_weight_and_reason() -> None:
     told = text_of(body(cards(group())[1], 60))
     for words in ("reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"):
         assert words in told
+
+
+def test_one_line_of_facts_begins_with_what_tells_most() -> None:
+    parts = (Part("fits", 1.0, gate=True), Part("said", 0.0, gate=True), Part("right", 0.4))
+    line = text_of(body(Card(0, "1", text="x", reward=0.0, parts=parts, compact=True), 80))
+    assert line.index("said 0.00 gate") < line.index("right 0.40") < line.index("fits 1.00 gate")
 
 
 def test_reasoning_is_folded_until_asked_for() -> None:
@@ -190,5 +197,5 @@ def test_fit_is_exact(text: str, width: int, right: bool) -> None:
 def test_a_megabyte_on_one_line_wraps_quickly_and_says_what_was_left_out() -> None:
     began = time.process_time()
     lines = wrapped("é" * 1_000_000, 40)
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 2.0 * slowness()
     assert lines[-1] == "… 800000 more characters"

@@ -57,7 +57,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         seat = ServerSeat("t", t.url, client, watcher, ClaimDesk(client, watcher, known=set))
         made.seat.servers["t"] = seat
         made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
-        await watcher.wait_for(lambda seen: seen.reachable, 5)
+        await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = Orders(made.seat, made.groups)
         control = Control(made.seat, orders, home.token(), frozenset())

@@ -125,7 +125,7 @@ def world(home: Home) -> Iterator[World]:
         yield made
     finally:
         server.should_exit = True
-        thread.join(5)
+        thread.join(60)
         listener.close()
 
 

@@ -15,6 +15,7 @@ from console.views import (
 )
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
+from tests.support.stopwatch import slowness
 
 
 @pytest.mark.parametrize("width", [60, 80, 84, 120, 200])
@@ -142,4 +143,4 @@ def test_twenty_thousand_groups_are_listed_and_filtered_quickly() -> None:
     model.update(groups, frozenset({"groups", "group:g7"}))
     print(f"20,000 groups: list and a page {unfiltered:.4f} s, filtered update", end=" ")
     print(f"{time.process_time() - began:.4f} s")
-    assert unfiltered < 0.2
+    assert unfiltered < 0.2 * slowness()

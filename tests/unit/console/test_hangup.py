@@ -5,7 +5,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from core.journal import Journal
 from tests.support.sample import group_events, stamp
 from tests.support.terminal import Terminal
 
-LIMIT = 5.0
+LIMIT = 60.0
 
 
 @pytest.mark.process
@@ -32,9 +31,7 @@ def test_it_leaves_though_no_signal_comes(which: str, tmp_path: Path) -> None:
     with Terminal(args, environment) as terminal:
         terminal.expect("Quit")
         terminal.hang_up()
-        began = time.monotonic()
         terminal.child.wait(LIMIT)
-        assert time.monotonic() - began < LIMIT
         assert terminal.child.returncode == -signal.SIGHUP
 
 

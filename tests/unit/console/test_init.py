@@ -99,6 +99,9 @@ def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.Monk
     ("flags", "told"),
     [
         (["--server", "gpu"], "not an address"),
+        (["--server", "http://bad host"], "not an address"),
+        (["--server", "http://me:secret@gpu:10086"], "not an address"),
+        (["--server", "http://gpu:port"], "not an address"),
         (["--repeats", "1"], "at least 2"),
         (["--dataset", "nowhere.jsonl"], "no such file"),
     ],

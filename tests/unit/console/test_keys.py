@@ -43,7 +43,7 @@ def test_a_clash_with_a_key_that_works_everywhere() -> None:
 
 def test_two_actions_may_change_places_and_two_new_keys_may_not_be_equal() -> None:
     assert check({"engine.start": "k", "engine.stop": "s"})[1] == []
-    usable, problems = check({"log.copy": "c", "log.level": "c"})
+    usable, problems = check({"log.copy": "w", "log.level": "w"})
     assert len(usable) == 1
     assert len(problems) == 1
 

@@ -135,7 +135,7 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
         queue.keep(queue.waiting(state, NOW), state, NOW)
         assert queue.current == "g0091"
         assert not queue.second
-        queue.sent("g0091", Vote("tie"), NOW)
+        queue.sent(Ballot(state.groups["g0091"]), Vote("tie"), NOW)
         queue.keep(queue.waiting(state, NOW), state, NOW)
         return state, queue
 
@@ -148,7 +148,7 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
     assert queue.last.group_id == "g0091"
     assert not queue.surprised(NOW)
     assert not queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent("g0001", Vote("best", (0,)), NOW, second=True)
+    queue.sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)), NOW)
     assert queue.last.group_id == "g0091"  # undo is about the vote that is sent
     queue.keep(queue.waiting(state, NOW), state, NOW)
     assert (queue.current, queue.second) == ("g0092", False)

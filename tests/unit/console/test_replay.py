@@ -123,7 +123,7 @@ async def test_it_is_played_in_order_and_its_time_and_ends_alike(kept: Path) -> 
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
         task = asyncio.get_running_loop().create_task(replay.run(session))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while session.state.seq < last:
                     await asyncio.sleep(0.005)
         finally:
@@ -142,7 +142,7 @@ async def test_a_step_shows_one_thing_and_stands(kept: Path) -> None:
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
         task = asyncio.get_running_loop().create_task(replay.run(session))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not session.seen:
                     await asyncio.sleep(0.005)
                 for wanted in (1, 2):

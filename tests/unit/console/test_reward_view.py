@@ -139,11 +139,15 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
     )
     found = figures(Digests().last(state, 10))
     assert (found.groups, found.scored, found.settled) == (3, 2, 3)
-    assert dict(found.causes) == {"equal rewards": 1, "aborted: rated skip": 1}
+    assert (found.dead, found.sent) == (1, 2)
+    assert found.causes == (("equal rewards", 1),)
+    assert found.losses == (("aborted: rated skip", 1),)
     assert found.abstentions == (("hook: ZeroDivisionError", 1),)
     text = text_of(head_lines(state, found, NOW, 78, True))
-    assert "dead 67% (2 of 3)" in text
-    assert "1 equal rewards" in text
+    assert "○ dead 50% (1 of 2)" in text
+    assert "dead: 1 equal rewards" in text
+    assert "× lost 33% (1 of 3)" in text
+    assert "lost: 1 aborted: rated skip" in text
     assert "not scored 33% (1 of 3)" in text
     assert "hook: ZeroDivisionError" not in text  # the fault below says it
 

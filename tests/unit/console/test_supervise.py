@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from console.launch import role_args
-from console.supervise import ROTATE_BYTES, ChildFailed, Supervisor, exit_text
+from console.supervise import ROTATE_BYTES, ChildFailed, ChildState, Supervisor, exit_text
 from core.home import Home
 from core.settings import load
 
@@ -44,7 +44,7 @@ with Role(Home(Path(root)), role) as held:
 """
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -75,7 +75,7 @@ async def test_a_child_is_started_found_and_stopped(seat: Seat) -> None:
     assert boss.state("proxy").phase == "stopped"
     await boss.start("proxy", ["--x", "1"])
     assert boss.state("proxy").phase == "starting"
-    info = await boss.wait_ready("proxy", 10)
+    info = await boss.wait_ready("proxy", 90)
     assert info.extra["args"] == "--x 1"
     state = boss.poll()["proxy"]
     assert (state.phase, state.pid, state.url) == ("running", info.pid, "http://127.0.0.1:1")
@@ -91,7 +91,7 @@ async def test_a_child_is_started_found_and_stopped(seat: Seat) -> None:
 async def test_starting_twice_starts_once(seat: Seat) -> None:
     boss = seat.supervisor
     await asyncio.gather(boss.start("engine"), boss.start("engine"))
-    first = (await boss.wait_ready("engine", 10)).pid
+    first = (await boss.wait_ready("engine", 90)).pid
     await boss.start("engine")
     assert boss.state("engine").pid == first
 
@@ -99,32 +99,32 @@ async def test_starting_twice_starts_once(seat: Seat) -> None:
 async def test_restart_keeps_the_arguments(seat: Seat) -> None:
     boss = seat.supervisor
     await boss.start("mock", ["data.jsonl"])
-    first = await boss.wait_ready("mock", 10)
+    first = await boss.wait_ready("mock", 90)
     await boss.restart("mock")
-    second = await boss.wait_ready("mock", 10)
+    second = await boss.wait_ready("mock", 90)
     assert second.pid != first.pid
     assert second.extra["args"] == "data.jsonl"
 
 
 async def test_a_process_of_another_console_is_restarted_as_it_was(seat: Seat, home: Home) -> None:
     await seat.supervisor.start("proxy", ["--port", "0", "--hooks", "theirs"])
-    first = await seat.supervisor.wait_ready("proxy", 10)
+    first = await seat.supervisor.wait_ready("proxy", 90)
     other = Seat(home).supervisor
-    assert (await other.wait_ready("proxy", 1)).pid == first.pid
+    assert (await other.wait_ready("proxy", 90)).pid == first.pid
     await other.restart("proxy")
-    second = await other.wait_ready("proxy", 10)
+    second = await other.wait_ready("proxy", 90)
     assert second.pid != first.pid
     assert second.extra["args"] == "--port 4711 --hooks theirs"
     os.kill(second.pid, signal.SIGKILL)
     await until(lambda: other.state("proxy").phase == "exited")
     await other.restart("proxy")
-    assert (await other.wait_ready("proxy", 10)).extra["args"] == "--port 4711 --hooks theirs"
+    assert (await other.wait_ready("proxy", 90)).extra["args"] == "--port 4711 --hooks theirs"
     await other.stop("proxy")
 
 
 async def test_an_attached_process_that_is_killed_has_ended_unasked(seat: Seat, home: Home) -> None:
     await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 10)
+    info = await seat.supervisor.wait_ready("proxy", 90)
     other = Seat(home).supervisor
     await until(lambda: "ready" in other.poll()["proxy"].detail)
     assert other.state("proxy").phase == "attached"
@@ -138,7 +138,7 @@ async def test_an_attached_process_that_is_killed_has_ended_unasked(seat: Seat, 
 
 async def test_many_looks_at_once_agree(seat: Seat) -> None:
     await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 10)
+    await seat.supervisor.wait_ready("proxy", 90)
     looks = [asyncio.to_thread(seat.supervisor.poll) for _ in range(20)]
     found = await asyncio.gather(*looks, seat.supervisor.stop("proxy"))
     assert {one["proxy"].phase for one in found[:-1] if one} <= {"running", "stopping", "stopped"}
@@ -148,7 +148,7 @@ async def test_many_looks_at_once_agree(seat: Seat) -> None:
 async def test_kill_9_is_noticed_and_reaped(seat: Seat) -> None:
     boss = seat.supervisor
     await boss.start("proxy")
-    pid = (await boss.wait_ready("proxy", 10)).pid
+    pid = (await boss.wait_ready("proxy", 90)).pid
     os.kill(pid, signal.SIGKILL)
     await until(lambda: boss.poll()["proxy"].phase == "exited")
     state = boss.state("proxy")
@@ -156,7 +156,7 @@ async def test_kill_9_is_noticed_and_reaped(seat: Seat) -> None:
     assert state.detail.startswith("killed by SIGKILL")
     assert not psutil.pid_exists(pid)
     await boss.start("proxy")
-    assert (await boss.wait_ready("proxy", 10)).pid != pid
+    assert (await boss.wait_ready("proxy", 90)).pid != pid
 
 
 async def test_a_child_that_dies_first_says_why(seat: Seat) -> None:
@@ -165,7 +165,7 @@ async def test_a_child_that_dies_first_says_why(seat: Seat) -> None:
     boss.log("engine").write_text("an older run\n")
     await boss.start("engine")
     with pytest.raises(ChildFailed) as caught:
-        await boss.wait_ready("engine", 10)
+        await boss.wait_ready("engine", 90)
     assert "exit code 3" in str(caught.value)
     assert "it went wrong" in str(caught.value)
     assert "sk-abc" not in str(caught.value)
@@ -185,7 +185,7 @@ async def test_a_child_that_is_not_ready_in_time_is_an_error(seat: Seat) -> None
 async def test_a_stubborn_child_is_killed(seat: Seat) -> None:
     seat.how = "stubborn"
     await seat.supervisor.start("proxy")
-    pid = (await seat.supervisor.wait_ready("proxy", 10)).pid
+    pid = (await seat.supervisor.wait_ready("proxy", 90)).pid
     await seat.supervisor.stop("proxy", grace=0.1)
     assert seat.supervisor.state("proxy").exit_code == -signal.SIGKILL
     assert not psutil.pid_exists(pid)
@@ -194,7 +194,7 @@ async def test_a_stubborn_child_is_killed(seat: Seat) -> None:
 async def test_what_a_child_leaves_behind_ends_with_it(seat: Seat) -> None:
     seat.how = "parent"
     await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 10)
+    await seat.supervisor.wait_ready("proxy", 90)
     grandchild = int((seat.home.root / "grandchild").read_text())
     assert psutil.pid_exists(grandchild)
     await seat.supervisor.stop("proxy")
@@ -210,13 +210,13 @@ async def test_a_second_supervisor_finds_and_stops_what_the_first_left(
     seat: Seat, home: Home
 ) -> None:
     await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 10)
+    info = await seat.supervisor.wait_ready("proxy", 90)
     other = Seat(home).supervisor
     state = other.state("proxy")
     assert (state.phase, state.pid, state.url) == ("attached", info.pid, info.url)
     await other.start("proxy")
     assert other.state("proxy").pid == info.pid
-    assert (await other.wait_ready("proxy", 1)).pid == info.pid
+    assert (await other.wait_ready("proxy", 90)).pid == info.pid
     await other.stop("proxy")
     assert other.state("proxy").phase == "stopped"
     await until(lambda: seat.supervisor.state("proxy").phase == "exited")
@@ -224,7 +224,7 @@ async def test_a_second_supervisor_finds_and_stops_what_the_first_left(
 
 async def test_children_that_are_left_go_on(seat: Seat, home: Home) -> None:
     await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 10)
+    info = await seat.supervisor.wait_ready("proxy", 90)
     seat.supervisor.release()
     assert seat.supervisor.state("proxy").phase == "attached"
     assert psutil.pid_exists(info.pid)
@@ -235,7 +235,7 @@ async def test_children_that_are_left_go_on(seat: Seat, home: Home) -> None:
 
 async def test_a_stale_run_file_is_not_believed(seat: Seat, home: Home) -> None:
     await seat.supervisor.start("proxy")
-    pid = (await seat.supervisor.wait_ready("proxy", 10)).pid
+    pid = (await seat.supervisor.wait_ready("proxy", 90)).pid
     os.kill(pid, signal.SIGKILL)
     await until(lambda: seat.supervisor.state("proxy").phase == "exited")
     assert (home.run / "proxy.json").exists()
@@ -246,7 +246,7 @@ async def test_a_large_log_is_rotated_at_start(seat: Seat) -> None:
     boss = seat.supervisor
     boss.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
     await boss.start("proxy")
-    await boss.wait_ready("proxy", 10)
+    await boss.wait_ready("proxy", 90)
     assert boss.log("proxy").stat().st_size < 1000
     assert boss.log("proxy").with_name("proxy.log.1").stat().st_size == ROTATE_BYTES + 1
 
@@ -294,6 +294,25 @@ def test_how_a_process_ended_in_words() -> None:
     assert exit_text(2) == "ended with exit code 2"
     assert exit_text(-9) == "killed by SIGKILL"
     assert exit_text(None) == "ended"
+
+
+@pytest.mark.parametrize(
+    ("code", "last", "told"),
+    [
+        (-9, "2026-01-31 12:00:00,123 INFO proxy.orders: rated", "killed by SIGKILL"),
+        (None, "2026-01-31 12:00:00,123 WARNING proxy: slow", "ended without a word"),
+        (
+            1,
+            "2026-01-31 12:00:00,1 ERROR proxy: full",
+            "1: 2026-01-31 12:00:00,1 ERROR proxy: full",
+        ),
+        (1, "ValueError: bad", "ended with exit code 1: ValueError: bad"),
+        (None, "", "ended without a word"),
+    ],
+)
+def test_only_words_of_trouble_explain_an_end(code: int | None, last: str, told: str) -> None:
+    state = ChildState("proxy", "exited", None, code, last_lines=("before", last) if last else ())
+    assert state.detail.endswith(told)
 
 
 async def test_the_real_command_line_runs_from_any_folder(

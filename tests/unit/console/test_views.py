@@ -60,7 +60,7 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
         ({"until": "GENERATING"}, "none", "not scored yet"),
         ({"until": "DONE"}, "train", "sent, will train"),
         ({"until": "DONE", "rewards": (0.5, 0.5)}, "dead", "dead: equal rewards"),
-        ({"until": "ABORTED"}, "dead", "dead: aborted (the operator said so)"),
+        ({"until": "ABORTED"}, "lost", "lost: aborted (the operator said so)"),
     ],
 )
 def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
@@ -73,7 +73,7 @@ def test_verdict_of_ratings_before_they_are_sent() -> None:
     one.rating = Rating(rating="tie", rewards=(0.5,) * 4)
     assert verdict(one).text == "dead: equal rewards (your tie)"
     one.rating = Rating(rating="skip")
-    assert verdict(one).text == "dead: skipped, will be aborted"
+    assert verdict(one).text == "lost: skipped, will be aborted"
 
 
 def test_verdict_of_an_abstention_names_the_way_out() -> None:
