@@ -1,5 +1,6 @@
 """What all tests share: a clean environment and a home of their own."""
 
+import asyncio
 import gc
 import itertools
 import logging
@@ -9,13 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from core.home import Home
 from engine import numerics
+from tests.support.given_time import GivenTimePolicy
 
 numerics.prepare()  # before anything brings numpy in, as in the engine's own process
+asyncio.set_event_loop_policy(GivenTimePolicy())  # no test depends on how fast the machine is
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any")
 gc.disable()  # until all tests are collected: what they bring stays
 
+PILOT = Path(__file__).parent / "pilot"
 _count = itertools.count(1)
 
 
@@ -25,6 +32,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Which clock the loops of this test have."""
+    GivenTimePolicy.wall = PILOT in item.path.parents
 
 
 @pytest.fixture

@@ -63,14 +63,14 @@ class Script:
             headers["Authorization"] = f"Bearer {key}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{url or self.url}{path}", data=data, headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=90) as answer:
             return json.load(answer)
 
     def status(self) -> tuple[str, int | None]:
         told = self.ask("/get_engine_status")
         return told["engine_status"], told["global_step"]
 
-    def wait_for(self, wanted: str, step: int = 0, seconds: float = 60) -> int:
+    def wait_for(self, wanted: str, step: int = 0, seconds: float = 90) -> int:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             status, now = self.status()
@@ -116,7 +116,7 @@ class Script:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
         request = urllib.request.Request(f"{base}/chat/completions", data=body, headers=headers)
         text = ""
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=90) as answer:
             lines = [line.decode().strip() for line in answer]
         events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert events[-1] == "[DONE]"
@@ -155,13 +155,13 @@ def server(tmp_path: Path) -> Iterator[str]:
         text=True,
     ) as child:
         found = tmp_path / "home" / "run" / "engine.json"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not found.exists() and time.monotonic() < deadline and child.poll() is None:
             time.sleep(0.02)
         assert found.exists(), "the engine did not come up"
         yield str(json.loads(found.read_text())["url"])
         child.terminate()
-        _, log = child.communicate(timeout=15)
+        _, log = child.communicate(timeout=90)
         assert child.returncode == 0
         assert "Traceback" not in log, log
 

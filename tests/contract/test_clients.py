@@ -38,7 +38,7 @@ async def application(
         agent_swarm(repeat=REPEAT) as swarm,
         fronted(home, swarm, configured) as front,
         AsyncOpenAI(
-            base_url=f"{front.url}/v1", api_key="any", max_retries=0, timeout=10.0
+            base_url=f"{front.url}/v1", api_key="any", max_retries=0, timeout=60.0
         ) as client,
     ):
         yield client, front

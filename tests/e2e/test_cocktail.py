@@ -1,5 +1,6 @@
 """The cocktail: rewards are right about answers good, bad and hostile, the mix is what was said."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
+import psutil
 import pytest
 
 from examples.cocktail.kinds import KINDS, Question
@@ -51,6 +53,13 @@ SUM = Question("", "", "3 + 4")
     [
         ("maths", "That makes 7.", 1.0),
         ("maths", "That makes 8.", 0.0),
+        ("maths", "3 + 4 = 7", 1.0),
+        ("maths", "It is 14/2.", 1.0),
+        ("maths", "It is 3 + 4.", 0.0),
+        ("maths", "4+3", 0.0),
+        ("maths", "(3 + 4 + 0)", 0.0),
+        ("code", "3 + 4", 0.0),
+        ("terminal", "3 + 4 files", 0.0),
         ("code", "It is 7.", 1.0),
         ("code", "It is 6.", 0.0),
         ("code", "```python\nx = sum([3, 4])\n```", 1.0),
@@ -73,6 +82,16 @@ def test_a_program_that_waits_is_ended_with_what_it_started(tmp_path: Path) -> N
     began = time.monotonic()
     assert run(["/bin/sh", "-c", "sleep 60 & sleep 60"], tmp_path, seconds=0.5) is None
     assert time.monotonic() - began < 30
+
+
+def test_what_left_its_group_is_ended_too(tmp_path: Path) -> None:
+    program = (
+        "import os,time\npid = os.fork()\nif pid: print(pid)\nelse: os.setsid(); time.sleep(60)"
+    )
+    said = run([sys.executable, "-S", "-c", program], tmp_path)
+    assert said is not None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(said)).wait(20)  # psutil.TimeoutExpired when it lives on
 
 
 def test_a_program_sees_nothing_of_our_environment(

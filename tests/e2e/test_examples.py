@@ -29,7 +29,7 @@ def run(name: str, tmp: Path, *args: str) -> subprocess.Popen[str]:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=15)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     return not alive
 
 
@@ -58,17 +58,19 @@ def test_a_tutorial_learns_and_ends_by_itself(tmp_path: Path, name: str, measure
 
 
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    began = time.monotonic()
     with run("persona", tmp_path, "--updates", "500", "--held-out", "4") as example:
         assert example.stdout is not None
         assert any(line.startswith("update") for line in example.stdout)
         children = psutil.Process(example.pid).children(recursive=True)
         assert len(children) >= 4  # engine, fake vLLM, its hooks, application
+        limit = max(30.0, 3 * (time.monotonic() - began))  # as many starts, where those take long
         began = time.monotonic()
         example.send_signal(signal.SIGINT)
-        _, err = example.communicate(timeout=60)
+        _, err = example.communicate(timeout=90)
         assert example.returncode == 130
         assert err.strip() == "interrupted; all processes are ended"
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < limit
     assert gone(children)
     assert not list(tmp_path.iterdir())
 

@@ -67,7 +67,7 @@ def claimed(url: str) -> int:
 
 
 def steps(url: str) -> list[int]:
-    found = httpx.get(f"{url}/ajetc/updates", timeout=10, trust_env=False).json()
+    found = httpx.get(f"{url}/ajetc/updates", timeout=60, trust_env=False).json()
     return [one["step"] for one in found]
 
 
@@ -141,8 +141,8 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: st
             assert time.monotonic() < end
             time.sleep(0.05)
         rolling.terminate()
-        assert rolling.wait(30) == 130
-        _, left = psutil.wait_procs(agents, timeout=20)
+        assert rolling.wait(90) == 130
+        _, left = psutil.wait_procs(agents, timeout=90)
         assert not left, "an agent outlived the script that ran it"
         assert not claimed(engine)
     finally:
@@ -159,7 +159,9 @@ def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engi
         text=True,
     ) as watching:
         assert watching.stdout is not None
+        began = time.monotonic()
         first = _until_waiting(watching)
+        once = time.monotonic() - began
         assert re.search(
             r"^call 1  /v1/chat/completions  HTTP 200 .* \d+ \+ \d+ tokens", first, re.M
         )
@@ -175,8 +177,8 @@ def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engi
         assert f'File "{source}"' in second
         assert "swarm/" not in second.partition("Traceback")[2]
         watching.send_signal(signal.SIGINT)
-        watching.wait(30)
-    assert took < 10
+        watching.wait(90)
+    assert took < max(10, 2 * once)  # however slow the machine is
     assert not steps(engine)  # nothing of it was trained on
     assert not claimed(engine)
 
@@ -223,7 +225,7 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
         if (info := running(home, "engine")) is not None:
             process = psutil.Process(info.pid)
             process.terminate()
-            process.wait(30)
+            process.wait(90)
 
 
 @pytest.mark.parametrize(

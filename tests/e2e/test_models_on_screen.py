@@ -68,7 +68,7 @@ def _addresses(folder: Path) -> dict[str, str]:
 async def shown(here: Seat, *patterns: str) -> None:
     """Wait until the screen has all of them at once."""
     missing: list[str] = []
-    for _ in range(600):
+    for _ in range(2_000):
         text = here.text()
         missing = [one for one in patterns if not re.search(one, text, re.MULTILINE)]
         if not missing:

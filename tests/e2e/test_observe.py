@@ -14,7 +14,7 @@ import pytest
 
 from core.state import Group
 from tests.support.scripted_openai import Failure, ScriptedOpenAI, in_thread
-from tests.support.stack import Stack, until
+from tests.support.stack import Stack, until, within
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -99,8 +99,9 @@ def test_asked_rated_recorded_and_the_key_stays_secret(tmp_path: Path) -> None:
 def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
     with in_thread(ScriptedOpenAI()) as upstream, observing(tmp_path, upstream) as stack:
         upstream.gate = asyncio.Event()
-        with httpx.Client(timeout=30, trust_env=False) as http:
+        with httpx.Client(timeout=60, trust_env=False) as http:
             body = {"model": "m", "stream": True, "messages": ASKED}
+            soon = within(1.0, lambda: http.get(f"{stack.base_url}/models"))
             for again in (True, True, False):  # a busy machine may hold it up, not always
                 gone = upstream.cancelled + 4
                 with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
@@ -109,7 +110,7 @@ def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
                 left = time.monotonic()
                 until("all cancelled", lambda gone=gone: upstream.cancelled == gone, every=0.02)
                 took = time.monotonic() - left
-                if took < 1.0:
+                if took < soon:
                     break
                 assert again, took
         assert closed(stack)[0].phase == "ABORTED"
@@ -138,7 +139,7 @@ def test_an_upstream_in_trouble(tmp_path: Path) -> None:
             with pytest.raises(openai.InternalServerError) as unauthorized:
                 asked("two")
             assert unauthorized.value.status_code == 502
-            until("said", lambda: "upstream:upstream" in stack.state().alerts, 15)
+            until("said", lambda: "upstream:upstream" in stack.state().alerts, 60)
             answers[:] = [Failure(400, "This model's maximum context length is 9 tokens.")]
             with pytest.raises(openai.BadRequestError, match="maximum context length is 9 tokens"):
                 asked("three")
@@ -153,9 +154,9 @@ def test_an_upstream_that_goes_and_comes_back(tmp_path: Path) -> None:
             stack.proxy("--upstream", upstream.url)
             until("seen", lambda: stack.state().servers["upstream"].state == "OBSERVING")
             health = f"{stack.base_url.removesuffix('/v1')}/health"
-            assert httpx.get(health, trust_env=False).status_code == 200
+            assert httpx.get(health, timeout=60, trust_env=False).status_code == 200
         until("lost", lambda: stack.state().servers["upstream"].lost, 20)
-        until("down", lambda: httpx.get(health, trust_env=False).status_code == 503, 30)
+        until("down", lambda: httpx.get(health, timeout=60, trust_env=False).status_code == 503, 90)
         answer = httpx.post(
             f"{stack.base_url}/chat/completions",
             json={"model": "m", "messages": ASKED},
@@ -173,13 +174,13 @@ def test_an_upstream_that_goes_and_comes_back(tmp_path: Path) -> None:
 def test_killed_and_started_again(tmp_path: Path) -> None:
     with in_thread(ScriptedOpenAI()) as upstream, observing(tmp_path, upstream) as stack:
         upstream.gate = asyncio.Event()
-        with httpx.Client(timeout=30, trust_env=False) as http:
+        with httpx.Client(timeout=60, trust_env=False) as http:
             body = {"model": "m", "stream": True, "messages": ASKED}
             with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
                 next(answer.iter_bytes())
                 until("four run", lambda: upstream.running == 4)
                 stack.kill("proxy")
-        until("all cancelled", lambda: upstream.cancelled == 4, 5)
+        until("all cancelled", lambda: upstream.cancelled == 4, 60)
         upstream.gate = None
         stack.proxy("--upstream", upstream.url)
         (group,) = closed(stack)

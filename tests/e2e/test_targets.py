@@ -133,9 +133,9 @@ def test_a_stop_ends_what_the_target_started(tmp_path: Path, when: str) -> None:
                 start_new_session=True,
             )
         stack.children["mock"] = child
-        until("it hangs", lambda: note.exists() and len(note.read_text().split()) == 2, 30)
+        until("it hangs", lambda: note.exists() and len(note.read_text().split()) == 2, 90)
         pids = [int(pid) for pid in note.read_text().split()]
         assert alive(pids)
         stack.stop("mock")
-        until("all is ended", lambda: not alive(pids), 10)
+        until("all is ended", lambda: not alive(pids), 60)
         assert "Traceback" not in stack.log("mock")

@@ -31,11 +31,11 @@ async def test_a_watcher_reads_and_serves_nobody(tmp_path: Path, swarm: Scripted
         info = running(stack.home, "proxy")
         assert info is not None
         assert info.extra["watch_only"] == "yes"
-        async with httpx.AsyncClient(base_url=info.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=info.url, timeout=60, trust_env=False) as http:
             answer = await http.post("/v1/chat/completions", json={"messages": []})
             assert answer.status_code == 503
             assert "only watches" in answer.json()["error"]["message"]
-        await swarm.until(lambda: swarm.requests["/get_episode_buffer"] > 1, 20)
+        await swarm.until(lambda: swarm.requests["/get_episode_buffer"] > 1, 90)
         state = await run(stack.state)
         assert state.watch_only
         assert state.servers["gpu"].state == "ROLLING"
@@ -82,14 +82,14 @@ async def test_a_try_that_is_interrupted_gives_its_episode_back(
             stderr=subprocess.DEVNULL,
         )
         try:
-            await swarm.until(lambda: swarm.chats, 20)
+            await swarm.until(lambda: swarm.chats, 90)
             child.send_signal(signal.SIGINT)
-            assert await run(child.wait, 20) == 130
+            assert await run(child.wait, 90) == 130
         finally:
             child.kill()
-        await swarm.until(lambda: not swarm.claimed(), 10)
+        await swarm.until(lambda: not swarm.claimed(), 60)
         late = await run(stack.run, "try", "slow", "--timeout", "0.5")
         assert late.returncode == 1
         assert "cancelled" in late.stdout
-        await swarm.until(lambda: not swarm.claimed(), 10)
+        await swarm.until(lambda: not swarm.claimed(), 60)
         assert not swarm.reward_log

@@ -28,13 +28,13 @@ def mock_in_background(stack: Stack, dataset: Path) -> None:
 
 def busy(stack: Stack) -> None:
     """Groups are open: work is in its middle."""
-    until("work", lambda: stack.state().totals.groups >= 3, 30)
+    until("work", lambda: stack.state().totals.groups >= 3, 90)
 
 
 def at_random(stack: Stack, rng: random.Random) -> None:
     """Some events later: a moment that differs with the seed."""
     target = stack.state().seq + rng.randint(1, 60)
-    until("some events", lambda: stack.state().seq >= target, 30, every=0.005)
+    until("some events", lambda: stack.state().seq >= target, 90, every=0.005)
 
 
 def check_clean(stack: Stack) -> None:
@@ -88,7 +88,7 @@ def test_kill_the_engine(tmp_path: Path, seed: int) -> None:
         stack.kill("engine")
         stack.engine()
         assert stack.status()["engine_status"] == "ENGINE.OFFLINE"
-        until("found again", lambda: started(stack), 30)
+        until("found again", lambda: started(stack), 90)
         stack.rolling()
         assert stack.step() >= done + 1, "it goes on from its last update"
         until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
@@ -138,13 +138,13 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
         with Terminal([], environment) as console:
             console.expect("ROLLING", 60)
             assert {role: pid(stack, role) for role in pids} == pids, "it re-attached"
-            until("attached", lambda: stack.state().consoles == 1, 20)
+            until("attached", lambda: stack.state().consoles == 1, 90)
             until("nothing claimed", lambda: not stack.claimed(), 60)
             console.type("\x11")
             console.expect("Leave running", 10)
             console.type("s")
             assert console.wait() == 0
-        until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 20)
+        until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 90)
 
 
 def pid(stack: Stack, role: str) -> int:

@@ -34,7 +34,7 @@ async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
         files = process.num_fds()
         async with crowd.running(8):
             await swarm.until(lambda: len(crowd.asked) >= 80, 60)
-        await front.world.closed(10)
+        await front.world.closed(60)
         await front.world.until(lambda: not swarm.claimed())
         assert crowd.tally()["left"] > 5
         assert not any(crowd.faults().values())
@@ -46,7 +46,7 @@ async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
         assert not front.desk._waiting
         assert front.desk.meter.open == 0
         # Connections to the server are kept for a few seconds in case somebody needs them.
-        await front.world.until(lambda: process.num_fds() <= files + 2, 15)
+        await front.world.until(lambda: process.num_fds() <= files + 2, 90)
         await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
 
 
@@ -77,7 +77,7 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             early = sum(resident[quarter : 2 * quarter]) / quarter
             late = sum(resident[-quarter:]) / quarter
             # Connections to the server are kept for a few seconds in case somebody needs them.
-            until("no connection is left", lambda: process.num_fds() <= files + 4, 20)
+            until("no connection is left", lambda: process.num_fds() <= files + 4, 90)
             print(
                 f"{asked} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
                 f"{early:.1f} then, {late:.1f} at last; "

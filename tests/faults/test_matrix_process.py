@@ -42,7 +42,7 @@ class Seat:
 
     async def moment(self, most: int = 60) -> None:
         target = self.swarm.requests.total() + self.rng.randint(1, most)
-        await self.swarm.until(lambda: self.swarm.requests.total() >= target, 20)
+        await self.swarm.until(lambda: self.swarm.requests.total() >= target, 90)
 
     async def served(self, more: int = 4) -> None:
         since = asyncio.get_running_loop().time()
@@ -75,11 +75,11 @@ async def seated(home: Path, seed: int) -> AsyncIterator[Seat]:
                 await seat.served(2)
                 yield seat
             state = await asyncio.to_thread(stack.state)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 while state.open_groups():
                     state = await asyncio.to_thread(stack.state)
             with contextlib.suppress(TimeoutError):
-                await swarm.until(lambda: not swarm.ours(state.client_uuid), 15)
+                await swarm.until(lambda: not swarm.ours(state.client_uuid), 60)
             assert await asyncio.to_thread(stack.stop, "proxy") == 0
             books, wrong = audit(stack.home.journal, swarm, seat.load, state.client_uuid)
             told = f"{books} {dict(outcomes(stack.home.journal))} {dict(seat.load.tally())}"

@@ -28,17 +28,17 @@ from tests.support.seat import World, settings, world
 TIMES = [2, pytest.param(12, marks=pytest.mark.soak)]
 LIMITS = HookLimits(
     call_seconds=0.5,
-    load_seconds=20,
+    load_seconds=90,
     grace_seconds=0.2,
     memory_bytes=600 << 20,
     poll_seconds=0.05,
     retry_seconds=0.2,
 )
 CALMED = HookLimits(
-    call_seconds=5, load_seconds=20, grace_seconds=0.2, memory_bytes=600 << 20, poll_seconds=0.05
+    call_seconds=30, load_seconds=90, grace_seconds=0.2, memory_bytes=600 << 20, poll_seconds=0.05
 )
 """For rows that do not end by the clock: a busy machine must not end them instead."""
-SETTINGS = settings(rewards={"time_limit": 10.0}, proxy={"answer_budget": 30.0})
+SETTINGS = settings(rewards={"time_limit": 60.0}, proxy={"answer_budget": 100.0})
 HOOK = "on_compute_relative_reward.py"
 HEAD = 'async def on_compute_relative_reward(results, answers, question=""):\n'
 GOOD = HEAD + "    return [0.1 * (place + 1) for place in range(len(answers))]\n"
@@ -123,7 +123,7 @@ async def fails(w: World, times: int, words: str) -> None:
     """Ask so often: each user is answered, no group gets a reward, and the cause is said."""
     for _ in range(times):
         ticket = await w.ask("What is two and two?")
-        reply = await w.reply(ticket, 30)
+        reply = await w.reply(ticket, 100)
         assert reply.refusal is None
         assert reply.index is not None
         await w.closed()
@@ -139,7 +139,7 @@ async def fails(w: World, times: int, words: str) -> None:
 async def works(w: World, rewards: Sequence[float] | None = None) -> None:
     """The next group is scored and sent."""
     ticket = await w.ask("What is three and three?")
-    reply = await w.reply(ticket, 30)
+    reply = await w.reply(ticket, 100)
     assert reply.index is not None
     await w.closed()
     assert w.group(ticket).phase == "DONE"
@@ -149,7 +149,7 @@ async def works(w: World, rewards: Sequence[float] | None = None) -> None:
         assert sent == pytest.approx(sorted(rewards))
 
 
-async def until(test: Any, seconds: float = 20.0) -> None:
+async def until(test: Any, seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not test():
             await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ async def by_user(name: str, body: dict[str, Any], index: int) -> str:
 async def ask(url: str, path: str, body: dict[str, Any]) -> Answer:
     async with wire(url) as one:
         await one.ask("POST", path, body)
-        answer = await one.answer(GRACE + 10.0)
+        answer = await one.answer(GRACE + 60.0)
         assert await one.closed() == b""  # and the connection is closed in order
         return answer
 
@@ -64,16 +64,17 @@ async def test_a_stop_in_the_midst_of_answers(tmp_path: Path) -> None:
 
                 slow, quick = each("slow", True), each("quick", True)
                 whole, soon = each("slow", False), each("quick", False)
-                await swarm.until(lambda: len(swarm.chats) == 64, 20)
+                await swarm.until(lambda: len(swarm.chats) == 64, 90)
                 began = asyncio.get_running_loop().time()
                 child.send_signal(signal.SIGTERM)
-                async with httpx.AsyncClient(base_url=info.url) as client:
+                async with httpx.AsyncClient(timeout=60, base_url=info.url) as client:
                     while (await client.get("/health")).status_code == 200:
                         await asyncio.sleep(0.02)
                     late = await client.post(CHAT, json={**BODIES[CHAT], "user": "late"})
                     assert late.status_code == 503
                     assert late.headers["retry-after"]
-            assert asyncio.get_running_loop().time() - began < GRACE + 2
+            # It did not wait the minute of the slow ones.
+            assert asyncio.get_running_loop().time() - began < GRACE + 30
             for path in BODIES:
                 assert LAST[path] in quick[path].result().body
                 assert soon[path].result().status == 200
@@ -85,7 +86,7 @@ async def test_a_stop_in_the_midst_of_answers(tmp_path: Path) -> None:
                 assert whole[path].result().status == 503
                 assert whole[path].result().headers["retry-after"]
                 assert b"shutting down" in whole[path].result().body
-            assert await asyncio.to_thread(child.wait, 10) == 0
+            assert await asyncio.to_thread(child.wait, 60) == 0
             assert not swarm.claimed()
             assert "Traceback" not in stack.log("proxy")
 
@@ -99,13 +100,13 @@ async def test_served_over_tls(tmp_path: Path) -> None:
             info = await asyncio.to_thread(stack.proxy, *told)
             assert info.url.startswith("https://127.0.0.1:")
             trusted = believing(info.url, cert)
-            async with httpx.AsyncClient(base_url=info.url, verify=trusted) as client:
+            async with httpx.AsyncClient(timeout=60, base_url=info.url, verify=trusted) as client:
                 for stream in (False, True):
                     body = {**BODIES[CHAT], "stream": stream}
                     answer = await client.post(CHAT, json=body)
                     assert answer.status_code == 200
                     assert "answer 0 of" in answer.text
-            async with httpx.AsyncClient(base_url=info.url) as client:
+            async with httpx.AsyncClient(timeout=60, base_url=info.url) as client:
                 with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                     await client.get("/health")
             async with wire(info.url) as plain:
@@ -149,7 +150,7 @@ async def test_a_key_is_asked_for_and_written_nowhere(tmp_path: Path, in_file: b
     async with ScriptedSwarm() as swarm:
         with Stack(tmp_path / "home") as stack:
             info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url, *told)
-            async with httpx.AsyncClient(base_url=info.url) as client:
+            async with httpx.AsyncClient(timeout=60, base_url=info.url) as client:
                 assert (await client.post(CHAT, json=BODIES[CHAT])).status_code == 401
                 bearer = {"authorization": f"Bearer {secret}"}
                 answer = await client.post(CHAT, json=BODIES[CHAT], headers=bearer)

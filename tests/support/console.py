@@ -247,7 +247,7 @@ async def rest(app: ConsoleApp) -> None:
 
     The pilot takes a process that gets no turn on a busy machine for one that is idle.
     """
-    for _ in range(400):
+    for _ in range(4_000):
         if not _at_work(app):
             return
         await asyncio.sleep(0.005)

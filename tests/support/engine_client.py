@@ -150,7 +150,7 @@ class Driver:
         return "\n".join(entry["message"] for entry in entries)
 
 
-async def wait_for(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Until `condition()` holds; it may be a coroutine function."""
     async with asyncio.timeout(seconds):
         while True:

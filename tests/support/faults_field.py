@@ -22,6 +22,7 @@ import swarm.orders
 import swarm.watcher
 from core.settings import Settings
 from swarm.answers import EndOutcome
+from swarm.calls import Call
 from swarm.client import AsyncSwarmClient
 from tests.support.faults_audit import Books, audit
 from tests.support.faults_load import Load
@@ -31,7 +32,7 @@ from tests.support.seat import settings
 
 PATIENCE = 1.0
 """Seconds a claim, an abort or an end may take; the real ones get 30."""
-GONE_FOR, FROZEN_FOR, POLL = 0.6, 1.2, 0.3
+GONE_FOR, FROZEN_FOR, POLL = 0.6, 0.9, 0.3
 """Seconds; the real ones are 10, 25 and 3."""
 BUDGET = 15.0
 """Seconds for an answer, of both kinds."""
@@ -78,6 +79,9 @@ class Hasty(AsyncSwarmClient):
 
     async def end(self, *args: Any, **more: Any) -> EndOutcome:
         return await super().end(*args, **{**more, "timeout": PATIENCE})
+
+    def begin_end(self, *args: Any, **more: Any) -> Call[EndOutcome] | None:
+        return super().begin_end(*args, **{**more, "timeout": PATIENCE})
 
 
 def configured(**more: Any) -> Settings:

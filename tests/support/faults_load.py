@@ -57,6 +57,8 @@ class Load:
     """The same: no proxy."""
     too_long: list[tuple[float, float]] = field(default_factory=list)
     """The same: prompts do not fit."""
+    unread: list[tuple[float, float]] = field(default_factory=list)
+    """The same: the server refuses what it is asked, with 422."""
     _stop: bool = False
 
     # --- asking --------------------------------------------------------------------------------
@@ -150,7 +152,8 @@ class Load:
             elif one.how == "refused":
                 busy = one.status == 503 and one.retry_after
                 if 400 <= one.status < 500:
-                    if not (one.status == 400 and _within(one, self.too_long)):
+                    spans = {400: self.too_long + self.unread, 422: self.unread}
+                    if not _within(one, spans.get(one.status, [])):
                         found["4xx"].append(one)
                 elif not (busy and _within(one, self.outages + self.cuts)):
                     found["5xx"].append(one)
@@ -178,11 +181,13 @@ def status_of_stream(path: str, text: str) -> int:
     events = [json.loads(one) for one in data if one != "[DONE]"]
     last = events[-1] if events else {}
     if path == "/v1/messages" and last.get("type") == "error":
-        return 503 if last["error"]["type"] == "overloaded_error" else 500
+        kind = last["error"]["type"]
+        return {"overloaded_error": 503, "invalid_request_error": 400}.get(kind, 500)
     if path == "/v1/responses" and last.get("type") == "response.failed":
         error = last["response"]["error"]
         later = error["code"] == "rate_limit_exceeded" or "shutting down" in error["message"]
-        return 503 if later else 500
+        its_own = error["code"] in ("context_length_exceeded", "invalid_prompt")
+        return 503 if later else 400 if its_own else 500
     if isinstance(last.get("error"), dict):
         return int(last["error"]["code"])
     return 200 if LAST[path].decode() in text else 0

@@ -112,7 +112,7 @@ async def observed(
         )
         tasks.spawn(ServerWatch(seat, server).run(), "watch")
         if ready:
-            await server.watcher.wait_for(lambda seen: seen.reachable, 5)
+            await server.watcher.wait_for(lambda seen: seen.reachable, 60)
         await groups.recover()
         app = create_app(seat, groups, desk=Desk(seat, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))

@@ -30,7 +30,7 @@ from tests.support.stack import Stack, until
 N = 4
 AHEAD = 4
 """Requests that are out at once."""
-SLOW = 60.0
+SLOW = 100.0
 """Seconds after which something that should be seen is given up."""
 
 _PLACE = re.compile(r"^ (\d)(?: |$)")
@@ -297,7 +297,7 @@ async def rating_run(
             got = served.received()
             return all(len(got.get(group, {})) == N for group in wanted)
 
-        end = loop.time() + 30  # what is missing then is told by `differing`
+        end = loop.time() + 90  # what is missing then is told by `differing`
         while not complete() and loop.time() < end:
             await asyncio.sleep(0.05)
         got = served.received()

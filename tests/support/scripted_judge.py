@@ -372,6 +372,7 @@ async def bench(
     part = made(url, desk=desk, **settings)
     found = Bench(part)
     part.place(Surroundings(home=home, seconds=seconds, publish=found.events.append))
+    part._breaker._clock = asyncio.get_running_loop().time
     if start:
         await part.start()
     try:

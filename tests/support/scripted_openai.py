@@ -184,5 +184,5 @@ def in_thread(upstream: ScriptedOpenAI) -> Iterator[ScriptedOpenAI]:
     finally:
         asyncio.run_coroutine_threadsafe(upstream.__aexit__(None, None, None), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -9,6 +9,7 @@ async with world(tmp_path) as w:
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,6 +24,7 @@ from core.journal import Journal
 from core.settings import Settings
 from core.state import Group
 from core.tasks import Tasks
+from proxy.carried import mode_at_start
 from proxy.dialects.chat import read_request
 from proxy.groups import Groups, Limits
 from proxy.rewards.base import (
@@ -240,6 +242,7 @@ async def world(
             rows=Rows(),
             tasks=tasks,
             client_uuid="me",
+            clock=given(),
         )
         # A busy machine may not cut short what a test takes as done.
         groups = Groups(seat, replace(limits, recover=20.0) if recover else limits)
@@ -254,7 +257,7 @@ async def world(
                 version="0",
                 servers={"s": swarm.url},
                 rewards="scripted",
-                rating_mode=configured.rating.mode,
+                rating_mode=mode_at_start(seat),
             )
         )
         watch = ServerWatch(seat, seat.servers["s"]).run() if watched else watcher.run()
@@ -263,6 +266,13 @@ async def world(
         if recover:
             await groups.recover()
         yield made
+
+
+def given() -> Callable[[], float]:
+    """Unix seconds that go by as the loop's do."""
+    loop = asyncio.get_running_loop()
+    began = time.time() - loop.time()
+    return lambda: began + loop.time()
 
 
 def held(bus: Bus) -> set[str]:

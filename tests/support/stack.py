@@ -22,11 +22,11 @@ from core.state import State
 
 T = TypeVar("T")
 
-START_LIMIT = 40.0
+START_LIMIT = 110.0
 """Seconds for a process to come up on a busy machine."""
 
 
-def until(what: str, check: Callable[[], T], limit: float = 30.0, every: float = 0.05) -> T:
+def until(what: str, check: Callable[[], T], limit: float = 90.0, every: float = 0.05) -> T:
     """What `check` returns once it is true; fails with `what` after `limit` seconds."""
     end = time.monotonic() + limit
     while True:
@@ -36,6 +36,16 @@ def until(what: str, check: Callable[[], T], limit: float = 30.0, every: float =
         if time.monotonic() > end:
             raise AssertionError(f"not within {limit:g} s: {what}")
         time.sleep(every)
+
+
+def within(seconds: float, look: Callable[[], object]) -> float:
+    """A limit that holds where one `look` takes up to a thirtieth of it, and grows beyond that."""
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        look()
+        took.append(time.monotonic() - began)
+    return max(seconds, 30 * max(took))
 
 
 class Stack:
@@ -66,7 +76,7 @@ class Stack:
                 with contextlib.suppress(psutil.Error):
                     child = psutil.Process(info.pid)
                     child.kill()
-                    child.wait(10)
+                    child.wait(60)
         if kind is not None:
             for log in sorted(self.home.logs.glob("*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}")
@@ -107,13 +117,13 @@ class Stack:
         if child is not None:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(signal.SIGKILL)
-            child.wait(10)
+            child.wait(60)
 
     def stop(self, role: str) -> int:
         """SIGTERM; returns the exit code."""
         child = self.children.pop(role)
         child.terminate()
-        return child.wait(20)
+        return child.wait(90)
 
     def log(self, role: str) -> str:
         """The end of a process's log."""
@@ -158,14 +168,14 @@ class Stack:
             f"{info.url}/control/snapshot",
             headers={"authorization": f"Bearer {self.home.token()}"},
             trust_env=False,
-            timeout=20,
+            timeout=60,
         )
         assert answer.status_code == 200, answer.text
         return msgspec.convert(answer.json()["state"], State)
 
     def status(self) -> dict[str, Any]:
         """The engine's own word."""
-        answer = httpx.get(f"{self.engine_url}/get_engine_status", trust_env=False, timeout=20)
+        answer = httpx.get(f"{self.engine_url}/get_engine_status", trust_env=False, timeout=60)
         return dict(answer.json())
 
     def step(self) -> int:
@@ -175,17 +185,17 @@ class Stack:
     def claimed(self) -> list[dict[str, Any]]:
         """Claimed episodes by the server's own buffer."""
         answer = httpx.post(
-            f"{self.engine_url}/get_episode_buffer", json={}, trust_env=False, timeout=20
+            f"{self.engine_url}/get_episode_buffer", json={}, trust_env=False, timeout=60
         )
         return [one for one in answer.json()["buffer"] if one["episode_status"] == "claimed"]
 
     def updates(self) -> list[dict[str, Any]]:
         """Statistics of the updates done."""
-        answer = httpx.get(f"{self.engine_url}/ajetc/updates?after=0", trust_env=False, timeout=20)
+        answer = httpx.get(f"{self.engine_url}/ajetc/updates?after=0", trust_env=False, timeout=60)
         found = answer.json()
         return list(found["updates"] if isinstance(found, dict) else found)
 
-    def rolling(self, limit: float = 30.0) -> None:
+    def rolling(self, limit: float = 90.0) -> None:
         """Wait until the engine is ROLLING."""
         until("ROLLING", lambda: self.status()["engine_status"] == "ENGINE.ROLLING", limit)
 
@@ -194,7 +204,7 @@ class Stack:
         answer = httpx.get(
             f"{self.engine_url}/get_current_batch_rollout_pool_information",
             trust_env=False,
-            timeout=20,
+            timeout=60,
         )
         return int(answer.json()["completed_episodes"] or 0)
 

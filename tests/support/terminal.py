@@ -73,7 +73,7 @@ class Terminal:
     def painted(self, data: bytes) -> None:
         """For those who read the screen itself: bytes the console has just written."""
 
-    def expect(self, words: str, limit: float = 30.0) -> None:
+    def expect(self, words: str, limit: float = 90.0) -> None:
         """Read until `words` were painted after this call began."""
         mark = len(self.seen)
         end = time.monotonic() + limit
@@ -92,7 +92,7 @@ class Terminal:
             os.close(self._master)
             self._master = -1
 
-    def wait(self, limit: float = 30.0) -> int:
+    def wait(self, limit: float = 90.0) -> int:
         """The exit code; reads on meanwhile so that the console is never stuck on its output."""
         end = time.monotonic() + limit
         while self.child.poll() is None:
@@ -104,4 +104,4 @@ class Terminal:
         """kill -9."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGKILL)
-        self.child.wait(10)
+        self.child.wait(60)

@@ -50,10 +50,10 @@ def threaded_swarm(**given: Any) -> Iterator[ThreadedSwarm]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="scripted swarm")
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(90)
     swarm: ThreadedSwarm = box["swarm"]
     try:
         yield swarm
     finally:
         swarm.loop.call_soon_threadsafe(box["stop"].set)
-        thread.join(20)
+        thread.join(90)

@@ -56,7 +56,7 @@ class Wire:
             yield (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readexactly(2)
 
-    async def answer(self, seconds: float = 5.0) -> Answer:
+    async def answer(self, seconds: float = 60.0) -> Answer:
         """The next answer, whole."""
         async with asyncio.timeout(seconds):
             status, headers = await self.head()
@@ -68,7 +68,7 @@ class Wire:
                 body = await self.reader.read()
             return Answer(status, headers, body)
 
-    async def closed(self, seconds: float = 5.0) -> bytes:
+    async def closed(self, seconds: float = 60.0) -> bytes:
         """What still comes until the server closes the connection."""
         async with asyncio.timeout(seconds):
             try:

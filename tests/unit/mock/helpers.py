@@ -26,7 +26,7 @@ from mock.results import Results
 from mock.runner import Choice, ControlDown, Pace, Runner
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until `condition` holds."""
     async with asyncio.timeout(seconds):
         while not condition():
