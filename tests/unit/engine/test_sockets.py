@@ -113,7 +113,10 @@ async def test_the_connection_after_an_assertion(faithful: bool) -> None:
                 assert (await reader.readline()).startswith(b"HTTP/1.1 422")
 
 
-async def test_a_prompt_of_ten_megabytes_is_cut_and_answered() -> None:
+async def test_a_prompt_of_ten_megabytes_is_cut_and_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.server.MAX_BODY", 16 << 20)
     async with driving() as d:
         await d.start()
         episode = await d.claim()
