@@ -11,7 +11,7 @@ import msgspec
 from core.tasks import Tasks
 from proxy.seat import ServerSeat
 from swarm.errors import SwarmError
-from swarm.schemas import EngineState
+from swarm.schemas import EngineState, PoolInfo
 from swarm.watcher import Seen
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,9 @@ class Sense:
         self._reading = False
         self._told = False
         self._was: EngineState | None = None
+        self._read: PoolInfo | None = None
+        self._repeats = 0
+        """`known_repeats` of that reading."""
         self._holders: dict[str, Holder] = {}
         self._queueing = 0
         self._windows: set[asyncio.Event] = set()
@@ -184,7 +187,9 @@ class Sense:
     def known_repeats(self) -> int:
         """Candidates a task needs by the last reading; 0 when there is none that holds."""
         pool = self.server.watcher.pool
-        return 0 if pool is None or pool.stale else pool.repeat
+        if pool is not self._read:  # asked for several times a request, read a few times a minute
+            self._read, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
+        return self._repeats
 
     async def repeats(self) -> int:
         """Candidates a task needs in the stay that has just begun; asks when that is not known.

@@ -44,6 +44,12 @@ class EngineState(StrEnum):
         return self in (EngineState.ROLLING, EngineState.ROLLING_POST)
 
 
+_STALE: Final = frozenset(
+    text
+    for state in (EngineState.OFFLINE, EngineState.BOOTING)
+    for text in (state.value, state.wire)
+)
+"""Wire texts of the states in which nothing is collected."""
 _STATES: Final = {state.value: state for state in EngineState if state is not EngineState.UNKNOWN}
 
 
@@ -214,7 +220,7 @@ class PoolInfo(Told, frozen=True):
     @property
     def stale(self) -> bool:
         """True when the counters are those of a run that is over."""
-        return self.state in (EngineState.OFFLINE, EngineState.BOOTING)
+        return self.engine_status in _STALE
 
     @property
     def repeat(self) -> int:
