@@ -20,7 +20,7 @@ class RewardError(AjetError):
 
 def usable(value: float) -> bool:
     """Whether `value` is finite and within `REWARD_LIMIT`."""
-    return math.isfinite(value) and abs(value) <= REWARD_LIMIT
+    return -REWARD_LIMIT <= value <= REWARD_LIMIT  # which no NaN is
 
 
 def spread(rewards: Sequence[float]) -> float:

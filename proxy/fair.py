@@ -78,7 +78,7 @@ class FairGate:
         taken = claiming - self._beyond
         if taken < self._most - 1 and not stuck:
             return True
-        if taken < self._most and turn.size < min(one.size for one in self._trying):
+        if taken < self._most and all(turn.size < one.size for one in self._trying):
             return True
         alone = turn.session not in self._sessions
         turn.beyond = not stuck and claiming < 2 * self._most and alone

@@ -52,23 +52,22 @@ class Notes:
 
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
         """An episode is ours, for the candidate with this index."""
-        self._soon()
+        if not (self._claimed or self._answered or self._ended):
+            self._loop.call_soon(self.tell)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
 
     def answered(self, answer: AnsweredCandidate) -> None:
         """A candidate has its answer."""
-        self._soon()
+        if not (self._claimed or self._answered or self._ended):
+            self._loop.call_soon(self.tell)
         self._answered.append(answer)
 
     def ended(self, index: int, uuid: str, reward: float, outcome: str, text: str) -> None:
         """What came of a reward, see `EpisodeEnded`."""
-        self._soon()
-        self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
-
-    def _soon(self) -> None:
         if not (self._claimed or self._answered or self._ended):
             self._loop.call_soon(self.tell)
+        self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
 
     def tell(self) -> None:
         """Make an event of what was noted since."""
