@@ -277,8 +277,7 @@ def _server(
     url = target
     if target == "embedded":
         info = running(home, "engine")
-        engine = settings.engine
-        url = info.url if info and info.url else f"http://{engine.host}:{engine.port}"
+        url = info.url if info and info.url else _expected(settings)
     only = settings.proxy.watch_only
     client = AsyncSwarmClient(
         url, Looking(transport) if only else transport, client_uuid, name=name
@@ -286,6 +285,17 @@ def _server(
     watcher = Watcher(client)
     desk = ClaimDesk(client, watcher, known=lambda: _held(bus, name))
     return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
+
+
+def _expected(settings: Settings) -> str:
+    """Where the embedded engine will be: nowhere yet when somebody else's is at its port.
+
+    It tells its address once it listens, and is found by that.
+    """
+    host, port = settings.engine.host, settings.engine.port
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.2):
+        port = 0  # no connection is ever made to that
+    return f"http://{host}:{port}"
 
 
 _HELD = frozenset({"claimed", "answered", "failed", "unknown"})

@@ -128,8 +128,7 @@ class ServerWatch:
             await asyncio.sleep(1.0)
             seen = self.server.watcher.current
             now = self.seat.clock()
-            if not seen.reachable:
-                await self._refind()
+            await self._refind()
             self._held_up(seen)
             self._same_pool(seen)
             since = seen.seen_at or self.seat.bus.state.started_at
@@ -175,6 +174,7 @@ class ServerWatch:
             self.seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
 
     async def _refind(self) -> None:
+        """Also while one answers: it may be another home's, at the port that ours found taken."""
         if self.home is None:
             return
         info = await asyncio.to_thread(running, self.home, "engine")
