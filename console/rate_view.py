@@ -229,7 +229,7 @@ def last_vote_line(group: Group | None, said: str, now: float, width: int, aside
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {said} · {fate} "
+    head = f" last: {said} · {fate}{' · ' if aside else ' '}"
     if aside and len(head) + len(aside) > width:
         head = f" last: {said} · "
     room = max(0, width - len(head))
