@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -263,11 +264,17 @@ async def test_its_place_is_opened_in_the_editor(
     script.write_text(f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))")
     monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
     async with seat(in_use(broken(file=str(hook))), at="rewards") as console:
-        monkeypatch.setattr(console.app, "suspend", nullcontext)
+        back = asyncio.Event()
+
+        @contextmanager
+        def away() -> Iterator[None]:
+            yield
+            back.set()
+
+        monkeypatch.setattr(console.app, "suspend", away)
         await console.press("e")
-        async with asyncio.timeout(20):
-            while not told.exists() or not told.read_text():
-                await console.settle()
+        async with asyncio.timeout(60):
+            await back.wait()
         assert told.read_text() == f"+12 {hook}"
 
 
