@@ -205,6 +205,7 @@ class Watcher:
         Raises:
             TimeoutError: it did not come to that in time.
         """
+        clock = asyncio.get_running_loop().time  # nobody sets it
         key: tuple[str, int | None] | None = None
         since = 0.0
 
@@ -212,8 +213,8 @@ class Watcher:
             nonlocal key, since
             now = (seen.raw, seen.step) if seen.is_in(states) else None
             if now is None or now != key:
-                key, since = now, self.clock()
-            return now is not None and self.clock() - since >= seconds
+                key, since = now, clock()
+            return now is not None and clock() - since >= seconds
 
         return await self.wait_for(stable, timeout)
 
