@@ -46,10 +46,10 @@ def advantages(rewards: Sequence[float], damping: float) -> list[float]:
         RewardError: a reward is not a usable number.
     """
     for index, reward in enumerate(rewards):
-        if not usable(reward):
+        if not -REWARD_LIMIT <= reward <= REWARD_LIMIT:  # as `usable`, without a call for each
             raise RewardError(f"reward {index} is {reward}")
     if is_dead(rewards):
         return [0.0] * len(rewards)
     mean = math.fsum(rewards) / len(rewards)
-    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+    std = math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / len(rewards))
     return [(reward - mean) / (std + damping) for reward in rewards]

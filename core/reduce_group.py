@@ -1,7 +1,7 @@
 """How each event of a group changes it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,16 @@ from core.steps import count_rewards, step_stats
 from core.text import content_text
 
 
+class _Indexed(Protocol):
+    """What is told of one candidate."""
+
+    @property
+    def index(self) -> int: ...
+
+
+_Fact = TypeVar("_Fact", bound=_Indexed)
+
+
 def open_group(state: State, event: GroupOpened) -> None:
     """Add the group; the oldest closed ones make room."""
     state.groups[event.group_id] = Group(
@@ -68,13 +78,20 @@ def open_group(state: State, event: GroupOpened) -> None:
 
 
 def _candidate(group: Group, index: int) -> Candidate:
+    """The candidate of that index, made where it is not there."""
+    candidates = group.candidates
+    while index >= len(candidates):
+        candidates.append(Candidate(index=len(candidates)))
+    return candidates[index]
+
+
+def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact]]:
+    """Each fact with the candidate it is of; a call for each would cost more than the rest."""
     candidates = group.candidates
     try:
-        return candidates[index]
+        return [(candidates[one.index], one) for one in facts]
     except IndexError:
-        while index >= len(candidates):
-            candidates.append(Candidate(index=len(candidates)))
-        return candidates[index]
+        return [(_candidate(group, one.index), one) for one in facts]
 
 
 def _joined(state: State, group: Group, event: RequestJoined) -> None:
@@ -103,8 +120,7 @@ def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
 
 
 def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
-    for one in event.episodes:
-        candidate = _candidate(group, one.index)
+    for candidate, one in _places(group, event.episodes):
         candidate.episode_uuid = one.episode_uuid
         candidate.phase = "claimed"
         candidate.attempt = one.attempt
@@ -130,18 +146,17 @@ def _generating(state: State, group: Group, event: GenerationStarted) -> None:
 
 
 def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
-    _take_answer(group, event)
+    _take_answer(_candidate(group, event.index), event)
     _see_if_all(group, event.at)
 
 
 def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
-    for one in event.candidates:
-        _take_answer(group, one)
+    for candidate, one in _places(group, event.candidates):
+        _take_answer(candidate, one)
     _see_if_all(group, event.at)
 
 
-def _take_answer(group: Group, event: CandidateAnswered | AnsweredCandidate) -> None:
-    candidate = _candidate(group, event.index)
+def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandidate) -> None:
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
     message = event.message
@@ -178,8 +193,7 @@ def _failed(state: State, group: Group, event: CandidateFailed) -> None:
 
 
 def _scored(state: State, group: Group, event: GroupScored) -> None:
-    for score in event.scores:
-        candidate = _candidate(group, score.index)
+    for candidate, score in _places(group, event.scores):
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
     if group.phase != "AWAITING_RATING":  # there it was scored again
@@ -226,8 +240,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     group.spread = event.spread
     group.version = event.version or group.version
     group.sealed_at = event.at
-    for sent in event.rewards:
-        candidate = _candidate(group, sent.index)
+    for candidate, sent in _places(group, event.rewards):
         candidate.reward = sent.reward
         candidate.advantage = sent.advantage
     count_vote(state, group, event)
@@ -243,12 +256,15 @@ _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unkno
 
 
 def _all_ended(state: State, group: Group, event: EpisodesEnded) -> None:
-    for one in event.episodes:
-        _ended(state, group, one)
+    for candidate, one in _places(group, event.episodes):
+        _note_end(state, candidate, one)
 
 
-def _ended(state: State, group: Group, event: EpisodeEnded | EndedEpisode) -> None:
-    candidate = _candidate(group, event.index)
+def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
+    _note_end(state, _candidate(group, event.index), event)
+
+
+def _note_end(state: State, candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
     candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
     if event.outcome != "ended":
         candidate.error = event.text

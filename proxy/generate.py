@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
@@ -171,14 +172,21 @@ class _Effort:
         return self._take(candidate, answer, began)
 
     def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
-        candidate.active_at = self.run.seat.clock()
-        if is_empty(answer):
+        run, message = self.run, answer.message
+        candidate.active_at = run.seat.clock()
+        if is_empty(message):
             return ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
         candidate.answer = answer
-        self.run.usable_now = None
-        candidate.seconds = self.run.loop.time() - began
+        run.see_usable()
+        candidate.seconds = run.loop.time() - began
         candidate.error = ""
-        self._answered(candidate, answer)
+        if not self._minded:
+            self._mind_the_clock()
+        run.notes.answered(answered(candidate, answer, message))
+        if run.live:
+            self._answered_live(candidate)
+        if run.seat.settings.proxy.straggler_after:
+            self._mind_the_late()
         return None
 
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
@@ -195,14 +203,11 @@ class _Effort:
 
         return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
 
-    def _answered(self, candidate: Candidate, answer: ChatAnswer) -> None:
+    def _answered_live(self, candidate: Candidate) -> None:
         run = self.run
-        self._mind_the_clock()
-        run.notes.answered(answered(run, candidate, answer))
-        if run.live and (candidate.index == 0 or run.candidates[0].error):
+        if candidate.index == 0 or run.candidates[0].error:
             run.notes.tell()
             run.resolve(candidate, "live")
-        self._mind_the_late()
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -215,8 +220,6 @@ class _Effort:
 
     def _mind_the_clock(self) -> None:
         """The first one that has answered is the first one the server takes back."""
-        if self._minded:
-            return
         self._minded = True
         left = self.run.clock - self.run.seat.clock()
         end = self.run.loop.time() + left
@@ -226,7 +229,7 @@ class _Effort:
     def _mind_the_late(self) -> None:
         """Once the first have answered, the others get so long and no longer."""
         proxy, run = self.run.seat.settings.proxy, self.run
-        if proxy.straggler_after and self._alarm is None and run.n > 1:
+        if self._alarm is None and run.n > 1:
             first = max(2, proxy.straggler_first or run.n - 1)
             if first <= len(run.usable) < run.n:
                 self._ring(proxy.straggler_after)
@@ -308,9 +311,8 @@ class _Effort:
             run.resolve(run.usable[0], "live")
 
 
-def is_empty(answer: ChatAnswer) -> bool:
+def is_empty(message: Mapping[str, Any]) -> bool:
     """Neither text nor reasoning nor a tool call: nothing that a user could be given."""
-    message = answer.message
     if message.get("tool_calls"):
         return False
     content = message.get("content")
@@ -320,24 +322,22 @@ def is_empty(answer: ChatAnswer) -> bool:
     return not any(text.strip() if isinstance(text, str) else text for text in texts)
 
 
-def answered(run: Run, candidate: Candidate, answer: ChatAnswer) -> AnsweredCandidate:
+def answered(
+    candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
+) -> AnsweredCandidate:
     """What the event tells of an answer."""
     usage, told = answer.usage, answer.parsed.get("ajetc")
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
     return AnsweredCandidate(
         index=candidate.index,
         episode_uuid=candidate.uuid,
-        message=answer.message,
+        message=message,
         finish_reason=answer.finish_reason,
         seconds=round(candidate.seconds, 4),
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        completion_tokens=_count(usage, "completion_tokens"),
+        prompt_tokens=read if isinstance(read, int) else 0,
+        completion_tokens=written if isinstance(written, int) else 0,
         truncated=bool(told.get("truncated")) if isinstance(told, dict) else False,
     )
-
-
-def _count(usage: dict[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) else 0
 
 
 def may_go_again(run: Run) -> bool:

@@ -13,7 +13,7 @@ words of a dataset's row alone would make one, a request that names its row (`X-
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -241,11 +241,23 @@ RULES = (
     ),
 )
 
+_Looker = Callable[[str], re.Match[str] | None]
+
+
+def _looker(pattern: str) -> _Looker:
+    """Finds it; what is tied to the beginning is not looked for anywhere else.
+
+    Alternatives in such a pattern stand in a group.
+    """
+    found = re.compile(pattern, re.IGNORECASE)
+    return found.match if pattern.startswith("^") else found.search
+
+
 _COMPILED = tuple(
     (
         rule,
         re.compile(rule.system, re.IGNORECASE) if rule.system else None,
-        re.compile(rule.user, re.IGNORECASE) if rule.user else None,
+        _looker(rule.user) if rule.user else None,
     )
     for rule in RULES
 )
@@ -264,7 +276,7 @@ def helper_of(
     """
     system, user = _system(body.get("messages")), query[:_USER]
     for name, in_user in _possible(system, bool(body.get("tools")), stream, agent):
-        if in_user is None or in_user.search(user):
+        if in_user is None or in_user(user):
             return name
     return ""
 
@@ -272,7 +284,7 @@ def helper_of(
 @lru_cache(maxsize=256)
 def _possible(
     system: str, tools: bool, stream: bool, agent: bool
-) -> tuple[tuple[str, re.Pattern[str] | None], ...]:
+) -> tuple[tuple[str, _Looker | None], ...]:
     """Names of the rules that all this fits, each with what the user's text must hold.
 
     Kept, since the system prompt of an application is the same in all its requests.

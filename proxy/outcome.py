@@ -22,13 +22,15 @@ def sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> Group
         server=run.sense.server.name,
         group_id=run.group_id,
         rewards=tuple(
-            SentReward(
-                index=one.index,
-                episode_uuid=one.uuid,
-                reward=rewards[one.index],
-                advantage=found[one.index],
-            )
-            for one in mine
+            [
+                SentReward(
+                    index=one.index,
+                    episode_uuid=one.uuid,
+                    reward=rewards[one.index],
+                    advantage=found[one.index],
+                )
+                for one in mine
+            ]
         ),
         best=best,
         source=source,

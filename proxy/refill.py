@@ -141,7 +141,7 @@ async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None)
     client, headers = run.sense.server.client, {"X-Request-Id": run.request.request_id}
     try:
         answer = await client.chat(place.claimed, run.request.encoded(), headers, until - began)
-        if is_empty(answer):
+        if is_empty(answer.message):
             raise ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
     except ChatError as error:
         cause = f"{error.kind.value}: {error.text}" if error.text else error.kind.value
@@ -162,7 +162,7 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     fresh = [one for one in places if one.index in wanted.fresh]
     for one in fresh:
         one.answer, one.seconds = wanted.fresh[one.index], wanted.seconds[one.index]
-    run.usable_now = None
+    run.see_usable()
     found: ScoreSheet | Abstention | None = None
     try:
         found = await evaluate(run)
@@ -170,7 +170,7 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
         if run.sheet is not None and not isinstance(found, ScoreSheet):
             for one in fresh:
                 one.answer = None
-            run.usable_now = None
+            run.see_usable()
     if isinstance(found, Abstention) and run.sheet is not None:
         for one in fresh:
             _failed(run, wanted, one, f"the rewards abstain with it: {found.cause}")
@@ -178,7 +178,8 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
         raise NotNow(f"group {run.group_id} stays as it was: {_why(wanted)}")
     for one in fresh:
         one.error = ""
-        run.notes.answered(answered(run, one, wanted.fresh[one.index]))
+        answer = wanted.fresh[one.index]
+        run.notes.answered(answered(one, answer, answer.message))
     run.notes.tell()
     if isinstance(found, ScoreSheet):
         take(run, found)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from core.events import AnswerReturned
 from core.state import Rating
 from proxy.conversation import ChatRequest
@@ -35,8 +37,7 @@ _LAPS = {
 __all__ = ["Candidate", "Gate", "Piece", "Reply", "Run", "Stop", "Ticket", "best_of", "ranked"]
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """One place in a group, and the episode that fills it now."""
 
     index: int
@@ -110,8 +111,8 @@ class Run:
     """What an eval group is closed with."""
     phase: str = "QUEUED"
     candidates: list[Candidate] = field(default_factory=list)
-    usable_now: list[Candidate] | None = None
-    """See `usable`; None when it is to be made anew."""
+    usable: list[Candidate] = field(default_factory=list)
+    """Candidates with an answer, by index; see `see_usable`."""
     tickets: set[Ticket] = field(default_factory=set)
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
@@ -177,7 +178,7 @@ class Run:
     def deadline(self) -> float:
         """When the last listener's patience is over, on the loop's clock."""
         now = self.loop.time()
-        return max((ticket.deadline for ticket in self.tickets), default=now)
+        return max([ticket.deadline for ticket in self.tickets], default=now)
 
     @property
     def clock(self) -> float:
@@ -187,7 +188,7 @@ class Run:
         """
         limit = self.discard_timeout
         margin = min(10.0, limit / 10)
-        active = min((one.active_at for one in self.usable), default=self.first_claim_at)
+        active = min([one.active_at for one in self.usable], default=self.first_claim_at)
         return min(active + limit, self.first_claim_at + 2 * limit) - margin
 
     # --- candidates ----------------------------------------------------------------------------
@@ -205,15 +206,6 @@ class Run:
         return not whole and any(ticket.stream for ticket in self.tickets)
 
     @property
-    def usable(self) -> list[Candidate]:
-        """Candidates with an answer, by index."""
-        found = self.usable_now
-        if found is None:
-            found = [one for one in self.candidates if one.answer is not None]
-            self.usable_now = found
-        return found
-
-    @property
     def held(self) -> list[Candidate]:
         """Candidates whose episode is still ours to end or abort."""
         return [one for one in self.candidates if one.uuid]
@@ -221,8 +213,12 @@ class Run:
     def reset(self, n: int) -> None:
         """`n` empty places."""
         self.n = n
-        self.usable_now = None
         self.candidates = [Candidate(index) for index in range(n)]
+        self.see_usable()
+
+    def see_usable(self) -> None:
+        """Candidates, or their answers, have changed."""
+        self.usable = [one for one in self.candidates if one.answer is not None]
 
     def take(self, place: Candidate, uuid: str) -> None:
         """An episode was claimed for this place."""
@@ -287,8 +283,8 @@ class Run:
         """
         if self.reply is None and (self.lead is None or self.lead is candidate):
             chosen = self._choices(candidate)
-            answers = tuple(one.answer for one in chosen if one.answer is not None)
-            others = tuple(one.index for one in chosen[1:])
+            answers = tuple([one.answer for one in chosen if one.answer is not None])
+            others = tuple([one.index for one in chosen[1:]])
             self.settle(Reply(candidate.index, answers, why, others=others))
 
     def _choices(self, first: Candidate) -> list[Candidate]:
@@ -322,7 +318,7 @@ class Run:
         listeners = (*self.tickets, *told)
         if listeners:
             waited = self._waited(listeners)
-            keepalives = max(ticket.keepalives for ticket in listeners)
+            keepalives = max([ticket.keepalives for ticket in listeners])
             self.latency |= {"answered": waited, "keepalives": keepalives}
             self.seat.bus.publish(
                 AnswerReturned(
@@ -341,7 +337,7 @@ class Run:
     def _waited(self, listeners: Iterable[Ticket]) -> float:
         """Seconds since the first of them came."""
         now = self.loop.time()
-        return round(now - min(ticket.began for ticket in listeners), 6)
+        return round(now - min([ticket.began for ticket in listeners]), 6)
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:

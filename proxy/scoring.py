@@ -28,16 +28,18 @@ def context_of(run: Run) -> GroupContext:
         metadata=run.metadata,
         reference=row.reference if row is not None else None,
         answers=tuple(
-            Answer(
-                index=one.index,
-                message=one.answer.message,
-                finish_reason=one.answer.finish_reason,
-                episode_uuid=one.uuid,
-                seconds=one.seconds,
-                completion=one.answer.parsed,
-            )
-            for one in run.usable
-            if one.answer is not None
+            [
+                Answer(
+                    index=one.index,
+                    message=one.answer.message,
+                    finish_reason=one.answer.finish_reason,
+                    episode_uuid=one.uuid,
+                    seconds=one.seconds,
+                    completion=one.answer.parsed,
+                )
+                for one in run.usable
+                if one.answer is not None
+            ]
         ),
         tools=tools if isinstance(tools := run.request.body.get("tools"), list) else (),
     )
@@ -108,7 +110,9 @@ def abstain(run: Run, abstention: Abstention) -> None:
 def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
     """A sheet must hold one finite reward for each answer."""
     wanted = [answer.index for answer in context.answers]
-    if sorted(score.index for score in sheet.scores) != wanted:
+    if sorted([score.index for score in sheet.scores]) != wanted:
         return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
-    bad = next((one for one in sheet.scores if not usable(one.reward)), None)
-    return None if bad is None else Abstention("source", f"reward {bad.index} is {bad.reward}")
+    for one in sheet.scores:
+        if not usable(one.reward):
+            return Abstention("source", f"reward {one.index} is {one.reward}")
+    return None

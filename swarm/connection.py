@@ -113,7 +113,18 @@ class Connection(asyncio.Protocol):
         """Send a request whose answer is wanted whole; `url` is for errors."""
         self._whole = pending = Pending(loop=self._loop)
         pending.connection, pending.listener = self, None
-        self._send(url, head, body, seconds)
+        if len(body) >= PAUSE:
+            self._send(url, head, body, seconds)
+            return pending
+        assert self.transport is not None
+        self._url, self._seconds, self._busy = url, seconds, True  # as in `_send`
+        self.deadline = self.now() + seconds
+        self._reader = None
+        self.sound = False
+        outbox = self._outbox
+        if not outbox.waiting:
+            outbox.wake()
+        outbox.waiting.append((self.transport, head + body))
         return pending
 
     def ask_stream(

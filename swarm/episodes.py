@@ -68,7 +68,7 @@ class EpisodeCalls(Wire):
         """The same, on its way when this returns; None when that takes a new connection."""
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout)
-        future = self._start(self.url + "/claim_episode", body, JSON, timeout)
+        future = self._start(self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
         if future is None:
             return None
 
@@ -154,7 +154,7 @@ class EpisodeCalls(Wire):
             SwarmError: as of `end`.
         """
         body = self._end_body(episode_uuid, task_id, output, True)
-        future = self._start(self.url + "/end_episode", body, JSON, timeout)
+        future = self._start(self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
         return None if future is None else Call(future, _ended)
 
     def _end_body(
@@ -248,7 +248,9 @@ class EpisodeCalls(Wire):
     ) -> Call[ChatAnswer] | None:
         """The same, on its way when this returns; None when that takes a new connection."""
         where = claimed.base_url + "/chat/completions"
-        future = self._start(where, body, headers_of(claimed, headers), timeout)
+        future = self._start(
+            where, body=body, headers=headers_of(claimed, headers), timeout=timeout
+        )
         return None if future is None else Call(future, partial(read_answer, where))
 
     def chat_stream(

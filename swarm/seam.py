@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True, gc=False):
     """A complete HTTP answer."""
 
     status: int
@@ -109,8 +111,10 @@ class Answering(asyncio.Future[Response]):
     def set_result(self, result: Response) -> None:
         """See `asyncio.Future.set_result`."""
         super().set_result(result)
-        if self.listener is not None:
-            self._tell()
+        listener = self.listener
+        if listener is not None:
+            self.listener = None
+            listener(self)
 
     def set_exception(self, exception: type | BaseException) -> None:
         """See `asyncio.Future.set_exception`."""

@@ -112,9 +112,16 @@ class HttpTransport:
     ) -> "asyncio.Future[Response] | None":
         """See `Starter.start`."""
         place = _placed(url)
-        connection = None if self._closed else self._idle_one(place, url)
-        if connection is None:
+        idle = self._idle.get(place.origin)
+        if not idle or self._closed:
             return None
+        connection: Connection | None = idle.pop()
+        assert connection is not None
+        if not connection.sound or connection.idle_since <= connection.now() - KEEP_ALIVE:
+            connection.drop()
+            connection = self._idle_one(place, url)
+            if connection is None:
+                return None
         head = _head(method, place, url, headers, body)
         if timeout < EXACT or self._looker is None:
             return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
@@ -317,25 +324,21 @@ def _placed(url: str) -> _Place:
     return _Place(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
 
 
-@lru_cache(maxsize=512)
-def _lines(headers: tuple[tuple[str, str], ...]) -> str | None:
-    """Headers as they are sent; None when there is a line break in one."""
-    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    return text if text.count("\n") == text.count("\r") == len(headers) else None
-
-
 def _head(
     method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
 ) -> bytes:
-    lines = _lines(tuple(headers.items())) if headers else ""
-    if lines is None:
+    begin = _begin(method, place.head, tuple(headers.items()) if headers else ())
+    if begin is None:
         raise Unreachable("a header with a line break", url, sent=False)
-    begin = _begin(method, place.head, lines)
     if body is None and method == "GET":
         return begin + b"\r\n"
     return b"%bContent-Length: %d\r\n\r\n" % (begin, len(body or b""))
 
 
 @lru_cache(maxsize=512)
-def _begin(method: str, head: str, lines: str) -> bytes:
+def _begin(method: str, head: str, headers: tuple[tuple[str, str], ...]) -> bytes | None:
+    """A head without its end; None when there is a line break in a header."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if not lines.count("\n") == lines.count("\r") == len(headers):
+        return None
     return f"{method}{head}{lines}".encode()

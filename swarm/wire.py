@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -49,20 +50,15 @@ class Wire:
         self.name = name or self.url
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 when it never did."""
-        self._starter = transport if isinstance(transport, Starter) else None
+        self._start = (
+            partial(transport.start, "POST") if isinstance(transport, Starter) else _cannot_start
+        )
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:
         url = self.url + path
         return decoded(
             await self.transport.request("GET", url, timeout=timeout, repeatable=True), kind, url
         )
-
-    def _start(
-        self, url: str, body: bytes, headers: Mapping[str, str], timeout: float
-    ) -> "asyncio.Future[Response] | None":
-        if self._starter is None:
-            return None
-        return self._starter.start("POST", url, body=body, headers=headers, timeout=timeout)
 
     async def _send(
         self,
@@ -87,3 +83,10 @@ class Wire:
         if told.success is False:
             raise refusal(response, self.url + path)
         return told
+
+
+def _cannot_start(
+    url: str, *, body: bytes, headers: Mapping[str, str], timeout: float
+) -> "asyncio.Future[Response] | None":
+    """Of a transport that is no `Starter`."""
+    return None

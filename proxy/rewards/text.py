@@ -49,11 +49,12 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 def read(answer: Answer) -> Reading:
     """Cut one answer into text, words and tool calls."""
-    text = content_text(answer.message)
-    calls = answer.message.get("tool_calls")
+    message = answer.message
+    content, calls = message.get("content"), message.get("tool_calls")
+    text = content if isinstance(content, str) else content_text(message)
     tool_calls = calls if isinstance(calls, list) else []
     visible = text or " ".join(call_text(call) for call in tool_calls)
-    ends = ends_of(visible)
+    ends = ends_of(visible) if len(visible) > READ_LIMIT else visible
     line = line_of(ends)
     words = line.split()
     count = len(words) if ends is visible else len(visible.split())
