@@ -160,7 +160,8 @@ def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandid
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
     message = event.message
-    text = content_text(message.get("content"))
+    content = message.get("content")
+    text = content if isinstance(content, str) else content_text(content)
     thought = message.get("reasoning") or message.get("reasoning_content")
     reasoning = content_text(thought) if thought else ""
     calls = message.get("tool_calls")

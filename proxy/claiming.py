@@ -1,6 +1,7 @@
 """Claims the episodes of a run: its turn, all of them or none, and fresh ones for failed ones."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from core.events import ClaimIntended, ClaimsReturned
 from core.tasks import Begun
@@ -62,7 +63,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         deadline=run.deadline,
         lane=lane_of(run.request.session, run.request.helper),
         on_intent=intend,
-        on_claimed=lambda uuid: _took(run, uuid),
+        on_claimed=partial(_took, run),
         on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
     )
     run.notes.tell()
@@ -70,7 +71,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
     for candidate in run.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
         candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min(one.at for one in claimed)
+    run.first_claim_at = min([one.at for one in claimed])
 
 
 async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
@@ -100,7 +101,8 @@ async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
 
 def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
     if place is None:
-        place = next(one for one in run.candidates if not one.uuid)
+        free = [one for one in run.candidates if not one.uuid]
+        place = free[0]
     run.take(place, uuid)
     step = run.sense.server.watcher.current.step
     run.notes.claimed(place.index, uuid, place.attempt, step)

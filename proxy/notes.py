@@ -71,6 +71,8 @@ class Notes:
 
     def tell(self) -> None:
         """Make an event of what was noted since."""
+        if not (self._claimed or self._answered or self._ended):
+            return
         claimed, self._claimed = self._claimed, []
         answered, self._answered = self._answered, []
         ended, self._ended = self._ended, []

@@ -31,7 +31,7 @@ REACH_FOR = 60.0
 """Seconds an end that was never sent waits for the server to come back."""
 
 
-_WELL = frozenset({EndKind.ENDED, EndKind.RECORDED})
+_WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
 async def ours(server: ServerSeat) -> set[str] | None:
@@ -119,8 +119,9 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
 
     def heard(index: int) -> None:
         outcome, (one, ending) = begun[index].result(), sent[index]
-        if outcome.kind in _WELL:
-            outcomes.append(_tell(run, one, ending, outcome.kind.value, ""))
+        well = _WELL.get(outcome.kind)
+        if well is not None:
+            outcomes.append(_tell(run, one, ending, well, ""))
         else:
             crew.add(_end_and_tell(run, one, ending, outcome))
 

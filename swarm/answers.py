@@ -6,6 +6,7 @@ Pure functions over status and body; the quirks they know are in the protocol no
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -21,6 +22,8 @@ OVERFLOW: Final = "AgentJet: Exceeded max model context length."
 """How an answer begins that is no answer: the conversation did not fit."""
 VLLM_OVERFLOW: Final = "maximum context length"
 """What the 400 of a vLLM says of it."""
+SHORT: Final = 256
+"""Bytes of an answer whose meaning is kept."""
 THE_REQUESTS: Final = frozenset({400, 413, 422})
 """Statuses of a chat request that is wrong whoever sends it, and whenever."""
 
@@ -181,6 +184,17 @@ _LOST_ON_THE_WAY: Final = frozenset({502, 504})
 
 def end_outcome(response: Response) -> EndOutcome:
     """What became of an `end_episode` that was answered (section 4.3)."""
+    if len(response.body) <= SHORT:  # a server says yes in the same words each time
+        return _short_outcome(response.status, response.body)
+    return _end_outcome(response)
+
+
+@lru_cache(maxsize=64)
+def _short_outcome(status: int, body: bytes) -> EndOutcome:
+    return _end_outcome(Response(status, {}, body))
+
+
+def _end_outcome(response: Response) -> EndOutcome:
     told = verdict(response)
     if response.status == 200:
         return EndOutcome(EndKind.ENDED if told.success else EndKind.ERROR, told.text)

@@ -92,7 +92,7 @@ class Attempt:
             self._note(self._order, self._calls[index].result())
         except Exception as error:  # noqa: BLE001  whatever it is, no claim may be left behind
             self._broken(error)
-        if self._order.stopped() and self._order.held:
+        if self._order.stop is not None and self._order.held:
             self._others.append(self._spawn(self._give_back(self._order), "give back"))
         if not self._left:
             self._end()

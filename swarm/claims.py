@@ -334,18 +334,17 @@ class ClaimDesk(Returns):
             # The server uses a uuid again after it was given back: it is ours anew.
             self._owed.discard(answer.episode_uuid)
             self._returning.discard(answer.episode_uuid)
-            self._announce(order, answer.episode_uuid)
+            if order.on_claimed is not None:
+                self._announce(order, order.on_claimed, answer.episode_uuid)
         else:
             if answer.kind is RefusedKind.UNKNOWN:
                 self._sweep_soon()
             if not (order.stopped() or order.goes_on(answer)):
                 order.stop = answer
 
-    def _announce(self, order: Order, uuid: str) -> None:
-        if order.on_claimed is None:
-            return
+    def _announce(self, order: Order, tell: Callable[[str], None], uuid: str) -> None:
         try:
-            order.on_claimed(uuid)
+            tell(uuid)
         except Exception as error:  # whatever the caller's fault, no claim may be left behind
             log.exception("a claim could not be noted")
             order.error = error

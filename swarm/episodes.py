@@ -160,10 +160,9 @@ class EpisodeCalls(Wire):
     def _end_body(
         self, episode_uuid: str, task_id: str, output: WorkflowOutput, active: bool
     ) -> bytes:
-        if not _finite(output.reward):
-            raise SwarmError(
-                f"a reward must be one finite number, not {output.reward!r}", episode_uuid
-            )
+        reward: object = output.reward
+        if not (isinstance(reward, int | float) and math.isfinite(reward)):
+            raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
         if not task_id:
             raise SwarmError("an episode cannot be ended without a task id", episode_uuid)
         return encode(
@@ -172,7 +171,7 @@ class EpisodeCalls(Wire):
                 "episode_uuid": episode_uuid,
                 "task_id": task_id,
                 "workflow_output": {
-                    "reward": float(output.reward),
+                    "reward": float(reward),
                     "is_success": output.is_success,
                     "metadata": {**output.metadata, "task_id": task_id},
                     "log_metrics": output.log_metrics,
@@ -290,7 +289,3 @@ def _ended(done: "asyncio.Future[Response]") -> EndOutcome:
         return end_outcome(done.result())
     except TransportError as error:
         return _not_ended(error)
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

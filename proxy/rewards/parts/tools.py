@@ -26,7 +26,7 @@ class Tools:
 
     def score(self, group: Looked) -> list[PartValue | None] | None:
         """None when nothing is called anywhere and nothing need be."""
-        calling = any(reading.tool_calls for reading in group.readings)
+        calling = any([reading.tool_calls for reading in group.readings])
         if not calling and not self._required:
             return None
         names = self._names
