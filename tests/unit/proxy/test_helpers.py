@@ -1,12 +1,13 @@
 """Helper calls in their clients' own shapes, and what only looks like one."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.helpers import RULES, helper_of
+from proxy.helpers import RULES, Rule, helper_of
 
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
 CODING = "You are Qwen Code, an interactive CLI agent developed by Alibaba Group."
@@ -239,3 +240,24 @@ def test_long_texts_cost_little() -> None:
     for piece in ("generate ", "generate a\n", "- \n", " \n", "you are "):
         text = piece * 20_000
         assert ask(text, text, agent=True) == ""
+
+
+def outside_groups(pattern: str) -> str:
+    """What of a pattern is in no group and no class; escaped characters are left out."""
+    left, depth = "", 0
+    for char in re.sub(r"\\.|\[(?:\\.|[^\]\\])+\]", "", pattern):
+        depth -= char == ")"
+        left += char if depth == 0 else ""
+        depth += char == "("
+    return left
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.user.startswith("^")])
+def test_what_is_tied_to_the_beginning_is_so_as_a_whole(rule: Rule) -> None:
+    """It is looked for at the beginning alone: an alternative outside a group would be lost."""
+    assert "|" not in outside_groups(rule.user)
+
+
+def test_an_alternative_outside_a_group_is_seen() -> None:
+    assert "|" in outside_groups(r"^a(?:b|c)[|]\||d")
+    assert "|" not in outside_groups(r"^a(?:b|(?:c|d))[|]\|d")
