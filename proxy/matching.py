@@ -12,6 +12,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -85,8 +86,8 @@ def _call(call: Mapping[str, Any], work: _Work) -> str:
     return f"{function.get('name')}({told})"
 
 
-def _is_system(message: Mapping[str, Any]) -> bool:
-    return message.get("role") in ("system", "developer")
+SYSTEM = ("system", "developer")
+"""Roles of messages that are no part of what is said."""
 
 
 # --- conversations ------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Conversations:
 
     def _find(self, prompt: _Prompt, trace: str) -> _Talk | None:
         messages, known = prompt.messages, self._by_key
-        if not any(message.get("role") == "assistant" for message in messages):
+        if not any([message.get("role") == "assistant" for message in messages]):
             return None
         for index in range(len(messages) - 1, -1, -1):
             talk = known.get(prompt.chain[index])
@@ -235,19 +236,40 @@ def _after(chain: bytes, part: bytes) -> bytes:
 
 
 def _read(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
-    system = next((one for one in messages if _is_system(one)), None)
-    beginning = content_text(system.get("content"))[:400] if system is not None else ""
-    said = [one for one in messages if not _is_system(one)]
+    said: list[Mapping[str, Any]] = []
+    parts: list[bytes] = []
+    chain: list[bytes] = []
+    beginning: str | None = None
+    first: bytes | None = None
     work = _Work()
-    parts = [normal(one, work) for one in said]
-    link = seed = blake2b(sender.encode(errors="replace"), digest_size=12).digest()
-    chain = []
-    for part in parts:
+    link = seed = _seed(sender)
+    for one in messages:
+        role = one.get("role")
+        if role in SYSTEM:
+            if beginning is None:
+                beginning = content_text(one.get("content"))[:400]
+            continue
+        part = normal(one, work)
         link = _after(link, part)
+        if first is None and role == "user":
+            first = part
+        said.append(one)
+        parts.append(part)
         chain.append(link)
-    first = next((p for p, one in zip(parts, said, strict=True) if one.get("role") == "user"), b"")
-    opening = _digest(seed, _text(beginning).encode(errors="replace"), first)
+    opening = _digest(seed, _squeezed(beginning or ""), first or b"")
     return _Prompt(said, parts, chain, link, opening)
+
+
+@lru_cache(maxsize=256)
+def _seed(sender: str) -> bytes:
+    """Where the chains of a sender begin."""
+    return blake2b(sender.encode(errors="replace"), digest_size=12).digest()
+
+
+@lru_cache(maxsize=256)
+def _squeezed(beginning: str) -> bytes:
+    """Of a system prompt; kept, since an application's is the same in all its requests."""
+    return _text(beginning).encode(errors="replace")
 
 
 def _traced(prompt: _Prompt, trace: str) -> bytes:
