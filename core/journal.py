@@ -317,7 +317,8 @@ class Journal(JournalReader):
                 self.error = f"{str(error) or type(error).__name__}{lost}"
             waiters, self._waiters = self._waiters, []
         if anew:
-            log.error("the journal cannot be written: %s. %s", self.error, todo)
+            defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
+            log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
             if self.on_error is not None:
                 self.on_error(self._failed())
         settle(waiters, self._failed)

@@ -1,7 +1,6 @@
 """Background tasks that always have an owner, a name and an end."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Coroutine, Generator
 from types import TracebackType
@@ -81,10 +80,14 @@ async def finish(work: Coroutine[Any, Any, Any], owner: Tasks, name: str) -> Any
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel one task and wait until it is over."""
+    """Cancel one task and wait until it is over; raises its error, if it fails meanwhile.
+
+    A cancellation of the caller's own is passed on.
+    """
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 class Crew:
@@ -108,13 +111,13 @@ class Crew:
 
         Cancelled, it cancels all and waits for them.
         """
-        try:
-            for task in self._tasks:
-                if not task.done():
-                    await _over(task)
-        except asyncio.CancelledError:
-            await self.cancel()
-            raise
+        running = [task for task in self._tasks if not task.done()]
+        if running:
+            try:
+                await asyncio.wait(running)
+            except asyncio.CancelledError:
+                await self.cancel()
+                raise
         return [task.result() for task in self._tasks]
 
     async def cancel(self) -> None:
@@ -123,13 +126,6 @@ class Crew:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-
-async def _over(task: asyncio.Task[Any]) -> None:
-    try:
-        await task
-    except Exception:  # noqa: BLE001  its owner raises it, once all are over
-        return
 
 
 async def together(*works: Coroutine[Any, Any, T]) -> list[T]:

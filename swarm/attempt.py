@@ -90,7 +90,7 @@ class Attempt:
         self._left -= 1
         try:
             self._note(self._order, self._calls[index].result())
-        except Exception as error:  # noqa: BLE001  whatever it is, no claim may be left behind
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the rest is heard
             self._broken(error)
         if self._order.stop is not None and self._order.held:
             self._others.append(self._spawn(self._give_back(self._order), "give back"))
@@ -106,9 +106,10 @@ class Attempt:
     async def _wind_up(self) -> None:
         try:
             while self._others:
-                await self._others.pop()
-        except Exception as error:  # noqa: BLE001  as of an answer
-            self._broken(error)
+                try:
+                    await self._others.pop()
+                except Exception as error:  # noqa: BLE001  as of an answer; the others go on
+                    self._broken(error)
         finally:
             self._done()
 
@@ -119,7 +120,8 @@ class Attempt:
             if one is not None and not one.done():
                 one.set_result(None)
 
-    def _broken(self, error: Exception) -> None:
+    def _broken(self, error: BaseException) -> None:
         log.error("a claim failed in a way nobody foresaw", exc_info=error)
-        self._order.error = self._order.error or error
+        if isinstance(error, Exception):
+            self._order.error = self._order.error or error
         self._order.stop = self._order.stop or Refused(RefusedKind.OTHER, "it failed")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable
 
@@ -41,6 +42,10 @@ def computed(work: Callable[[], object]) -> float:
 @pytest.mark.parametrize("piece", ["\\ud800", "\\ud800a", "\\udc00"])
 def test_a_text_of_halves_is_read_quicker_than_by_the_codec(piece: str) -> None:
     text = '"' + piece * 200_000 + '"'
-    ours = min(computed(lambda: lenient(text)) for _ in range(3))
-    codec = min(computed(lambda: by_codec(json.loads(text))) for _ in range(3))
-    assert ours < 0.7 * codec
+    ours = codec = math.inf
+    for _ in range(12):  # in turns: a busy machine slows down one as much as the other
+        ours = min(ours, computed(lambda: lenient(text)))
+        codec = min(codec, computed(lambda: by_codec(json.loads(text))))
+        if ours < 0.7 * codec:
+            return
+    raise AssertionError(f"{ours:.3f} s, the codec {codec:.3f} s")

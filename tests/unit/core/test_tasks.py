@@ -1,0 +1,113 @@
+"""Tasks with an end: who is cancelled, who is not, and whose error is raised."""
+
+import asyncio
+
+import pytest
+
+from core.tasks import Crew, cancel
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_cancel_waits_until_the_task_is_over() -> None:
+    over = False
+
+    async def slow_to_end() -> None:
+        nonlocal over
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0)
+            over = True
+
+    task = asyncio.get_running_loop().create_task(slow_to_end())
+    await asyncio.sleep(0)
+    await cancel(task)
+    assert over
+    assert task.cancelled()
+
+
+async def test_cancel_raises_what_the_task_fails_with() -> None:
+    async def fails() -> None:
+        try:
+            await forever()
+        finally:
+            raise ValueError("while it was cleaned up")
+
+    task = asyncio.get_running_loop().create_task(fails())
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match="cleaned up"):
+        await cancel(task)
+
+
+async def test_a_caller_that_is_cancelled_meanwhile_is_so() -> None:
+    loop, release = asyncio.get_running_loop(), asyncio.Event()
+
+    async def holds_on() -> None:
+        try:
+            await forever()
+        finally:
+            await release.wait()
+
+    task = loop.create_task(holds_on())
+    await asyncio.sleep(0)
+    caller = loop.create_task(cancel(task))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    release.set()
+    await asyncio.wait([task])
+
+
+async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> None:
+    crew, go = Crew(), asyncio.Event()
+    said: list[str] = []
+
+    async def waits() -> None:
+        await go.wait()
+        said.append("it came to its end")
+
+    crew.add(forever())
+    crew.add(waits())
+    results = asyncio.get_running_loop().create_task(crew.results())
+    await asyncio.sleep(0)
+    crew._tasks[0].cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await results
+    assert said == ["it came to its end"]
+
+
+async def test_a_crew_whose_owner_is_cancelled_ends_with_it() -> None:
+    crew = Crew()
+    crew.add(forever())
+    crew.add(forever())
+    results = asyncio.get_running_loop().create_task(crew.results())
+    await asyncio.sleep(0)
+    results.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await results
+    assert all(task.cancelled() for task in crew._tasks)
+
+
+async def test_the_first_error_in_order_is_raised_once_all_are_over() -> None:
+    crew, said = Crew(), []
+
+    async def fails(text: str) -> None:
+        raise ValueError(text)
+
+    async def late() -> None:
+        await asyncio.sleep(0)
+        said.append("late")
+
+    crew.add(late())
+    crew.add(fails("one"))
+    crew.add(fails("two"))
+    with pytest.raises(ValueError, match="one"):
+        await crew.results()
+    assert said == ["late"]
+    assert isinstance(crew._tasks[2].exception(), ValueError)
