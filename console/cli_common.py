@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from core.addresses import web_address
 from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.home import Home, running
@@ -63,7 +64,7 @@ def token_of(given: argparse.Namespace, home: Home) -> str:
 def proxy_url(given: argparse.Namespace, home: Home) -> str:
     """Where the proxy's control API is, without a slash at the end; empty when none is known."""
     if url := given.url:
-        if not url.startswith(("http://", "https://")):
+        if web_address(url) is None:
             raise UsageError("not an address", f"--url {url}", "Give http://HOST:PORT")
         return str(url).rstrip("/").removesuffix("/v1")
     info = running(home, "proxy")

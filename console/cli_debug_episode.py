@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from console.cli_common import open_home, say, settings_of
 from console.cli_swarm import addresses
 from console.folder_watch import MOST, Watch
+from core.addresses import web_address
 from core.errors import UsageError
 from core.home import Home, running
 from core.settings import Settings
@@ -110,8 +110,8 @@ def _written(folder: Path) -> str:
 
 def _may_be_there(url: str) -> bool:
     """False for an address of this machine where nobody listens."""
-    parts = urlsplit(url)
-    if parts.hostname not in LOOPBACK:
+    parts = web_address(url)
+    if parts is None or parts.hostname not in LOOPBACK:
         return True
     try:
         with socket.create_connection((parts.hostname, parts.port or 80), timeout=2):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from urllib.parse import urlsplit
 
 from console.cli_common import say
+from core.addresses import web_address
 from core.errors import AjetError, UsageError
 from core.text import one_line
 
@@ -132,14 +132,12 @@ def _choices(given: argparse.Namespace, folder: Path) -> Choices:
 
 def _is_address(text: str) -> bool:
     """It leads to a server; none with a password, which would stand in the files."""
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
+    parts = web_address(text)
+    if parts is None:
         return False
     plain = text.isascii() and text.isprintable() and " " not in text
     bare = not (parts.query or parts.fragment or parts.username or parts.password)
-    return bool(plain and bare and host and parts.scheme in ("http", "https"))
+    return plain and bare
 
 
 def _dataset(given: str, folder: Path) -> str:

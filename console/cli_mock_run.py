@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from console.cli_common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
 from console.datasets import find_dataset
+from core.addresses import web_address
 from core.errors import UsageError
 from core.events import Event
 from core.keys import env_key, proxy_key
@@ -120,8 +120,8 @@ def _user(
     if not (own.user_url and own.user_model):
         lacks = "--user-model" if own.user_url else "--user-url"
         raise UsageError("the model that plays the user is named by half", lacks, f"Give {lacks}")
-    parts = urlsplit(own.user_url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
+    parts = web_address(own.user_url)
+    if parts is None or parts.username or parts.query:
         raise UsageError(
             "the address of the model that plays the user cannot be used",
             "--user-url",

@@ -7,6 +7,7 @@ from typing import Any
 
 from console.cli_common import open_home, settings_of
 from console.cli_model import have_model
+from core.addresses import web_address
 from core.errors import UsageError
 from core.home import Home
 from core.settings import Settings
@@ -36,7 +37,7 @@ def console(given: argparse.Namespace) -> int:
 
         return show_keys(settings.console.keys)
     attach: str | None = given.console_attach
-    if attach and not attach.startswith(("http://", "https://")):
+    if attach and web_address(attach) is None:
         raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
     if attach and given.console_watch_only:
         raise UsageError(

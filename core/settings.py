@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 import yaml
 
+from core.addresses import web_address
 from core.errors import UsageError
 
 PREFIX = "AJET_CONSOLE__"
@@ -23,7 +24,6 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 ModelName = Literal["tiny", "smollm2"]
-
 
 _LOGIN = re.compile(r"([^/]*://)?[^/]*@")
 """A URL with a user or a password before its host."""
@@ -291,7 +291,7 @@ def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict
                 todo="Leave them out: the swarm protocol has no login. Reach a closed server "
                 "through a tunnel (ssh -L)",
             )
-        if url != "embedded" and not url.startswith(("http://", "https://")):
+        if url != "embedded" and web_address(url) is None:
             raise SettingsError(
                 f"`{url}` is no URL of a swarm server",
                 where=f"swarm_url {name}",

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from core.addresses import web_address
 from mock.target_answer import Path as AnswerPath
 from mock.target_answer import Reading, read_answer
 from mock.target_text import PLACES, places, steps
@@ -191,8 +191,7 @@ def _dry(sheet: Sheet) -> str:
 
 def _url(sheet: Sheet, name: str) -> str:
     found = sheet.text(name)
-    parts = urlsplit(found.replace("{", "").replace("}", ""))
-    if found and (parts.scheme not in ("http", "https") or not parts.netloc):
+    if found and web_address(re.sub(r"\{[^{}]*\}", "1", found)) is None:  # whatever is put in
         raise sheet.wrong(name, "is not an address", "Give it as http://host:port/path")
     return found
 

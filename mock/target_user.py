@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
+from core.addresses import web_address
 from core.errors import UsageError
 from core.keys import env_key
 from mock.target_yaml import Sheet
@@ -28,8 +28,8 @@ def read_user(sheet: Sheet) -> Mapping[str, Any]:
     inner.need("url", "url: https://HOST/v1")
     inner.need("model", "model: NAME")
     found: dict[str, Any] = {"url": inner.text("url"), "model": inner.text("model")}
-    parts = urlsplit(found["url"])
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.username or parts.query:
+    parts = web_address(found["url"])
+    if parts is None or parts.username or parts.query:
         raise inner.wrong("url", "is not an address", "Give it as https://HOST/v1")
     if not found["model"].strip():
         raise inner.wrong("model", "is empty", "Give the model's name at that address")

@@ -14,8 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
-from urllib.parse import urlsplit
 
+from core.addresses import web_address
 from core.errors import UsageError
 from core.home import Home, Role
 from core.tasks import Tasks
@@ -227,8 +227,8 @@ def _short(text: str) -> str:
 
 
 def _base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    parts = web_address(url)
+    if parts is None:
         raise UsageError("not an address", url, "Give it as http://host:port/v1")
     return url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from core.addresses import web_address
 from core.errors import AjetError
 from core.settings import UpstreamSettings
 from proxy.upstream_faults import fault
@@ -96,8 +96,8 @@ def addresses(url: str) -> tuple[str, str]:
     Raises:
         UpstreamError: `url` is not one, or carries a password.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = web_address(url)
+    if parts is None:
         raise UpstreamError(
             "not the address of an upstream", "upstream.url", "Give it as http://HOST:PORT"
         )

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
+from core.addresses import web_address
 from swarm.answers import decoded, refusal
 from swarm.errors import SwarmError
 from swarm.schemas import Verdict
@@ -41,8 +41,8 @@ class Wire:
     """
 
     def __init__(self, url: str, transport: Transport, client_uuid: str, *, name: str = "") -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        parts = web_address(url)
+        if parts is None:
             raise SwarmError("not the address of a server", url, "Give it as http://host:port")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.transport = transport

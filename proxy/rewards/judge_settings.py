@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from core.addresses import web_address
 from core.sockets import is_loopback
 from proxy.rewards.part import Setting, SettingsFault
 
@@ -140,17 +141,12 @@ def address(url: str) -> str:
     """
     if url == OWN:
         return url
-    try:
-        parts = urlsplit(url)
-        host, secret = parts.hostname, parts.username or parts.password or parts.query
-        _ = parts.port
-    except ValueError:
-        host, secret, parts = None, None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not host:
+    parts = web_address(url)
+    if parts is None:
         raise SettingsFault(
             "url", "`url` is no address of an API", "Give it as https://HOST/v1, or `own`"
         )
-    if secret or parts.fragment:
+    if parts.username or parts.password or parts.query or parts.fragment:
         raise SettingsFault(
             "url", "`url` must carry no key, password or query", "Name the key with key_env"
         )
