@@ -130,8 +130,18 @@ def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
 
 
 def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
-    """Figures of the embedded engine's updates; none of another server, which does not tell."""
-    answer = httpx.get(f"{url}/ajetc/updates", params={"after": after}, timeout=10, trust_env=False)
+    """Figures of the embedded engine's updates; none of another server, which does not tell.
+
+    Raises:
+        StageError: there is no server.
+    """
+    address = f"{url}/ajetc/updates"
+    try:
+        answer = httpx.get(address, params={"after": after}, timeout=10, trust_env=False)
+    except httpx.HTTPError as error:
+        raise StageError(
+            f"the server is gone: {str(error) or type(error).__name__}", url
+        ) from error
     found: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
     return found
 

@@ -180,7 +180,7 @@ class AsyncSwarm(EngineOrders):
 
         Raises:
             EpisodeLost: the server does not have it any more, or refused; nothing is left claimed.
-            SwarmError: the reward or the task cannot be sent; the episode was given back.
+            WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
         await self.start()
         life = self._lives.get(episode_uuid)

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from core.addresses import web_address
 from core.tasks import Tasks
 from swarm.client import AsyncSwarmClient
-from swarm.errors import EngineOff, SwarmError, Unreachable
+from swarm.errors import EngineOff, SwarmError, Unreachable, WrongUse
 from swarm.lives import Lives
 from swarm.schemas import EngineState, EpisodeRecord, PoolInfo, VerboseLog
 from swarm.single import SingleDesk
@@ -63,8 +64,10 @@ class SwarmBase:
         strict: bool = False,
     ) -> None:
         if not lifetime > 0:
-            raise SwarmError(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
+            raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
+        if web_address(url) is None:  # it would be waited for in vain
+            raise WrongUse("not the address of a server", url, "Give it as http://host:port")
         self._transport = HttpTransport()
         self.wire = AsyncSwarmClient(
             url, self._transport, client_uuid or str(uuid.uuid4()), name=name
@@ -108,10 +111,10 @@ class SwarmBase:
         """Begin to watch the server; every other method does it by itself.
 
         Raises:
-            SwarmError: the client is closed, or was started in another event loop.
+            WrongUse: the client is closed, or was started in another event loop.
         """
         if self._closed:
-            raise SwarmError("this client is closed", self.name, "Make a new one")
+            raise WrongUse("this client is closed", self.name, "Make a new one")
         self._check_home()
         if self._tasks is not None:
             return
@@ -132,7 +135,7 @@ class SwarmBase:
         """Give back what is still held, then stop; takes about `seconds` at most.
 
         Raises:
-            SwarmError: it was started in another event loop.
+            WrongUse: it was started in another event loop.
         """
         if self._closed:
             return
@@ -152,7 +155,7 @@ class SwarmBase:
 
     def _check_home(self) -> None:
         if self._home is not None and self._home is not asyncio.get_running_loop():
-            raise SwarmError(
+            raise WrongUse(
                 "this client was started in another event loop",
                 self.name,
                 "Make one in each asyncio.run, or use SwarmClient",

@@ -23,7 +23,8 @@ from typing import Any
 
 from core.errors import AjetError, UsageError
 from core.text import one_line, plain, redact
-from swarm.episode import as_output
+from swarm.debug_guard import Left, Receipt, guarded
+from swarm.episode import Episode, as_output
 from swarm.errors import SwarmError
 from swarm.sync import SwarmClient
 from swarm.task import Task, WorkflowOutput
@@ -57,7 +58,13 @@ class Trace:
 
 
 def run_one(
-    client: SwarmClient, run_once: RunOnce, task: Task, *, train: bool = False, idle: float = 240
+    client: SwarmClient,
+    run_once: RunOnce,
+    task: Task,
+    *,
+    train: bool = False,
+    idle: float = 240,
+    receipt: Receipt | None = None,
 ) -> Trace:
     """Run one episode and keep what it did; it is ended with its reward, or given back.
 
@@ -67,19 +74,21 @@ def run_one(
         task: What it is about.
         train: Take a train episode, which counts.
         idle: Seconds without a call after which the server takes it back.
+        receipt: Told which episode it is, and of its calls.
     """
     trace = Trace(item=task.task_id, server=client.server_url, step=client.get_global_step())
     began = time.monotonic()
     kind = "train" if train else "eval"
     with client.episode(task, idle, kind, timeout=600) as episode:
         trace.episode = episode.uuid
-        with Relay(episode.base_url) as relay:
+        if receipt is not None:
+            receipt.write(episode=episode.uuid, step=trace.step)
+        with Relay(episode.base_url, on_call=_call_told(receipt)) as relay:
             trace.calls = relay.calls
             try:
-                output = _checked(run_once(task, relay.base_url, episode.api_key), episode.uuid)
+                given = run_once(task, relay.base_url, episode.api_key)
                 trace.tokens = _tokens(client.server_url, episode.uuid)
-                episode.end(output)
-                trace.output = output
+                _ended(episode, given, trace)
             except SystemExit as error:  # it would end this program, with its code for all is well
                 trace.trouble = f"{_traceback()}{_LEFT.format(RUN, error.code)}\n"
             except Exception:  # noqa: BLE001  the agent's own code: what it raised is what is shown
@@ -88,20 +97,26 @@ def run_one(
     return trace
 
 
-def _checked(given: WorkflowOutput | float, episode: str) -> WorkflowOutput:
-    """What a folder's function returned, as an output.
-
-    Raises:
-        SwarmError: its reward is a text, whatever stands in it.
-    """
+def _ended(episode: Episode, given: WorkflowOutput | float, trace: Trace) -> None:
+    """End it with what the folder's function returned; why it could not be is trouble, too."""
     output = as_output(given)
-    if isinstance(output.reward, str | bytes):
-        raise SwarmError(
-            f"a reward must be one finite number, not {output.reward!r:.80}",
-            f"episode {episode}",
-            f"Have {RUN} return float(...)",
-        )
-    return output
+    try:
+        episode.end(output)
+    except SwarmError as error:  # says all there is to know
+        trace.trouble = f"{plain(redact(str(error)))}\n"
+        return
+    sent: Any = output.reward  # numpy's, or a text of a number
+    output.reward, trace.output = float(sent), output
+
+
+def _call_told(receipt: Receipt | None) -> Callable[[int, Call], None] | None:
+    if receipt is None:
+        return None
+
+    def tell(place: int, call: Call) -> None:
+        receipt.write(place=place, call=asdict(call))
+
+    return tell
 
 
 def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
@@ -153,8 +168,7 @@ def told(trace: Trace) -> str:
     if trace.trouble:
         lines += [trace.trouble.rstrip(), "", "no reward; the episode is given back"]
     elif trace.output is not None:
-        reward: Any = trace.output.reward  # numpy's, too
-        lines.append(f"reward {float(reward):g}  success {trace.output.is_success}")
+        lines.append(f"reward {trace.output.reward:g}  success {trace.output.is_success}")
         lines += [
             f"  {name}: {one_line(str(value), WIDTH)}"
             for name, value in {**trace.output.metadata, **trace.output.log_metrics}.items()
@@ -219,17 +233,40 @@ def _traceback() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one episode of a folder; 0 when it has a reward."""
+    """Run one episode of a folder, in a process of its own; 0 when it has a reward."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    given = parsed(words)
+    if given.receipt is not None:
+        return inside(given)
+    return guarded(words, lambda left: _write(_died(left), as_json=given.json))
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """What stands in the arguments."""
     parser = argparse.ArgumentParser(prog="python -m swarm.debug")
     parser.add_argument("folder", nargs="?", type=Path, default=Path.cwd())
     parser.add_argument("--item", default="0", help="place in the dataset, or id")
     parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
     parser.add_argument("--train", action="store_true", help="a train episode, which counts")
     parser.add_argument("--json", action="store_true", help="the trace as data")
-    given = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _end)  # what is held is given back
+    parser.add_argument("--receipt", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def inside(given: argparse.Namespace) -> int:
+    """What `main` does, in this process, which the folder's code may end as it likes."""
+    receipt = Receipt(given.receipt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)  # what is held is given back
+    code = _told(given, receipt)
+    sys.stdout.flush()
+    receipt.write(over=True, code=code)
+    return code
+
+
+def _told(given: argparse.Namespace, receipt: Receipt) -> int:
     try:
-        trace = _debug(given)
+        trace = _debug(given, receipt)
     except AjetError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -238,11 +275,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit):  # noqa: BLE001  a folder that does not load: its traceback is the answer
         sys.stdout.write(_traceback())
         return 1
-    sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if given.json else told(trace))
+    _write(trace, as_json=given.json)
     return 0 if trace.output is not None else 1
 
 
-def _debug(given: argparse.Namespace) -> Trace:
+def _write(trace: Trace, *, as_json: bool) -> None:
+    sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if as_json else told(trace))
+
+
+def _died(left: Left) -> Trace:
+    """The trace of an episode whose program is gone."""
+    how = f"was ended by {left.how}" if left.killed else f"ended itself ({left.how})"
+    when = (
+        f"instead of returning a reward from {RUN}" if left.episode else "before an episode began"
+    )
+    trace = Trace(left.episode, left.item, left.server, left.step, seconds=left.seconds)
+    trace.calls = [Call(**left.calls[place]) for place in sorted(left.calls)]
+    trace.trouble = f"the program {how} {when}\n"
+    return trace
+
+
+def _debug(given: argparse.Namespace, receipt: Receipt) -> Trace:
     folder = given.folder.resolve()
     if given.swarm_url:
         os.environ["AJET_SWARM_URL"] = given.swarm_url
@@ -252,16 +305,23 @@ def _debug(given: argparse.Namespace) -> Trace:
     told = given.swarm_url or os.environ.get("AJET_SWARM_URL")
     url = str(told or getattr(roll, "SERVER", ""))
     with SwarmClient(url, patience=5, name="debug") as client:
+        receipt.write(server=client.server_url, client=client.client_uuid, item=task.task_id[:200])
         state, more = client.get_engine_status()
         if state == "ENGINE.CANNOT_CONNECT":
             raise SwarmError("no swarm server answers", client.server_url, more.get("error", ""))
         if job is not None:
             client.auto_sync_train_config_and_start_engine(job, timeout=600)
-        return run_one(client, run_once, task, train=given.train)
+        return run_one(client, run_once, task, train=given.train, receipt=receipt)
 
 
 def _end(*_: object) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _heard)  # a second one must not disturb the giving back
     raise KeyboardInterrupt
+
+
+def _heard(*_: object) -> None:
+    pass
 
 
 if __name__ == "__main__":

@@ -116,10 +116,13 @@ class EngineOrders(SwarmBase):
 
     @staticmethod
     async def async_and_start_multi_engine(
-        client_job_pairs: "Sequence[tuple[EngineOrders, AnyJob]]", force_restart: bool = False
+        client_job_pairs: "Sequence[tuple[EngineOrders, AnyJob]]",
+        force_restart: bool = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Have several engines roll, side by side. See `start_engines`."""
-        await start_engines(client_job_pairs, force_restart)
+        await start_engines(client_job_pairs, force_restart, timeout=timeout)
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
@@ -351,8 +354,14 @@ async def start_engines(
 ) -> None:
     """Have several engines roll, side by side.
 
+    Args:
+        pairs: Each server's client, and its job.
+        force_restart: Stop what runs first, whoever uses it.
+        timeout: Seconds for all of it; None for as long as it takes.
+
     Raises:
         SwarmError: which of them failed, and why; the others are up.
+        GaveUp: the same, where time alone was lacking.
     """
     done = await asyncio.gather(
         *(
@@ -374,4 +383,6 @@ def check_started(names: Sequence[str], done: Sequence[BaseException | None]) ->
         # Most of ours begin with the name.
         words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
         told = "; ".join(f"{name}: {text}" for name, text in words)
-        raise SwarmError(f"{len(failed)} of {len(names)} engines did not start: {told}")
+        late = all(isinstance(error, GaveUp) for _, error in failed)
+        kind = GaveUp if late else SwarmError
+        raise kind(f"{len(failed)} of {len(names)} engines did not start: {told}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from swarm.answers import EndKind, EndOutcome
-from swarm.errors import SwarmError
+from swarm.errors import SwarmError, WrongUse
 from swarm.plain import NO_JSON, plain
 from swarm.schemas import WorkflowOutput as WireOutput
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
@@ -128,9 +128,9 @@ def check_claim(
 ) -> None:
     """Raise what is wrong with a claim before it is sent."""
     if kind not in ("train", "eval"):
-        raise SwarmError(f"episode_type is {kind!r:.80}", "begin_episode", "Give 'train' or 'eval'")
+        raise WrongUse(f"episode_type is {kind!r:.80}", "begin_episode", "Give 'train' or 'eval'")
     if not (policy is None or isinstance(policy, SwarmThrottlePolicy)):
-        raise SwarmError(
+        raise WrongUse(
             f"throttle_policy is a {type(policy).__name__}",
             "begin_episode",
             "Give a SwarmThrottlePolicy(...)",
@@ -138,14 +138,14 @@ def check_claim(
     try:
         encode(policy.wire if policy is not None else None)
     except NO_JSON as error:
-        raise SwarmError(f"throttle_policy is no JSON: {error}", "begin_episode") from error
+        raise WrongUse(f"throttle_policy is no JSON: {error}", "begin_episode") from error
     for name, value, may_lack in (
         ("discard_episode_timeout", idle, False),
         ("timeout", timeout, True),
         ("lifetime", lifetime, True),
     ):
         if not (_above_0(value) or (value is None and may_lack)):
-            raise SwarmError(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
+            raise WrongUse(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
 
 
 def _above_0(value: Any) -> bool:
@@ -156,17 +156,17 @@ def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
     """The task's id and what is sent, of whatever a script gave.
 
     Raises:
-        SwarmError: it cannot be sent, or a server would say yes and drop it.
+        WrongUse: it cannot be sent, or a server would say yes and drop it.
     """
     where = f"episode {uuid}"
     if not isinstance(output, WorkflowOutput):
         told = f"a {type(output).__name__} was given, not a WorkflowOutput"
-        raise SwarmError(told, where, "Give WorkflowOutput(reward=...)")
+        raise WrongUse(told, where, "Give WorkflowOutput(reward=...)")
     task_id = _task_id(task, where)
     reward = _reward(output.reward, where)
     for name in ("metadata", "log_metrics"):
         if not isinstance(value := getattr(output, name), dict):
-            raise SwarmError(f"`{name}` is a {type(value).__name__}, not a dict", where)
+            raise WrongUse(f"`{name}` is a {type(value).__name__}, not a dict", where)
     output.metadata["task_id"] = task_id
     return task_id, WireOutput(
         reward=reward,
@@ -183,29 +183,29 @@ def _task_id(task: Any, where: str) -> str:
         task_id = str(task_id)
     if not isinstance(task_id, str):
         told = f"a {type(task).__name__} was given, not a task"
-        raise SwarmError(told, where, "Give a Task(task_id=...), or its id as text")
+        raise WrongUse(told, where, "Give a Task(task_id=...), or its id as text")
     if not task_id:
-        raise SwarmError("the task has no task_id, which names its group", where)
+        raise WrongUse("the task has no task_id, which names its group", where)
     try:
         task_id.encode()
     except UnicodeError as error:
-        raise SwarmError(f"the task_id is no text that can be sent: {error}", where) from error
+        raise WrongUse(f"the task_id is no text that can be sent: {error}", where) from error
     return task_id
 
 
 def _reward(given: Any, where: str) -> float:
-    """One finite number; numpy's, too."""
+    """One finite number, as AgentJet reads it: numpy's and a text of one, too."""
     try:
         reward = float(given)
     except (TypeError, ValueError, OverflowError):
         shown = "one beyond all bounds" if isinstance(given, int) else f"{given!r:.80}"
-        raise SwarmError(
+        raise WrongUse(
             f"a reward must be one finite number, not {shown}",
             where,
             "Sum a list up yourself; abort an episode that has no reward",
         ) from None
     if not math.isfinite(reward):
-        raise SwarmError(f"a reward must be one finite number, not {reward}", where)
+        raise WrongUse(f"a reward must be one finite number, not {reward}", where)
     return reward
 
 
@@ -213,7 +213,7 @@ def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     """As JSON has it.
 
     Raises:
-        SwarmError: something in it has no such form, or no text a server could read.
+        WrongUse: something in it has no such form, or no text a server could read.
     """
     try:
         told: dict[str, Any] = plain(given)
@@ -221,7 +221,7 @@ def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
         if name == "log_metrics" and not all(map(_finite, told.values())):
             raise ValueError("a number that is not finite")
     except NO_JSON as error:
-        raise SwarmError(f"`{name}` has a value that is no JSON: {error}", where) from error
+        raise WrongUse(f"`{name}` has a value that is no JSON: {error}", where) from error
     return told
 
 

@@ -10,12 +10,13 @@ SwarmError
 ├── ClaimTimedOut           no group of episodes before the deadline
 ├── GaveUp                  what was waited for did not come in time
 ├── EngineOff               the engine is OFFLINE, or stopped while it was waited for
-└── EpisodeLost             an episode could not be ended (outcome)
+├── EpisodeLost             an episode could not be ended (outcome)
+└── WrongUse                what a script gave can never be taken
 """
 
 from enum import StrEnum
 
-from core.errors import AjetError
+from core.errors import AjetError, UsageError
 
 
 class SwarmError(AjetError):
@@ -123,6 +124,10 @@ class GaveUp(SwarmError):
 
 class EngineOff(SwarmError):
     """The engine is OFFLINE and nobody starts it, or it went off while it was waited for."""
+
+
+class WrongUse(SwarmError, UsageError):
+    """What a script gave can never be taken, however often it is tried: executors do not."""
 
 
 class EpisodeLost(SwarmError, RuntimeError):

@@ -293,9 +293,11 @@ async def _give_back(hands: Hands, clients: AnyClients, held: Mapping[str, str])
     for name, uuid in held.items():
         try:
             await hands.got(clients[name].abort_episode(uuid))
+        except SwarmError:  # the server takes it back by itself
+            pass
         except BaseException as error:  # noqa: BLE001  raised below, when all had their turn
             failed = failed or error
-    if failed is not None and not isinstance(failed, SwarmError):
+    if failed is not None:
         raise failed
 
 

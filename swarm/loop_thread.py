@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from swarm.errors import SwarmError
+from swarm.errors import SwarmError, WrongUse
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class LoopThread:
         """Have `work` run.
 
         Raises:
-            SwarmError: it cannot run here; `work` is closed.
+            WrongUse: it cannot run here; `work` is closed.
         """
         why = ""
         if self._closed:
@@ -59,7 +59,7 @@ class LoopThread:
             why = "cannot wait for itself"
         if why:
             work.close()
-            raise SwarmError(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
+            raise WrongUse(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _call(

@@ -80,7 +80,9 @@ def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, nam
             tried.error = error
             last = retry.ends(error, tried.tries) or stop.is_set()
             pause = 0.0 if last else retry.pause(tried.tries)
-            log.warning(
+            log.log(
+                # What fails while the run is being ended fails for that.
+                logging.INFO if stop.is_set() else logging.WARNING,
                 "%s failed (try %d)%s: %s",
                 name,
                 tried.tries,

@@ -163,15 +163,28 @@ class SwarmClient(LoopThread):
 
     @staticmethod
     def async_and_start_multi_engine(
-        client_job_pairs: "Sequence[tuple[SwarmClient, AnyJob]]", force_restart: bool = False
+        client_job_pairs: "Sequence[tuple[SwarmClient, AnyJob]]",
+        force_restart: bool = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Have several engines roll, side by side.
 
+        Args:
+            client_job_pairs: Each server's client, and its job.
+            force_restart: Stop what runs first, whoever uses it.
+            timeout: Seconds for all of it; None for as long as it takes.
+
         Raises:
             SwarmError: which of them failed, and why; the others are up.
+            GaveUp: the same, where time alone was lacking.
         """
         begun = [
-            client._begin(client._swarm.auto_sync_train_config_and_start_engine(job, force_restart))
+            client._begin(
+                client._swarm.auto_sync_train_config_and_start_engine(
+                    job, force_restart, timeout=timeout
+                )
+            )
             for client, job in client_job_pairs
         ]
         done = [one.exception() for one in begun]

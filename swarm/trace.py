@@ -4,7 +4,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -62,13 +62,22 @@ class Relay:
     Args:
         base_url: Where calls go: an OpenAI base URL.
         seconds: Seconds that one call may take.
+        on_call: Told of each call, with its place, when it begins and when more is known of it;
+            before the agent has the end of the answer.
     """
 
-    def __init__(self, base_url: str, seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        seconds: float = 600.0,
+        on_call: Callable[[int, Call], None] | None = None,
+    ) -> None:
         self.calls: list[Call] = []
         """In the order they began."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
+        self._on_call = on_call
+        self._begun = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -116,16 +125,26 @@ class Relay:
             return
         body = handler.rfile.read(size)
         call = Call(handler.path, _parsed(body))
-        self.calls.append(call)
+        with self._begun:
+            place = len(self.calls)
+            self.calls.append(call)
+        self._tell(place, call)
         try:
-            self._forward(handler, call, body)
+            self._forward(handler, place, call, body)
         except (OSError, http.client.HTTPException) as error:
             call.error = f"{type(error).__name__}: {error}"[:500]
+            self._tell(place, call)
             handler.close_connection = True
             if not call.status:
                 handler.send_error(502, explain=call.error)
 
-    def _forward(self, handler: BaseHTTPRequestHandler, call: Call, body: bytes) -> None:
+    def _tell(self, place: int, call: Call) -> None:
+        if self._on_call is not None:
+            self._on_call(place, call)
+
+    def _forward(
+        self, handler: BaseHTTPRequestHandler, place: int, call: Call, body: bytes
+    ) -> None:
         began = time.monotonic()
         kind = (
             http.client.HTTPSConnection
@@ -154,6 +173,7 @@ class Relay:
             finally:  # before the agent has its end: then all is known that it did
                 _read_answer(call, bytes(kept))
                 call.seconds = time.monotonic() - began
+                self._tell(place, call)
             handler.wfile.write(b"0\r\n\r\n")
         finally:
             upstream.close()

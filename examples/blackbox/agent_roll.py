@@ -96,7 +96,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # as Ctrl-C: all is given back
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
     try:
         sys.exit(main())
     except SwarmError as error:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -71,8 +72,12 @@ class Client:
             SwarmError: there is no server, or its engine is OFFLINE.
         """
         with ThreadPoolExecutor(LANES) as lanes:
-            for lane in [lanes.submit(self._lane) for _ in range(LANES)]:
-                lane.result()
+            try:
+                for lane in [lanes.submit(self._lane) for _ in range(LANES)]:
+                    lane.result()
+            except KeyboardInterrupt:
+                self._client.close()  # gives all back, and ends the lanes
+                raise
 
     def _lane(self) -> None:
         again = Retry(tries=3, never=(Over, EngineOff, Unreachable))
@@ -164,12 +169,15 @@ def main() -> int:
     )
     parser.add_argument("--no-throttle", dest="throttle", action="store_false")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
     try:
         with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
             Client(swarm, asker, given).work()
     except SwarmError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
@@ -51,6 +52,8 @@ class Run:
     """The step to end after."""
     diary: Path
     children: dict[str, Popen[bytes]] = field(default_factory=dict)
+    killed: str = ""
+    """Who the killed client was to the server."""
 
     def begin(self, name: str) -> None:
         """Start a client process."""
@@ -109,14 +112,18 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
         last = first + given.updates - 1
         (stage.folder / "diary.jsonl").unlink(missing_ok=True)  # of an earlier run
         run = Run(stage, client, url, pace, last, stage.folder / "diary.jsonl")
-        for name in ("ann", "bob", "eve"):
-            run.begin(name)
-        run.reach(first + 1)
-        _kill(run, "bob")
-        run.reach(first + 2)
-        run.begin("joe")
-        run.reach(last + 1)
-        return _report(run, first)
+        try:
+            for name in ("ann", "bob", "eve"):
+                run.begin(name)
+            run.reach(first + 1)
+            _kill(run, "bob")
+            run.reach(first + 2)
+            run.begin("joe")
+            run.reach(last + 1)
+            return _report(run, first)
+        except BaseException:
+            _give_back(run)
+            raise
 
 
 def _kill(run: Run, name: str) -> None:
@@ -130,12 +137,23 @@ def _kill(run: Run, name: str) -> None:
         return len(mine) if half and pool.state.rolling else 0
 
     until(f"{name} in the middle of a batch", run.pace.patience, lambda: held() > 0)
+    run.killed = uuid
     os.kill(run.children[name].pid, signal.SIGKILL)
     run.children[name].wait()
     time.sleep(0.1)  # what it had sent is answered
     buffer = run.client.get_episode_buffer()
     kept = sum(one.claimed and one.client_uuid == uuid for one in buffer)
     say(f"step {run.step()}: {name} is killed, {kept} episodes still in its name")
+
+
+def _give_back(run: Run) -> None:
+    """The run ends early, by Ctrl-C say: what the killed client held need not wait so long."""
+    if not run.killed:
+        return
+    with suppress(AjetError), SwarmClient(run.url, client_uuid=run.killed) as heir:
+        for one in heir.get_episode_buffer():
+            if one.claimed and one.client_uuid == run.killed:
+                heir.abort_episode(one.episode_uuid)
 
 
 def _report(run: Run, first: int) -> int:

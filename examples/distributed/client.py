@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -164,6 +165,14 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run one client; the exit code."""
     given = parsed()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(given: argparse.Namespace) -> int:
     with SwarmClient(given.swarm_url, name=given.name) as client, Asker() as asker:
         worker = Worker(client, asker, given)
         threads = [threading.Thread(target=worker.work, daemon=True) for _ in range(given.threads)]

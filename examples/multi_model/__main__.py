@@ -110,7 +110,8 @@ def _run(urls: Mapping[str, str], given: argparse.Namespace) -> int:
     clients = {role: SwarmClient(url, name=role) for role, url in urls.items()}
     try:
         SwarmClient.async_and_start_multi_engine(
-            [(one, job_of(BATCH, REPEATS, role)) for role, one in clients.items()]
+            [(one, job_of(BATCH, REPEATS, role)) for role, one in clients.items()],
+            timeout=pace.patience,
         )
         with Asker() as asker:
             _train(clients, Workflow(JointSwarm(clients), asker, pace), given.updates)

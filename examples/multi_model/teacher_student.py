@@ -85,11 +85,13 @@ def main(argv: list[str] | None = None) -> int:
                 stack.enter_context(SwarmClient(_server(stack, role, given, named), name=role))
                 for role in ROLES
             ]
+            pace = pace_of(given, IDLE, *named.values())
             SwarmClient.async_and_start_multi_engine(
-                [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)]
+                [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)],
+                timeout=pace.patience,
             )
             asker = stack.enter_context(Asker())
-            teach(teacher, student, asker, given.updates, pace_of(given, IDLE, *named.values()))
+            teach(teacher, student, asker, given.updates, pace)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:

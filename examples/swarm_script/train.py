@@ -67,18 +67,21 @@ def main(steps: int) -> list[float]:
     executor = PeriodicDrainThreadPoolExecutor(
         workers=LOCAL_GRPO_N * REMOTE_BATCH_SIZE, auto_retry=True
     )
-    for _ in range(LOCAL_NUM_EPOCH):
-        for task in dataset.generate_training_tasks():
-            for _ in range(LOCAL_GRPO_N):
-                _, drained = executor.submit_with_periodic_drain(fn=rollout, task=task)
-                if drained:
-                    means.append(sum(drained) / len(drained))
-                    swarm_worker.print_rollout_stat()
-            if swarm_worker.get_global_step() >= first + steps:
-                executor.shutdown()
-                swarm_worker.close()
-                return means
-    return means
+    try:
+        for _ in range(LOCAL_NUM_EPOCH):
+            for task in dataset.generate_training_tasks():
+                for _ in range(LOCAL_GRPO_N):
+                    _, drained = executor.submit_with_periodic_drain(fn=rollout, task=task)
+                    if drained:
+                        means.append(sum(drained) / len(drained))
+                        swarm_worker.print_rollout_stat()
+                if swarm_worker.get_global_step() >= first + steps:
+                    executor.shutdown()
+                    return means
+        return means
+    finally:  # also on Ctrl-C: nothing is tried again, all is given back
+        executor.shutdown(wait=False, cancel_futures=True)
+        swarm_worker.close()
 
 
 if __name__ == "__main__":
@@ -88,5 +91,7 @@ if __name__ == "__main__":
         rewards = main(parser.parse_args().steps)
     except SwarmError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
     shown = " ".join(f"{one:.2f}" for one in rewards)
     sys.stdout.write(f"mean reward of each batch: {shown}\n")

@@ -69,5 +69,7 @@ if __name__ == "__main__":
         rewards = main(parser.parse_args().steps)
     except SwarmError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
     shown = " ".join(f"{one:.2f}" for one in rewards)
     sys.stdout.write(f"mean reward of each batch: {shown}\n")

@@ -2,11 +2,15 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from swarm import SwarmClient
+from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,3 +55,31 @@ def test_two_models_are_trained_by_the_same_episodes(tmp_path: Path) -> None:
 def test_a_student_is_taught(tmp_path: Path) -> None:
     out = run("multi_model.teacher_student", tmp_path, "--updates", "1")
     assert re.search(r"student step 2: agrees \d\.\d\d; the teacher is right in \d\.\d\d", out)
+
+
+def test_ctrl_c_leaves_nothing_claimed_on_a_server_that_was_named(tmp_path: Path) -> None:
+    """Its idle limit is 240 s: what is not given back would hold up everybody's batch so long."""
+    told = {"distributed": "is killed", "cocktail": "step ", "swarm_script.train": "tasks "}
+    with Stack(tmp_path / "home") as stack, SwarmClient(url := stack.engine().url) as client:
+        for name, line in told.items():
+            with subprocess.Popen(
+                [sys.executable, "-m", f"examples.{name}"],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "PYTHONUNBUFFERED": "1",
+                    "AJET_SWARM_URL": url,
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as example:
+                assert example.stdout is not None
+                assert any(line in one for one in example.stdout), name
+                example.send_signal(signal.SIGINT)
+                _, err = example.communicate(timeout=90)
+            assert example.returncode == 130, err
+            assert "Traceback" not in err, err
+            left = [one for one in client.get_episode_buffer() if one.claimed]
+            assert not left, (name, left)

@@ -12,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -51,24 +51,22 @@ class Example:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+TWO_MODELS = Example(
+    command=("-m", "examples.multi_model", "--updates", "{steps}"),
+    servers=("planner", "executor"),
+    by_flags=True,
+    flag=True,
+    batch=8,
+    repeats=4,
+    idle=20.0,
+)
+
 EXAMPLES = {
-    "multi_model": Example(
-        command=("-m", "examples.multi_model", "--updates", "{steps}"),
-        servers=("planner", "executor"),
-        by_flags=True,
-        flag=True,
-        batch=8,
-        repeats=4,
-        idle=20.0,
-    ),
-    "teacher_student": Example(
+    "multi_model": TWO_MODELS,
+    "teacher_student": replace(
+        TWO_MODELS,
         command=("-m", "examples.multi_model.teacher_student", "--updates", "{steps}"),
         servers=("teacher", "student"),
-        by_flags=True,
-        flag=True,
-        batch=8,
-        repeats=4,
-        idle=20.0,
     ),
     "math_tool": Example(
         command=(

@@ -82,8 +82,9 @@ async def test_a_wrong_url_is_an_error() -> None:
         with pytest.raises(Unreachable, match="Is the address right"):
             await client.begin_episode()
         assert (await client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
-    with pytest.raises(SwarmError, match="not the address"):
-        AsyncSwarm("localhost:10086")
+    for wrong in ("localhost:10086", "http://127.0.0.1:99999"):
+        with pytest.raises(SwarmError, match="not the address"):
+            AsyncSwarm(wrong)
 
 
 async def test_it_resumes_within_a_second_of_rolling(

@@ -14,7 +14,7 @@ from tests.unit.swarm.helpers import HELLO, answered, claimed
 # -- addresses ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["", "localhost:10086", "ftp://host", "http://"])
+@pytest.mark.parametrize("url", ["", "localhost:10086", "ftp://host", "http://", "http://[::1"])
 async def test_an_address_that_is_none(transport: HttpTransport, url: str) -> None:
     with pytest.raises(SwarmError, match="address"):
         AsyncSwarmClient(url, transport, "me")
@@ -27,6 +27,7 @@ async def test_an_address_that_is_none(transport: HttpTransport, url: str) -> No
         ("http://gpu:1", "http://10.0.0.1:10086//v1/", "http://gpu:1/v1"),
         ("https://gpu/ajet/", "http://localhost:10086/v1", "https://gpu/ajet/v1"),
         ("http://gpu:1", "", "http://gpu:1/v1"),
+        ("http://gpu:1", "http://[::1", "http://gpu:1/v1"),
     ],
 )
 async def test_the_base_url_is_our_own_way_to_the_server(

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
-from swarm.debug import Trace, choose, main, told
+from swarm.debug import Trace, choose, inside, main, parsed, told
 from swarm.task import Task, WorkflowOutput
 from swarm.trace import Call
 from tests.support.threaded_swarm import threaded_swarm
 
 TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
+
+
+def here(words: list[str]) -> int:
+    return inside(parsed(words))
 
 
 @pytest.fixture
@@ -35,12 +39,12 @@ def test_an_item_by_id_or_place() -> None:
 
 
 def test_a_folder_without_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 2
+    assert here([str(tmp_path)]) == 2
     assert "get_training_dataset_item_list.py is missing" in capsys.readouterr().err
 
 
 def test_no_server_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     assert "no swarm server answers" in capsys.readouterr().err
 
 
@@ -49,7 +53,7 @@ def test_a_file_that_does_not_load_shows_its_traceback(
 ) -> None:
     source = folder / "run_episode_once.py"
     source.write_text("KEY = 'sk-ajet-aaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nraise ValueError(KEY)\n")
-    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     out = capsys.readouterr().out
     assert f'File "{source}", line 2' in out
     assert "ValueError" in out
@@ -60,7 +64,7 @@ def test_a_dataset_without_items(folder: Path, capsys: pytest.CaptureFixture[str
     (folder / "get_training_dataset_item_list.py").write_text(
         "def get_training_dataset_item_list():\n    return []\n"
     )
-    assert main([str(folder)]) == 2
+    assert here([str(folder)]) == 2
     assert "the dataset has no item" in capsys.readouterr().err
 
 
@@ -83,7 +87,7 @@ def test_an_error_of_the_server_is_shown() -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("return '0.5'", "a reward must be one finite number, not '0.5'"),
+        ("return 'half'", "a reward must be one finite number, not 'half'"),
         ("raise SystemExit(0)", "run_episode_once ended the program (sys.exit(0)) instead of"),
     ],
 )
@@ -93,10 +97,11 @@ def test_what_is_no_reward_is_said_and_given_back(
     source = folder / "run_episode_once.py"
     source.write_text(f"def run_episode_once(item, url, key):\n    {body}\n")
     with threaded_swarm() as swarm:
-        assert main([str(folder), "--swarm-url", swarm.url]) == 1
+        assert here([str(folder), "--swarm-url", swarm.url]) == 1
         assert not any(one.claimed for one in swarm.server.episodes.values())
     out = capsys.readouterr().out
     assert told in out
+    assert 'swarm/episode.py"' not in out
     assert "no reward; the episode is given back" in out
 
 
@@ -104,5 +109,55 @@ def test_a_module_that_ends_the_program_is_no_success(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run_episode_once.py").write_text("import sys\nsys.exit()\n")
-    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     assert "SystemExit" in capsys.readouterr().out
+
+
+def test_a_number_as_text_counts_as_where_it_is_trained(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text(
+        "def run_episode_once(item, url, key):\n    return '0.5'\n"
+    )
+    with threaded_swarm() as swarm:
+        assert here([str(folder), "--swarm-url", swarm.url, "--json"]) == 0
+        assert swarm.server.ends[0]["workflow_output"]["reward"] == 0.5
+    assert json.loads(capsys.readouterr().out)["output"]["reward"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ("os._exit(0)", "the program ended itself (exit code 0, as with os._exit(0)) instead of"),
+        ("os.kill(os.getpid(), 9)", "the program was ended by SIGKILL instead of returning"),
+    ],
+)
+def test_an_agent_that_takes_the_program_along_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str], ends: str, told: str
+) -> None:
+    (folder / "run_episode_once.py").write_text(
+        "import os, urllib.request as web\n"
+        "def run_episode_once(item, url, key):\n"
+        "    head = {'Authorization': f'Bearer {key}', 'Content-Type': 'application/json'}\n"
+        '    body = b\'{"messages": [{"role": "user", "content": "hello there"}]}\'\n'
+        "    web.urlopen(web.Request(f'{url}/chat/completions', body, head)).read()\n"
+        f"    {ends}\n"
+    )
+    with threaded_swarm() as swarm:
+        assert main([str(folder), "--swarm-url", swarm.url]) == 1
+        assert not swarm.server.claimed()
+        assert len(swarm.server.aborts) == 1
+    out = capfd.readouterr().out
+    assert told in out
+    assert "item a  step 1" in out
+    assert "call 1  /v1/chat/completions  HTTP 200" in out
+    assert "hello there" in out
+    assert "no reward; the episode is given back" in out
+
+
+def test_a_module_that_takes_the_program_along_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text("import os\nos._exit(0)\n")
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9", "--json"]) == 1
+    assert "before an episode began" in json.loads(capfd.readouterr().out)["trouble"]

@@ -153,6 +153,14 @@ def test_an_exception_gives_back_on_all() -> None:
     assert not a.ended + b.ended
 
 
+def test_an_interrupt_between_two_gifts_back_is_passed_on() -> None:
+    """What a server says no to is no reason to swallow what stops the caller."""
+    a = Server(abort=SwarmError("it says no"))
+    b = Server(abort=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt), two(a, b).episode("t"):
+        pass
+
+
 @pytest.mark.parametrize(
     "rewards", [{}, {"a": 1.0}, {"a": 1.0, "b": float("nan")}, {"a": 1.0, "b": 1.0, "c": 1.0}]
 )

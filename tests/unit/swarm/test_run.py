@@ -3,11 +3,12 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from swarm.errors import SwarmError
-from swarm.retry import Retry, retry_with_backoff
+from swarm.errors import SwarmError, WrongUse
+from swarm.retry import FOREVER, Retry, retry_with_backoff
 from swarm.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
 from swarm.run_record import RunRecord
 from swarm.sync import SwarmClient
@@ -203,3 +204,42 @@ def test_an_agent_as_a_rollout() -> None:
         assert [one.value for one in done] == [0.5, None, 0.5]
         assert not swarm.server.claimed()
         assert len(swarm.server.aborts) == 3
+
+
+LOOP: dict[str, object] = {}
+LOOP["itself"] = LOOP
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        float("nan"),
+        None,
+        [1.0],
+        "half",
+        {"reward": 1.0},
+        WorkflowOutput(reward=1.0, metadata={"it": object()}),
+        WorkflowOutput(reward=1.0, metadata=LOOP),
+    ],
+    ids=["nan", "none", "list", "text", "dict", "no JSON", "endless"],
+)
+def test_what_can_never_be_sent_is_not_tried_for_ever(given: Any) -> None:
+    with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
+        run = rollout(client, lambda task, api: given)
+        (done,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
+        assert done.tries == 1
+        assert isinstance(done.error, WrongUse)
+        assert not swarm.server.claimed()
+        assert not swarm.server.rewards
+
+
+def test_a_wrong_claim_and_a_closed_client_are_not_tried_for_ever() -> None:
+    with threaded_swarm() as swarm:
+        with SwarmClient(swarm.url) as client:
+            run = rollout(client, lambda task, api: 1.0, discard_episode_timeout=-1)
+            (wrong,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
+        (closed,) = run_episodes(
+            [Task(task_id="t")], rollout(client, lambda task, api: 1.0), retry=FOREVER
+        )
+    assert "discard_episode_timeout is -1" in str(wrong.error)
+    assert "this client is closed" in str(closed.error)

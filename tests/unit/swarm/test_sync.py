@@ -121,8 +121,13 @@ def test_several_engines(swarm: ThreadedSwarm, client: SwarmClient) -> None:
         assert second.server.state == "ROLLING"
         second.do(lambda: setattr(second.server, "start_error", "no GPU"))
         other.stop_engine()
-        with pytest.raises(SwarmError, match="no GPU"):
-            SwarmClient.async_and_start_multi_engine([(client, job), (other, job)])
+        with pytest.raises(SwarmError, match="no GPU") as failed:
+            SwarmClient.async_and_start_multi_engine([(client, job), (other, job)], timeout=60)
+        assert not isinstance(failed.value, GaveUp)
+        second.server.automatic = False
+        second.do(lambda: second.server.set_state("WEIGHT_SYNCING"))
+        with pytest.raises(GaveUp, match=r"1 of 2 .*: ROLLING did not come in 0\.2 s"):
+            SwarmClient.async_and_start_multi_engine([(client, job), (other, job)], timeout=0.2)
 
 
 def test_what_it_prints(
