@@ -7,6 +7,7 @@ noticed in every phase, and frees what was held for it.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -19,6 +20,7 @@ from proxy.asgi import (
     Receive,
     Scope,
     Send,
+    apart,
     headers_of,
     read_body,
     send_json,
@@ -36,7 +38,7 @@ from proxy.metrics import COUNTED, Meter
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat
 from proxy.several import Several, admit
-from proxy.tokens import TokenGauge
+from proxy.tokens import Mark, TokenGauge, marks_of
 from proxy.upstream import Windows
 
 log = logging.getLogger(__name__)
@@ -91,7 +93,7 @@ class Desk:
         unwatch: Callable[[], object] | None = None
         try:
             data = await read_body(exchange.headers, receive, self.largest)
-            request = exchange.read(data)
+            request = await apart(data, partial(exchange.read, data))
             ticket = await self._admit(request)
             self._waiting.add(ticket)
             unwatch = self._watch(exchange, receive, ticket)
@@ -157,7 +159,7 @@ class Desk:
         self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
     ) -> None:
         if request.dialect == "messages":  # which tells the prompt's length first
-            told = self.gauge.estimate(request)
+            told = self.gauge.estimate(request, exchange.marks)
             request = msgspec.structs.replace(request, extra=told)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
@@ -209,7 +211,7 @@ class Desk:
             ticket.delivered()
         self.meter.answered(winners, ticket.age)
         if request.dialect == "messages":  # the others do not ask for the length of a prompt
-            self.gauge.learn(request, winners[0].usage["prompt_tokens"])
+            self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
 
 
 class _Exchange:
@@ -220,6 +222,7 @@ class _Exchange:
         "dialect",
         "gone",
         "headers",
+        "marks",
         "more",
         "name",
         "on_leave",
@@ -250,11 +253,15 @@ class _Exchange:
         """Of a stream that has begun."""
         self.gone = False
         """The client has left, or has all of its answer."""
+        self.marks: Sequence[Mark] = ()
+        """Of a prompt whose length in tokens is told."""
 
     def read(self, data: bytes) -> ChatRequest:
         """The request; raises `Refusal`."""
         request = self.dialect.read(data, self.headers, self.client)
         self.name = request.request_id
+        if request.dialect == "messages":
+            self.marks = marks_of(request)
         return request
 
 

@@ -5,6 +5,8 @@ What only the upstream can know is asked of it where it has the route.
 
 import logging
 import time
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,12 +18,14 @@ from proxy.asgi import (
     Receive,
     Scope,
     Send,
+    apart,
     headers_of,
     read_body,
     send_bytes,
     send_json,
     send_refusal,
 )
+from proxy.conversation import ChatRequest
 from proxy.dialects.messages import count_body, read_count, refusal_body
 from proxy.dialects.tokenizing import check_tokenizing, refused
 from proxy.errors import Refusal, busy
@@ -30,7 +34,7 @@ from proxy.metrics import Meter
 from proxy.models import check_model, model_card, model_list, no_model
 from proxy.prometheus import CONTENT_TYPE
 from proxy.seat import Seat, ServerSeat
-from proxy.tokens import TokenGauge
+from proxy.tokens import Mark, TokenGauge, marks_of
 from proxy.upstream import ask, count, see
 from swarm.errors import SwarmError
 
@@ -112,12 +116,14 @@ class Facts:
         headers = headers_of(scope)
         try:
             data = await read_body(headers, receive, self._largest)
-            request = read_count(data, headers, "")
+            request, marks = await apart(data, partial(_read_count, data, headers))
             check_model(self._seat.settings, request.model, self._groups.models())
             tokens = None
-            if not self._gauge.knows(request):
+            if not self._gauge.knows(request, marks):
                 tokens = await count(self._server(request.model), request)
-            body = count_body(self._gauge.estimate(request) if tokens is None else tokens)
+            if tokens is None:
+                tokens = self._gauge.estimate(request, marks)
+            body = count_body(tokens)
         except ClientLeft:
             return
         except Refusal as refusal:
@@ -139,7 +145,8 @@ class Facts:
                 see(server)
                 there = path in await server.client.features()
                 if there:
-                    check_tokenizing(path, data, headers.get("content-type", ""))
+                    kind = headers.get("content-type", "")
+                    await apart(data, partial(check_tokenizing, path, data, kind))
                 status, body = await ask(server, path, data)
                 if there and status >= 400 and (no := refused(status, body)) is not None:
                     raise no
@@ -159,3 +166,8 @@ class Facts:
     def _server(self, model: str) -> ServerSeat:
         servers = self._seat.servers
         return servers.get(model) or next(iter(servers.values()))
+
+
+def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[Mark]]:
+    request = read_count(data, headers, "")
+    return request, marks_of(request)

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 STALL = 120.0
 """Seconds a client may leave unread what it was sent."""
+WHOLE = 10
+"""Times the limit on a pause that a body may take in all, so that drops of it hold nothing."""
 LINGER = 1.0
 """Seconds a refused connection stays open: closed at once, it would be reset before the client
 has read why."""
@@ -119,6 +121,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         """A request has begun and its head is not complete."""
         self._in_body = False
+        self._body_until = 0.0
+        """On the loop's clock: when the body must be there."""
         self._head = self._raw = 0
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
@@ -180,7 +184,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._over():
             return
         if self._in_body:
-            self._set_alarm(self.body_limit)
+            left = self._body_until - self.loop.time()
+            self._set_alarm(min(self.body_limit, max(left, 0.0)))
         elif self._in_head or not self._busy():
             # Also after blank lines between requests: they do not keep a connection open.
             if self._alarm is None:
@@ -251,6 +256,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if not self._again:
             self._in_head, self._in_body = False, True
+            self._body_until = self.loop.time() + WHOLE * self.body_limit
             super().on_headers_complete()
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave

@@ -22,6 +22,8 @@ QUIET = 120.0
 """Seconds without a sign of a mock user, which gives one a second, until its rows are forgotten."""
 LONGEST = 900.0
 """Seconds without a request that a row of no run, as a dry row, is kept."""
+EDGE_WORDS = 8_192
+"""Words at both ends of a text that tell it from others."""
 LONGEST_REFERENCE = 64 << 10
 """Characters of a reference that the journal keeps with its group."""
 LARGEST_METADATA = 16 << 10
@@ -66,7 +68,14 @@ def kept(row: Row | None) -> dict[str, Any]:
 
 
 def _key(text: str) -> str:
-    return " ".join(text.split())
+    """A text without its white space's form; of a very long one both ends, a whole one takes long.
+
+    What is left out goes by words, so that two forms of one text stay equal.
+    """
+    words = text.split(None, EDGE_WORDS)
+    if len(words) > EDGE_WORDS:
+        words[EDGE_WORDS:] = ["", *text.rsplit(None, EDGE_WORDS)[1:]]
+    return " ".join(words)
 
 
 class Rows:
@@ -150,7 +159,8 @@ class Rows:
         session = self._heads.get(row_id) or self._session_of(row_id)
         if session:
             first, present = self._sessions.pop(session)
-            del self._heads[first]
+            if self._heads.get(first) == session:  # else the row began another one since
+                del self._heads[first]
             self._note_end(present)
             self._drop(present)
         self._note_end(row_id)

@@ -9,7 +9,9 @@ from swarm.http1 import BadAnswer, Reader, TooMuch, headers, whole
 from swarm.seam import Answering, Response
 
 PAUSE = 1 << 20
-"""Bytes of a streamed body that may lie unread."""
+"""Bytes of a streamed body that may lie unread, and of one that goes out in a single piece."""
+PIECE = 1 << 18
+"""Bytes of a longer one that are handed to the socket in one turn of the loop."""
 
 
 class Pending(Answering):
@@ -72,9 +74,9 @@ class Connection(asyncio.Protocol):
             (protocol section 2), and a claim sent on it would be lost with an unknown outcome.
     """
 
-    __slots__ = ("_busy", "_free", "_largest", "_loop", "_news", "_outbox", "_paused", "_reader",
-                 "_seconds", "_url", "_whole", "alarm", "deadline", "idle_since", "lost", "now",
-                 "origin", "sound", "transport")  # fmt: skip
+    __slots__ = ("_busy", "_free", "_full", "_largest", "_loop", "_news", "_outbox", "_paused",
+                 "_reader", "_seconds", "_unsent", "_url", "_whole", "alarm", "deadline",
+                 "idle_since", "lost", "now", "origin", "sound", "transport")  # fmt: skip
 
     def __init__(
         self, origin: str, largest: int, free: "Callable[[Connection], None]", outbox: "Outbox"
@@ -96,7 +98,9 @@ class Connection(asyncio.Protocol):
         self._whole: Pending | None = None
         self._news: asyncio.Future[None] | None = None
         """Of a streamed answer."""
-        self._busy = self._paused = False
+        self._busy = self._paused = self._full = False
+        self._unsent: memoryview | None = None
+        """What is still to go out of a long body."""
         self._url = origin
         self._seconds = 0.0
 
@@ -159,7 +163,19 @@ class Connection(asyncio.Protocol):
             outbox.waiting.append((transport, head + body))
         else:
             transport.write(head)
-            transport.write(body)
+            self._unsent = memoryview(body)
+            self._send_on()
+
+    def _send_on(self) -> None:
+        """A piece more of a long body, as long as the socket takes it; others have their turns."""
+        rest, transport = self._unsent, self.transport
+        if rest is None or transport is None or self._full or transport.is_closing():
+            return
+        transport.write(rest[:PIECE])
+        rest = rest[PIECE:]
+        self._unsent = rest or None
+        if rest:
+            self._loop.call_soon(self._send_on)
 
     def send_now(self) -> None:
         """Do not wait for the end of the loop's turn."""
@@ -177,7 +193,7 @@ class Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         """Nobody wants what may still come."""
-        self._whole = self._news = None
+        self._whole = self._news = self._unsent = None
         self.lost = self.lost or Unreachable("the connection was closed", self._url)
         self.sound = False
         if self.transport is not None:
@@ -198,6 +214,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of `asyncio.Protocol`."""
         self.transport = cast(asyncio.Transport, transport)
+
+    def pause_writing(self) -> None:
+        """Part of `asyncio.Protocol`."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Part of `asyncio.Protocol`."""
+        self._full = False
+        self._send_on()
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
@@ -221,7 +246,8 @@ class Connection(asyncio.Protocol):
 
     def _came(self, reader: Reader) -> None:
         if self._whole is None:
-            self.sound = reader.done and reader.keep and reader.status < 500
+            over = reader.done and self._unsent is None
+            self.sound = over and reader.keep and reader.status < 500
             if reader.status:
                 self._tell()
                 self._mind(reader)
@@ -232,7 +258,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, answer: Response, keep: bool) -> None:
         """The whole answer is there: the connection is free before anybody wakes."""
         pending, self._whole = self._whole, None
-        self.sound = keep and answer.status < 500
+        self.sound = keep and answer.status < 500 and self._unsent is None
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
@@ -253,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""
-        self.transport, self.sound = None, False
+        self.transport, self.sound, self._unsent = None, False, None
         if not self._busy:
             self.lost = self.lost or Unreachable("the connection was closed", self._url)
             return

@@ -271,7 +271,10 @@ class EpisodeCalls(Wire):
 
 @lru_cache(maxsize=64)
 def _path_of(url: str) -> str:
-    return "/" + urlsplit(url).path.strip("/")
+    try:
+        return "/" + urlsplit(url).path.strip("/")
+    except ValueError:  # an address that is none: the usual path
+        return "/"
 
 
 def _not_claimed(error: TransportError) -> Refused:

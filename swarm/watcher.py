@@ -28,6 +28,10 @@ FAST = 0.1
 """Seconds between polls near a boundary, or while somebody waits."""
 SLOW = 2.0
 """Seconds between polls of a server that is long gone."""
+DEMAND = 0.25
+"""Seconds between them while users are turned away for want of it."""
+DEMAND_FOR = 30.0
+"""Seconds since the last of those: they were told to come again sooner."""
 POOL = 1.0
 """Seconds between readings of the pool while the engine rolls."""
 POLL_TIMEOUT = 3.0
@@ -122,6 +126,10 @@ class Watcher:
         self._missed_at = 0.0
         """When the first of them was, on the loop's clock: nobody sets it."""
         self._eager = 0
+        self._demand_until = 0.0
+        """On the loop's clock."""
+        self._polled_at = 0.0
+        """When the last poll was over, on the loop's clock."""
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
@@ -134,6 +142,8 @@ class Watcher:
         """Seconds until the next poll, as things are now."""
         if self._failures >= LOST_AFTER:
             late = min(SLOW, NORMAL * 2.0 ** min(self._failures - LOST_AFTER, 4))
+            if asyncio.get_running_loop().time() < self._demand_until:
+                return min(late, DEMAND)
             return min(late, NORMAL) if self._eager else late
         if self._eager or self._failures or self.current.state in _BOUNDARY:
             return FAST
@@ -164,6 +174,18 @@ class Watcher:
     def nudge(self) -> None:
         """Poll now: something just happened that the server must have noticed."""
         self._awake.set()
+
+    def in_demand(self) -> None:
+        """Somebody was turned away for want of this server: what is gone is looked for more often.
+
+        However many are, it is polled every `DEMAND` seconds at most.
+        """
+        if self._failures < LOST_AFTER:
+            return
+        loop = asyncio.get_running_loop()
+        known, self._demand_until = self._demand_until, loop.time() + DEMAND_FOR
+        if known <= loop.time():  # the pause that has begun is a long one
+            loop.call_at(self._polled_at + DEMAND, self._awake.set)
 
     async def wait_for(
         self, wanted: Predicate | Collection[EngineState], timeout: float | None = None
@@ -235,6 +257,7 @@ class Watcher:
             seen = self._heard(status)
         finally:
             self._polling = 0
+            self._polled_at = asyncio.get_running_loop().time()
             self._polls += 1
         self._tell(seen)
         return seen

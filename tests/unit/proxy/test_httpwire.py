@@ -121,6 +121,23 @@ async def test_a_slow_body_that_keeps_coming_is_taken() -> None:
         assert (await one.answer()).body == b"6"
 
 
+async def test_a_body_that_drips_for_ever_is_given_up() -> None:
+    """Each drop comes in time, the whole never would."""
+    async with serving(body_timeout=0.1) as url, wire(url) as one:
+        await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+
+        async def drip() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    await one.send("a")
+                    await asyncio.sleep(0.03)
+
+        async with asyncio.TaskGroup() as group:
+            dripping = group.create_task(drip())
+            await refused(one, 408)
+            dripping.cancel()
+
+
 async def test_blank_lines_do_not_keep_a_connection() -> None:
     async with serving() as url, wire(url) as one:
         await one.send(GET)

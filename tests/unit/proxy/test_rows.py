@@ -1,7 +1,9 @@
 """Announced rows meet their requests: by header, by session, by text."""
 
+import pytest
+
 from proxy import rows
-from proxy.rows import HEADER, SESSION, Row, Rows
+from proxy.rows import EDGE_WORDS, HEADER, SESSION, Row, Rows
 
 
 def found(kept: Rows, query: str = "", **headers: str) -> str:
@@ -123,3 +125,35 @@ def test_a_released_row_does_not_come_back() -> None:
     kept.register(row)
     kept.again(row)
     assert found(kept, "x") == "a"
+
+
+def words(*numbers: int) -> str:
+    return " ".join(map(str, numbers))
+
+
+@pytest.mark.parametrize("count", [EDGE_WORDS, EDGE_WORDS + 1, 3 * EDGE_WORDS])
+def test_long_words_are_told_apart_by_both_ends_however_they_are_spaced(count: int) -> None:
+    kept = Rows()
+    text = words(*range(count))
+    kept.register(Row(row_id="a", query=text))
+    for other in (words(-1, *range(1, count)), words(*range(count - 1), -1), text + " more"):
+        assert found(kept, other) == ""
+    assert found(kept, "\n " + text.replace(" ", "\t\n") + " ") == "a"
+
+
+def test_of_a_very_long_text_only_the_ends_are_kept() -> None:
+    kept = Rows()
+    kept.register(Row(row_id="a", query=words(*range(50 * EDGE_WORDS))))
+    assert sum(map(len, kept._by_text)) < 20 * EDGE_WORDS
+
+
+def test_a_row_that_began_one_session_and_is_announced_in_another() -> None:
+    kept = Rows()
+    kept.register(Row(row_id="a", query="x", session="s1"))
+    kept.register(Row(row_id="b", query="y", session="s1"))
+    kept.register(Row(row_id="a", query="x", session="s2"))
+    kept.release("b")
+    assert found(kept, session="s2") == "a"
+    kept.release("a")
+    assert len(kept) == 0
+    assert found(kept, session="s1") == found(kept, session="s2") == ""

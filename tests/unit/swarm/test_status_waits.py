@@ -101,6 +101,10 @@ async def test_several_engines_by_agentjets_name(server: ScriptedSwarm, swarm: A
     async with ScriptedSwarm(state="OFFLINE") as second, AsyncSwarm(second.url) as other:
         await AsyncSwarm.async_and_start_multi_engine([(swarm, job), (other, job)])
         assert (server.state, second.state) == ("ROLLING", "ROLLING")
+        second.automatic = False
+        second.set_state("WEIGHT_SYNCING")
+        with pytest.raises(GaveUp, match=r"ROLLING did not come in 0\.2 s"):
+            await AsyncSwarm.async_and_start_multi_engine([(other, job)], timeout=0.2)
     await swarm.auto_sync_train_config_and_start_engine(agentjet_job=job)
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from swarm.connection import PAUSE, PIECE, Connection
 from swarm.transport import HttpTransport, TimedOut, TooLarge, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 
@@ -152,6 +153,70 @@ async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
     async with raw_server(serve) as url, HttpTransport() as transport:
         answer = await transport.request("POST", url, body=b"x" * 3_000_000, timeout=60)
         assert answer.body == b"3000000"
+
+
+async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
+    """A slow reader makes the socket full again and again; no piece is lost or out of order."""
+    body = bytes(range(256)) * (5 * PAUSE // 256) + b"the end"
+    got: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        got.append(await reader.readexactly(len(body)))
+        writer.write(OK)
+        await writer.drain()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(transport.request("POST", url, body=body, timeout=60))
+        assert got == [body] * 3
+
+
+async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many go out at once, none holds up the loop for longer than a piece takes."""
+    sizes: list[int] = []
+    send_on = Connection._send_on
+
+    def counted(connection: Connection) -> None:
+        before = len(connection._unsent or b"")
+        send_on(connection)
+        sizes.append(before - len(connection._unsent or b""))
+
+    monkeypatch.setattr(Connection, "_send_on", counted)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(2 * PAUSE)
+        writer.write(OK)
+        await writer.drain()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        answer = await transport.request("POST", url, body=bytes(2 * PAUSE), timeout=60)
+    assert answer.status == 200
+    assert sum(sizes) == 2 * PAUSE
+    assert max(sizes) == PIECE
+
+
+async def test_an_answer_before_the_end_of_a_long_body_ends_the_connection() -> None:
+    """A server that refuses it need not read the rest; the next request would follow in it."""
+    heads = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heads
+        await reader.readuntil(b"\r\n\r\n")
+        heads += 1
+        if heads > 1:
+            await reader.readexactly(2)
+        writer.write(OK if heads > 1 else OK.replace(b"200 OK", b"413 Content Too Large"))
+        await writer.drain()
+        await reader.read()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        first = await transport.request("POST", url, body=bytes(40 * PAUSE), timeout=60)
+        assert first.status == 413
+        second = await transport.request("POST", url, body=b"{}", timeout=60)
+        assert second.status == 200
 
 
 async def test_redirects_are_not_followed() -> None:

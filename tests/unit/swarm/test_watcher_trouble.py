@@ -1,11 +1,13 @@
 """Names of what is wrong with a server."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
+import swarm.watcher
 from swarm.errors import SwarmError
-from swarm.watcher import Watcher
+from swarm.watcher import DEMAND_FOR, Seen, Watcher
 from tests.support.given_time import GivenTimeLoop
 from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
 
@@ -52,6 +54,36 @@ async def test_a_server_is_expected_back_for_a_while(
     told.said = status("ROLLING")
     back = await watch.poll()
     assert (back.trouble, back.down, back.reachable) == ("", False, True)
+
+
+async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
+    told: Told, watch: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NORMAL", "SLOW"):
+        monkeypatch.setattr(swarm.watcher, name, 3600.0)
+    monkeypatch.setattr(swarm.watcher, "DEMAND", 0.05)
+    loop = asyncio.get_running_loop()
+    told.said, polls = GONE, list[float]()
+    heard = watch.poll
+
+    async def poll() -> Seen:
+        polls.append(loop.time())
+        for _ in range(100):  # a crowd, at all times
+            loop.call_later(0.001, watch.in_demand)
+        return await heard()
+
+    await watch.poll()
+    await watch.poll()
+    assert watch.period == 3600.0
+    monkeypatch.setattr(watch, "poll", poll)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(watch.run())
+        while len(polls) < 6:
+            await asyncio.sleep(0.005)
+        running.cancel()
+    assert min(later - one for one, later in pairwise(polls)) >= 0.049
+    passes(DEMAND_FOR + 0.1)
+    assert watch.period == 3600.0
 
 
 @pytest.mark.parametrize("fault", [GONE, FROZEN])

@@ -1,0 +1,51 @@
+"""Large bodies are read where they hold nobody up."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.asgi
+import proxy.dialects.reading
+from proxy.asgi import LONG, apart
+from proxy.body_size import check_values
+from tests.support.front import ASKED, BODIES, fronted
+
+
+async def test_the_loop_goes_on_while_a_large_body_is_read() -> None:
+    went_on = threading.Event()
+
+    def read() -> bool:
+        return went_on.wait(20)
+
+    asyncio.get_running_loop().call_later(0.01, went_on.set)
+    assert await apart(b"x" * (LONG + 1), read)
+    assert await apart(b"x", threading.current_thread) is threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *BODIES.items(),
+        ("/v1/messages/count_tokens", {"model": "tiny", "messages": ASKED}),
+    ],
+)
+async def test_every_route_reads_large_bodies_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    readers: list[threading.Thread] = []
+    check = check_values
+
+    def checked(data: bytes) -> None:
+        readers.append(threading.current_thread())
+        check(data)
+
+    monkeypatch.setattr(proxy.dialects.reading, "check_values", checked)
+    monkeypatch.setattr(proxy.asgi, "LONG", 1000)
+    async with fronted(tmp_path) as front:
+        for length in (10, 2000):
+            answer = await front.client.post(path, json=body | {"user": "x" * length})
+            assert answer.status_code == 200, answer.text
+    assert [one is threading.main_thread() for one in readers] == [True, False]
