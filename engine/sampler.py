@@ -6,6 +6,7 @@ one uniform a token from a Philox stream of its own (Salmon et al. 2011).
 
 import codecs
 import secrets
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,11 +56,16 @@ class _Row:
     text: str = ""
     told: int = 0
     """Characters of the text that were given out as pieces."""
+    stops: list[str] = field(init=False)
+    """Sorted."""
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
     )
     finish: str = ""
     stopped_by: str | None = None
+
+    def __post_init__(self) -> None:
+        self.stops = sorted(self.request.params.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +240,8 @@ class Sampler:
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
         if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
-            self._tell(row, row.text, len(row.text) - held_back(row.text, row.request.params.stop))
+            held = held_back(row.text, row.stops, row.told)
+            self._tell(row, row.text, len(row.text) - held)
 
     def _tell(self, row: _Row, text: str, upto: int) -> None:
         if upto > row.told:
@@ -274,15 +281,20 @@ class Sampler:
             self._cache.copy(len(self._rows), row, used)
 
 
-def held_back(text: str, stops: Sequence[str]) -> int:
-    """Characters at the end of `text` that may turn out to begin a stop text."""
-    held = 0
-    for stop in stops:
-        for length in range(min(len(stop) - 1, len(text)), held, -1):
-            if text.endswith(stop[:length]):
-                held = length
-                break
-    return held
+def held_back(text: str, stops: Sequence[str], told: int = 0) -> int:
+    """Characters at the end of `text` that may turn out to begin a stop text.
+
+    Args:
+        text: So far.
+        stops: Sorted, so that those which begin with a text are next to it.
+        told: Characters that were given out: none of them begins a stop text.
+    """
+    for at in range(told if stops else len(text), len(text)):
+        tail = text[at:]
+        after = bisect_right(stops, tail)
+        if after < len(stops) and stops[after].startswith(tail):
+            return len(tail)
+    return 0
 
 
 def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:

@@ -162,6 +162,7 @@ class Groups(GroupCommands):
         """Leave a trace: the operator must see that users are turned away."""
         server = self._server(request.model)
         seen = server.watcher.current
+        server.watcher.in_demand()
         bus = self.seat.bus
         bus.publish(
             RequestRefused(

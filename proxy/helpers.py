@@ -177,7 +177,7 @@ RULES = (
         "Claude Code, Codex, openclaw, Open WebUI",
         "shortens a conversation that has grown too long; sent by the program, with or without "
         "its tools",
-        user=r"(?m)^\s*(?:your task is to create a detailed summary of (?:the|this) "
+        user=r"(?m)^[^\S\n]*(?:your task is to create a detailed summary of (?:the|this) "
         r"(?:recent portion of the )?conversation"
         r"|you are performing a context checkpoint compaction|pre-compaction memory flush"
         r"|### task:\s*summarize the conversation history that will be compacted)",

@@ -79,7 +79,7 @@ class Work:
             if self._cancelled and self._task is not None and self._task.uncancel() == 0:
                 raise WorkCancelled from None
             raise
-        except Exception as error:
+        except Exception as error:  # whatever it is, the step must not go on looking busy
             self._mark(title, "failed", str(error) or type(error).__name__)
             raise
         finally:

@@ -43,6 +43,7 @@ async def order(run: Run) -> str:
     """
     check(run)
     wanted = Refill(asyncio.get_running_loop().create_future())
+    wanted.said.add_done_callback(lambda said: said.exception())  # perhaps nobody waits any more
     run.refill = wanted
     run.wake.set()
     assert run.task is not None
@@ -52,7 +53,6 @@ async def order(run: Run) -> str:
         return wanted.said.result()
     if run.task.done():
         raise NotNow(f"group {run.group_id} ended meanwhile")
-    wanted.said.add_done_callback(lambda said: said.exception())  # nobody waits for it any more
     return f"group {run.group_id} is being refilled; its answers are not there yet"
 
 

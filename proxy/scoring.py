@@ -1,19 +1,10 @@
 """Turns the answers of a run into rewards, or into the reason why there are none."""
 
-import logging
-import traceback
-
-from core.advantage import usable
 from core.events import GroupScored, ScoringAbstained
-from core.tasks import within
 from core.text import one_line
-from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet, spare_of
+from proxy.rewards.asking import ask
+from proxy.rewards.base import Abstention, Answer, GroupContext, ScoreSheet
 from proxy.run import Run
-
-log = logging.getLogger(__name__)
-
-SLACK = 2.0
-"""Seconds a source gets beyond the limit that it keeps itself."""
 
 
 def context_of(run: Run) -> GroupContext:
@@ -59,18 +50,7 @@ async def score(run: Run) -> None:
 
 async def evaluate(run: Run) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
-    source = run.seat.rewards
-    context = context_of(run)
-    limit = run.seat.settings.rewards.time_limit + SLACK + spare_of(source)
-    try:
-        sheet = await within(limit, source.score(context))
-    except TimeoutError:
-        return Abstention(source.name, f"no rewards within {limit:g} s")
-    except Exception as error:  # a source is the operator's code: its fault is an abstention
-        log.exception("the reward source failed on group %s", run.group_id)
-        cause = f"{type(error).__name__}: {error}"
-        return Abstention(source.name, cause, traceback.format_exc())
-    return sheet.abstention or _fault(sheet, context) or sheet
+    return await ask(run.seat.rewards, context_of(run), run.seat.settings.rewards.time_limit)
 
 
 def take(run: Run, sheet: ScoreSheet) -> None:
@@ -105,14 +85,3 @@ def abstain(run: Run, abstention: Abstention) -> None:
             line=abstention.line,
         )
     )
-
-
-def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
-    """A sheet must hold one finite reward for each answer."""
-    wanted = [answer.index for answer in context.answers]
-    if sorted([score.index for score in sheet.scores]) != wanted:
-        return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
-    for one in sheet.scores:
-        if not usable(one.reward):
-            return Abstention("source", f"reward {one.index} is {one.reward}")
-    return None

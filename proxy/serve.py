@@ -70,6 +70,9 @@ class ProxyOptions:
 def run(options: ProxyOptions) -> int:
     """Serve until told to stop.
 
+    Returns:
+        The exit code: 1 when it ended without being told to.
+
     Raises:
         AjetError: it cannot start; says why.
     """
@@ -136,7 +139,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
-    return 0
+    return 0 if stop.is_set() else 1  # without being told to it ends by a fault alone
 
 
 def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:

@@ -24,11 +24,13 @@ LATER = frozenset({429, 503, 529})
 """Statuses that mean: not now."""
 LONGEST = 1000
 """Characters of an upstream's words that are passed on."""
-_TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\).*", re.DOTALL)
+LOOKED = 16 * LONGEST
+"""Characters of them that are looked at: they may repeat all of a large prompt."""
+_TRACEBACK = "Traceback (most recent call last)"
+_HOST = re.compile(r"(?<![\w.-])[\w.-]+:\d{2,5}\b")  # begins once in a run: long ones cost no more
 _PRIVATE = (
     (re.compile(r"(?i)\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+"), "[address]"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"), "[address]"),
-    (re.compile(r"(?i)\b(?:localhost|[a-z][\w-]*(?:\.[\w-]+)+):\d{2,5}\b"), "[address]"),
     (re.compile(r"(?<![\w.:/])(?:/[\w.@+-]+){2,}/?"), "[path]"),
     (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "[path]"),
 )
@@ -118,12 +120,22 @@ def refusal_of(failures: Iterable[ChatError | None]) -> Refusal | None:
 def passed_on(text: str, status: int) -> str:
     """An upstream's words as its user may read them: without keys, addresses, paths, a traceback,
     or what is no text; a page of markup is the status in words."""
-    text = _TRACEBACK.sub("", redact(text))
+    if len(text) > LOOKED:  # not in the middle of a word, that could not be told for what it is
+        text = text[: text.rfind(" ", 0, LOOKED) + 1]
+    text = redact(text).partition(_TRACEBACK)[0]
     if text.lstrip().startswith("<"):
         text = ""
+    text = _HOST.sub(_address, text)
     for pattern, instead in _PRIVATE:
         text = pattern.sub(instead, text)
     return plain(text).strip()[:LONGEST] or phrase(status)
+
+
+def _address(found: re.Match[str]) -> str:
+    """Instead of a name with a port; numbers and single words with a colon stay."""
+    name = found[0].rpartition(":")[0].strip(".-")
+    private = name.lower() == "localhost" or ("." in name and not name.replace(".", "").isdecimal())
+    return "[address]" if private else found[0]
 
 
 def seconds(told: str) -> float | None:

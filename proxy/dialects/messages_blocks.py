@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from core.text import content_text
 from proxy.errors import invalid
 
 Message = dict[str, Any]
@@ -211,10 +212,16 @@ def _block(one: Any, where: str) -> Message:
 
 
 def _block_text(block: Message, where: str) -> str:
-    """The text of a block: its own, or that of the document it carries."""
+    """The text of a block: its own, or that of the document or search result it carries."""
     source = block.get("source")
-    if block.get("type") == "document" and isinstance(source, dict):
-        return _string(source, "data", where) if source.get("type") == "text" else ""
+    match block.get("type"):
+        case "document" if isinstance(source, dict):
+            if source.get("type") == "content":
+                return content_text(source.get("content"))
+            return _string(source, "data", where) if source.get("type") == "text" else ""
+        case "search_result":
+            told = (_string(block, "title", where), _string(block, "source", where))
+            return "\n".join(filter(None, (*told, content_text(block.get("content")))))
     return _string(block, "text", where)
 
 

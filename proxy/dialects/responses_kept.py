@@ -4,6 +4,7 @@ The AI SDK's default provider does so unless it is told `store: false`: the seco
 loop then holds nothing but the ids of what was said and called. Responses themselves are not kept.
 """
 
+import contextlib
 from collections import OrderedDict
 from typing import Any
 
@@ -38,9 +39,14 @@ class Kept:
             self._bytes -= len(oldest)
 
     def get(self, item_id: Any) -> dict[str, Any] | None:
-        """The item of that id; None if it is not here or not any more."""
-        if not isinstance(item_id, str) or item_id not in self._items:
+        """The item of that id; None if it is not here or not any more.
+
+        Large requests are read in threads: unlike the rest, this may be called in any.
+        """
+        told = self._items.get(item_id) if isinstance(item_id, str) else None
+        if told is None:
             return None
-        self._items.move_to_end(item_id)
-        found: dict[str, Any] = _decode(self._items[item_id])
+        with contextlib.suppress(KeyError):  # it made room meanwhile
+            self._items.move_to_end(item_id)
+        found: dict[str, Any] = _decode(told)
         return found

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from core.errors import AjetError
 from core.events import RewardPart
-from core.tasks import Tasks
+from core.tasks import Tasks, together
 from proxy.rewards.assembly import Assembly, Running, Stamp, fault_of, stamp
 from proxy.rewards.base import (
     Abstention,
@@ -332,14 +332,21 @@ def _running(assembly: Assembly | None) -> list[Running]:
 
 
 async def _start(made: Assembly, kept: Sequence[Running]) -> None:
-    """Start the slow parts that do not run yet."""
+    """Start the slow parts that do not run yet; where one of them cannot, none is left running."""
     going = {id(one.part) for one in kept}
-    async with asyncio.TaskGroup() as starting:
-        for _, part in made.slow:
-            if id(part) not in going:
-                starting.create_task(part.start())
+    fresh = [one for one in made.running if one.slow and id(one.part) not in going]
+    try:
+        await together(*(cast(SlowPart, one.part).start() for one in fresh))
+    except BaseException:
+        for one in fresh:
+            await _close(one)
+        raise
 
 
 async def _close(running: Running) -> None:
-    if running.slow:
+    if not running.slow:
+        return
+    try:
         await cast(SlowPart, running.part).close()
+    except Exception:  # another package's code: the other parts end all the same
+        log.exception("a part could not be closed")

@@ -145,6 +145,14 @@ class HookChild:
             raise
 
     async def _launch(self) -> None:
+        try:
+            reader = await self._connected()
+        except OSError as error:
+            raise HookError(Trouble(f"the hooks' process cannot be started: {error}")) from error
+        self._readers.spawn(self._read(reader), f"hooks {self.version}")
+
+    async def _connected(self) -> asyncio.StreamReader:
+        """Start the process; what it says can be read."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(self._folder)]
         command += ["--channel", str(theirs.fileno()), "--memory", str(self._limits.memory_bytes)]
@@ -161,13 +169,10 @@ class HookChild:
                     start_new_session=True,
                 )
             reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        except OSError as error:
-            ours.close()
-            raise HookError(Trouble(f"the hooks' process cannot be started: {error}")) from error
         except BaseException:
             ours.close()
             raise
-        self._readers.spawn(self._read(reader), f"hooks {self.version}")
+        return reader
 
     async def call(self, call: ScoreCall | RequestCall) -> Reply:
         """Run one call in the child; its `id` is set here.

@@ -6,6 +6,7 @@ has no reward. Nothing is made up.
 """
 
 import importlib
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +19,8 @@ from core.errors import UsageError
 from core.events.base import Event
 from proxy.rewards.base import GroupContext, Listener, Part, RequestReport, SourceHealth
 from proxy.rewards.text import Reading
+
+log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "ajet_console.reward_parts"
 """Entry point group of other packages' kinds: name of the kind -> its `Kind`."""
@@ -336,6 +339,7 @@ class _Kinds(Mapping[str, Kind]):
         try:
             kind = point.load()
         except Exception as error:  # another package's code: its fault costs this kind alone
+            log.info("the kind %s does not load", name, exc_info=error)
             raise UsageError(
                 f"the kind `{name}` does not load: {type(error).__name__}: {error}",
                 f"entry point {point.value}",

@@ -5,33 +5,26 @@ The newest groups of a journal, one group, or the lines of a file go through a s
 """
 
 import asyncio
-import logging
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from core.advantage import advantages, is_dead, spread, usable
+from core.advantage import advantages, is_dead, spread
 from core.agreement import only_top
 from core.errors import AjetError
 from core.events import CandidateScore, Part, TrialGroup, TrialSummary
-from core.tasks import within
+from proxy.rewards.asking import ask
 from proxy.rewards.base import (
     Abstention,
     GroupContext,
     RewardSource,
     ScoreSheet,
     SourceHealth,
-    spare_of,
 )
 
-log = logging.getLogger(__name__)
-
-SLACK = 2.0
-"""Seconds a source gets beyond the limit that it keeps itself."""
 MOST = 3
 """Groups of a summary that change most."""
 CAUSES = 5
@@ -132,18 +125,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 async def rescore(source: RewardSource, case: Case, limit: float) -> Tried:
     """Score one case; whatever the source does, the outcome is scores or an abstention."""
     began = time.perf_counter()
-    context = case.context
-    limit += SLACK + spare_of(source)
-    found: ScoreSheet | Abstention
-    try:
-        sheet = await within(limit, source.score(context))
-        found = sheet.abstention or _fault(sheet, context) or sheet
-    except TimeoutError:
-        found = Abstention(source.name, f"no rewards within {limit:g} s")
-    except Exception as error:  # a source is the operator's code: its fault is an abstention
-        log.exception("the rewards failed on group %s", context.group_id)
-        cause = f"{type(error).__name__}: {error}"
-        found = Abstention(source.name, cause, traceback.format_exc())
+    found = await ask(source, case.context, limit)
     return tried(case, found, time.perf_counter() - began)
 
 
@@ -171,14 +153,6 @@ def tried(case: Case, found: ScoreSheet | Abstention, seconds: float) -> Tried:
         file=found.file,
         line=found.line,
     )
-
-
-def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
-    wanted = [answer.index for answer in context.answers]
-    if sorted(score.index for score in sheet.scores) != wanted:
-        return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
-    bad = next((one for one in sheet.scores if not usable(one.reward)), None)
-    return None if bad is None else Abstention("source", f"reward {bad.index} is {bad.reward}")
 
 
 async def trial(

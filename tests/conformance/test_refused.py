@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from proxy.upstream_faults import LONGEST, LOOKED, passed_on
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
 from tests.support.faults_load import status_of_stream
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import Denied
+from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
 
 VIOLATION: Any = [
@@ -82,6 +84,26 @@ async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: An
         for secret in ("secret", "10.1", "gpu-7", "AbCdEf", "srv", "Traceback", "\u202e"):
             assert secret not in text
         await settle(f)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "at localhost:8000, a.b-c.lan:80. Ratio 1.25:10, step:12",
+            "at [address], [address]. Ratio 1.25:10, step:12",
+        ),
+        ("x " * LOOKED, "x " * (LONGEST // 2)),
+        ("a." * LOOKED, "422 Unprocessable Entity"),  # one word, and cut: nobody knows what it was
+        ("no: " + "a." * 7_000, "no: " + "a." * (LONGEST // 2 - 2)),
+        ("no" + " " * LOOKED + "more", "no"),
+    ],
+    ids=["hosts", "words", "a word", "dots", "blanks"],
+)
+def test_a_large_prompt_that_it_repeats_holds_nobody_up(text: str, told: str) -> None:
+    watch = Stopwatch()
+    assert passed_on(text, 422) == told
+    assert watch.seconds < 0.3
 
 
 async def test_one_that_was_answered_all_the_same_is_the_answer(tmp_path: Path) -> None:

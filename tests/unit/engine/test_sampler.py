@@ -1,5 +1,7 @@
 """Continuous batching: independence of batch mates, limits, stops, cancelling."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -252,7 +254,28 @@ def test_a_tool_call_is_never_told_as_text() -> None:
 def test_what_may_begin_a_stop_text_is_held_back(
     text: str, stops: tuple[str, ...], held: int
 ) -> None:
-    assert held_back(text, stops) == held
+    assert held_back(text, sorted(stops)) == held
+
+
+class Counted(list[str]):
+    """Counts how often one of its texts was looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("text", ["ab" * 250, "a" * 500])
+def test_a_thousand_stop_texts_cost_each_token_a_few_looks(text: str) -> None:
+    stops = Counted(sorted("a" * length + "c" for length in range(1, 1_025)))
+    told, held = 0, []
+    for end in range(1, len(text) + 1):
+        held.append(held_back(text[:end], stops, told))
+        told = end - held[-1]
+    assert held == [end if text[1] == "a" else end % 2 for end in range(1, len(text) + 1)]
+    assert 0 < stops.looks < 30 * len(text)
 
 
 def test_choose_by_inverse_transform() -> None:

@@ -66,7 +66,7 @@ async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
         reply = await w.reply(ticket)
         assert reply.refusal is not None
         assert (reply.refusal.status, reply.refusal.retry_after) == (503, 2)
-        await w.closed(1.0)
+        await w.closed()
         assert w.group(ticket).cause == "no answer in time"
         assert not w.swarm.claimed()
 
@@ -79,7 +79,7 @@ async def test_no_episode_within_the_budget(tmp_path: Path) -> None:
         reply = await w.reply(await w.ask())
         assert reply.refusal is not None
         assert reply.refusal.status == 503
-        await w.closed(1.0)
+        await w.closed()
         assert not swarm.claims
 
 

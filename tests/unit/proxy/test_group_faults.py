@@ -194,7 +194,7 @@ async def _not_a_number(ctx: GroupContext) -> list[float]:
 async def test_a_failing_source_aborts_the_group_and_the_user_is_answered(
     tmp_path: Path, scorer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.scoring.SLACK", 0.0)
+    monkeypatch.setattr("proxy.rewards.asking.SLACK", 0.0)
     async with world(tmp_path, configured=settings(rewards={"time_limit": 0.1})) as w:
         w.source.scorer = scorer
         ticket = await w.ask()

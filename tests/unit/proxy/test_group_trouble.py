@@ -148,6 +148,29 @@ async def test_a_server_that_was_away_for_a_moment_costs_a_round(tmp_path: Path)
         assert len(w.swarm.ends) == 4
 
 
+async def test_who_is_turned_away_has_a_server_that_is_gone_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarm.watcher, "SLOW", 3600.0)
+    monkeypatch.setattr(swarm.watcher, "NORMAL", 3600.0)
+    async with small(tmp_path) as w:
+        gone(w)
+        watcher = w.server.watcher
+        watcher.nudge()
+        await w.until(lambda: trouble(w) == "gone")
+        monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.0)
+        await watcher.poll()
+        assert is_down(watcher.current)
+        await w.until(lambda: watcher._eager)  # it is to be swept once it is back
+        await w.until(lambda: not (watcher._polling or watcher._awake.is_set()))  # no poll is near
+        back(w)
+        with pytest.raises(Refusal):
+            await w.ask()
+        await w.until(lambda: not is_down(w.server.watcher.current))
+        assert (await w.reply(await w.ask())).why == "winner"
+        await w.closed()
+
+
 async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm_, world(tmp_path, swarm_) as w:
         mute = swarm.watcher.Watcher(w.server.client, poll_timeout=0.05)

@@ -225,7 +225,7 @@ async def test_a_client_that_leaves_while_it_queues(tmp_path: Path) -> None:
         ticket = await w.ask()
         await asyncio.sleep(0.02)
         ticket.leave()
-        await w.closed(1.0)
+        await w.closed()
         assert w.group(ticket).cause == "client left"
         assert not swarm.claims
 

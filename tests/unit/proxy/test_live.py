@@ -203,7 +203,7 @@ async def test_who_leaves_in_the_midst_frees_the_episodes(tmp_path: Path) -> Non
         ticket = await w.ask(stream=True)
         assert isinstance(await ticket.next(5.0), Piece)
         ticket.leave()
-        await w.closed(1.0)
+        await w.closed()
         assert w.group(ticket).cause == "client left"
         assert not w.swarm.claimed()
 

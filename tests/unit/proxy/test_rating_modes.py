@@ -59,7 +59,7 @@ async def test_rolling_post_seals_open_windows_at_once(tmp_path: Path) -> None:
         await w.reply(await w.ask())
         await w.open("AWAITING_RATING")
         w.swarm.set_state("ROLLING_POST")
-        await w.closed(2.0)
+        await w.closed()
         assert rewards(w) == [0.0, 0.1, 0.2, 0.3]
         await w.until(lambda: w.swarm.state == "ROLLING")
         assert not w.swarm.lost
@@ -71,7 +71,7 @@ async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) ->
         await w.reply(await w.ask())
         await w.open("AWAITING_RATING")
         w.console(0)
-        await w.closed(2.0)
+        await w.closed()
         assert len(w.swarm.ends) == 4
 
 
@@ -120,7 +120,7 @@ async def test_the_clock_runs_out(tmp_path: Path, fallback: str, ends: int) -> N
     ):
         ticket = await w.ask()
         await w.reply(ticket)
-        await w.closed(2.0)
+        await w.closed()
         assert len(swarm.ends) == ends
         assert not swarm.claimed()
         assert w.group(ticket).phase == ("DONE" if ends else "ABORTED")

@@ -1,11 +1,12 @@
 """What becomes of rewards on their way: lost answers, late ends, wiped records."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from core.events import EpisodeEnded
+from core.events import EpisodeEnded, Event, GroupSealed
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
 
@@ -13,6 +14,26 @@ from tests.support.seat import World, settings, world
 def outcomes(w: World) -> list[str]:
     """Of all ends, sorted."""
     return sorted(event.outcome for event in w.kinds(EpisodeEnded))
+
+
+def seal_held_up(w: World) -> Callable[[float], None]:
+    """No group is sealed before the result is called: with the seconds that go by at once then."""
+    gate, passed = asyncio.Event(), 0.0
+    clock, durable = w.seat.clock, w.seat.bus.publish_durable
+
+    async def held_up(event: Event) -> int:
+        if isinstance(event, GroupSealed):
+            await gate.wait()
+        return await durable(event)
+
+    def go_on(seconds: float) -> None:
+        nonlocal passed
+        passed = seconds
+        gate.set()
+
+    w.seat.clock = lambda: clock() + passed
+    w.seat.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
+    return go_on
 
 
 async def test_a_lost_answer_to_an_end_that_arrived_is_not_sent_again(tmp_path: Path) -> None:
@@ -105,22 +126,11 @@ async def test_a_step_that_passed_unseen_is_found_out_at_the_end(tmp_path: Path)
 
 async def test_a_late_end_is_asked_about_first(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        gate = asyncio.Event()
-        late = 0.0
-        w.seat.clock = lambda: __import__("time").time() + late
-        durable = w.seat.bus.publish_durable
-
-        async def held_up(event: object) -> int:
-            if type(event).__name__ == "GroupSealed":
-                await gate.wait()
-            return await durable(event)  # type: ignore[arg-type]  # passed through
-
-        w.seat.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
+        go_on = seal_held_up(w)
         ticket = await w.ask()
         await w.reply(ticket)
         w.swarm.expire(w.swarm.claims[0])
-        late = 300.0
-        gate.set()
+        go_on(300.0)
         await w.closed()
         assert w.swarm.requests["/can_continue_episode"] == 4
         assert outcomes(w) == ["ended", "ended", "ended", "expired"]
@@ -128,21 +138,10 @@ async def test_a_late_end_is_asked_about_first(tmp_path: Path) -> None:
 
 async def test_beyond_its_lifetime_an_end_becomes_an_abort(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        gate = asyncio.Event()
-        late = 0.0
-        w.seat.clock = lambda: __import__("time").time() + late
-        durable = w.seat.bus.publish_durable
-
-        async def held_up(event: object) -> int:
-            if type(event).__name__ == "GroupSealed":
-                await gate.wait()
-            return await durable(event)  # type: ignore[arg-type]  # passed through
-
-        w.seat.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
+        go_on = seal_held_up(w)
         ticket = await w.ask()
         await w.reply(ticket)
-        late = 500.0
-        gate.set()
+        go_on(500.0)
         await w.closed()
         assert outcomes(w) == ["expired"] * 4
         assert w.group(ticket).cause == "expired"

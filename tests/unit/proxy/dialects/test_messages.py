@@ -28,6 +28,10 @@ def talk(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     return found
 
 
+def texted(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
 # --- the conversation ----------------------------------------------------------------------------
 
 
@@ -150,14 +154,16 @@ def test_what_a_user_can_send() -> None:
         {"type": "image", "source": {"type": "file", "file_id": "f"}},
         {"type": "document", "source": {"type": "text", "data": "A report."}},
         {"type": "document", "source": {"type": "base64", "data": "JVBERi0="}},
+        {"type": "document", "source": {"type": "content", "content": [texted("Page 1."), 5]}},
+        {"type": "search_result", "title": "T", "source": "web", "content": [texted("Found.")]},
+        {"type": "search_result", "content": "odd"},
         {"type": "from_the_future", "payload": [1]},
         {"type": "from_the_future", "text": "but readable"},
     ]
     assert talk({"role": "user", "content": blocks})[0]["content"] == [
         {"type": "text", "text": "See:"},
         {"type": "image_url", "image_url": {"url": "http://example.test/a.png"}},
-        {"type": "text", "text": "A report."},
-        {"type": "text", "text": "but readable"},
+        *map(texted, ("A report.", "Page 1.", "T\nweb\nFound.", "odd", "but readable")),
     ]
     assert talk({"role": "user", "content": []}) == [{"role": "user", "content": ""}]
     assert talk({"role": "ctx", "content": "x"}) == [{"role": "user", "content": "x"}]

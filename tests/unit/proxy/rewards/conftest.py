@@ -2,7 +2,6 @@
 
 import asyncio
 import textwrap
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,13 +86,14 @@ async def hooks(tmp_path: Path) -> AsyncIterator[HookFolder]:
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[float]]:
-    """Wait for a condition, at most `seconds`; gives the time it took."""
+    """Wait for a condition, at most `seconds`; gives the time it took, on the loop's clock."""
 
     async def wait(condition: Callable[[], bool], seconds: float = 60.0) -> float:
-        started = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        started = clock()
         while not condition():
-            assert time.monotonic() - started < seconds, "the condition did not come true"
+            assert clock() - started < seconds, "the condition did not come true"
             await asyncio.sleep(0.005)
-        return time.monotonic() - started
+        return clock() - started
 
     return wait
