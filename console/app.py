@@ -199,7 +199,9 @@ class ConsoleApp(Telling):
         if self.current_mode != name:
             self.switch_mode(name)
             return
-        while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
+        while len(self.screen_stack) > 1:
+            if not (isinstance(self.screen, ConsoleScreen) and self.screen.may_go()):
+                return
             self.pop_screen()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -50,7 +50,10 @@ def abort_cost(state: State, groups: Sequence[Group]) -> str:
         fate = "are deleted where the engine is finishing its step, else they go back to the pool"
     else:
         fate = "are given back"
-    lines = [f"{plural(held, 'episode')} of {plural(len(groups), 'group')}: they {fate}."]
+    count = plural(len(groups), "group")
+    lines = [f"{plural(held, 'episode')} of {count}: they {fate}."]
+    if not held:
+        lines = [f"{count}: no episode is claimed for them now."]
     scored = sum(one.auto_reward is not None for group in groups for one in group.candidates)
     if scored:
         lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")

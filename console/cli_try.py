@@ -19,6 +19,9 @@ from core.state_look import Try
 from core.text import one_line, plain
 from proxy.client import ControlClient
 
+GIVEN_BACK = 20.0
+"""Seconds until the proxy says so of a try that was given back."""
+
 
 def stop(given: argparse.Namespace) -> int:
     """Cancel a try."""
@@ -58,7 +61,7 @@ async def _tried(given: argparse.Namespace, prompt: str) -> int:
             await _give_back(client, try_id)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            state, one = await _answered(client, try_id, quiet=True)
+            state, one = await _ended(client, try_id)
     _show(given, state, one)
     return 1 if one.error else 0
 
@@ -68,6 +71,19 @@ async def _give_back(client: ControlClient, try_id: str) -> None:
         await asyncio.shield(client.command("engine.try_stop", {"try_id": try_id}))
     except AjetError:
         return  # it was answered meanwhile
+
+
+async def _ended(client: ControlClient, try_id: str) -> tuple[State, Try]:
+    """What became of one that was given back.
+
+    Raises:
+        AjetError: the proxy does not know of it: it began anew meanwhile.
+    """
+    try:
+        async with asyncio.timeout(GIVEN_BACK):
+            return await _answered(client, try_id, quiet=True)
+    except TimeoutError:
+        raise AjetError("the proxy does not know of the try any more", todo="Ask again") from None
 
 
 async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Try]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from console.job_fields import FieldError
 from console.job_form import Change, Notice, check_job, difference, values, with_values
 from core.errors import UsageError
 from core.job_sheet import JobSheet
@@ -54,6 +55,17 @@ class JobDraft:
                 self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
         except UsageError as error:
             self.wrong = error
+
+    def differs(self, text: str) -> bool:
+        """Whether it says anything else than `text`, or something that cannot be used."""
+        if isinstance(self.wrong, FieldError):  # its text is as it was, the field is not
+            return True
+        if self.text == text:
+            return False
+        try:
+            return bool(difference(text, self.text, True))
+        except UsageError:
+            return True
 
     @property
     def wrong_line(self) -> int:

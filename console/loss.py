@@ -117,7 +117,8 @@ def abort_loss(state: State, group: Group) -> str:
         fate = "are deleted: the engine is finishing this step"
     else:
         fate = "are given back"
-    lines = [f"“{one_line(group.query, 60)}”", f"{plural(claimed, 'episode')}: they {fate}."]
+    held = f"{plural(claimed, 'episode')}: they {fate}." if claimed else "No episode is claimed."
+    lines = [f"“{one_line(group.query, 60)}”", held]
     scored = sum(1 for one in group.candidates if one.auto_reward is not None)
     if scored:
         lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")

@@ -69,20 +69,18 @@ def share(mock: Mock) -> float | None:
     return min(1.0, asked(mock) / mock.total) if mock.total else None
 
 
-def summary_lines(mock: Mock | None, now: float, width: int, lives: bool = True) -> list[Line]:
+def summary_lines(
+    mock: Mock | None, now: float, width: int, lives: bool = True, may: bool = True
+) -> list[Line]:
     """Phase, figures in as many lines as they need, the cause of its end.
 
     Args:
         lives: Whether a process of the mock user runs.
+        may: Whether it can be started from here.
     """
     if mock is None:
-        return [
-            (
-                ("The mock user has not been started.  ", "$muted"),
-                ("s", "bold"),
-                (" starts it", "$muted"),
-            )
-        ]
+        start: Line = (("  s", "bold"), (" starts it", "$muted")) if may else ()
+        return [(("The mock user has not been started.", "$muted"), *start)]
     sign, word, tone = _LOOKS.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
     over = cut_off(mock, lives)
     if over:

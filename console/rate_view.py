@@ -7,7 +7,7 @@ from console.ballot import Ballot
 from console.cards import Card, cards, compared
 from console.detail_view import held_words
 from console.rate_queue import RateQueue, Sent, digit, words
-from console.views import Line, best_of, fit, has_answer
+from console.views import Line, best_of, fit, has_answer, line_width
 from console.widgets.words import countdown, plural
 from core.agreement import wilson
 from core.rater import RaterStats
@@ -177,15 +177,19 @@ def banner_lines(state: State, now: float, width: int) -> list[Line]:
         where = f" ({one_line(name, 20)})" if len(state.servers) > 1 else ""
         lines.append(((fit(f" ! {one_line(cause, 120)}{where}", width), "bold $warning"),))
     if held:
-        keys: Line = (
-            (" A", "bold $accent"),
-            (" accepts all automatic rewards  ", ""),
-            ("X", "bold $accent"),
-            (" aborts them  ", ""),
-            ("or go on rating", ""),
-        )
-        lines.append(keys)
+        keys = _ways_out("accepts all automatic rewards")
+        lines.append(keys if line_width(keys) <= width else _ways_out("accepts all"))
     return lines
+
+
+def _ways_out(accept: str) -> Line:
+    return (
+        (" A", "bold $accent"),
+        (f" {accept}  ", ""),
+        ("X", "bold $accent"),
+        (" aborts them  ", ""),
+        ("or go on rating", ""),
+    )
 
 
 def abort_all_loss(state: State, now: float) -> str:

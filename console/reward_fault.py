@@ -14,7 +14,7 @@ HOOK = "on_compute_relative_reward.py"
 """The file of a hook folder that makes the rewards."""
 TOGETHER = 2.0
 """Seconds between groups that failed of one cause."""
-_FRAME = re.compile(r'^\s*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
+_FRAME = re.compile(r'^[^\S\n]*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
 
 
 def source_kind(source: str) -> str:

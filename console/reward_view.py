@@ -79,6 +79,8 @@ def _source(state: State, now: float, width: int) -> list[Line]:
 
 def _standing(state: State) -> tuple[str, str]:
     rewards = state.rewards
+    if state.watch_only:
+        return "scores nothing: this console only watches", "$muted"
     if rewards.ok and rewards.version:
         return "● serves", "$engine-rolling"
     if rewards.ok:

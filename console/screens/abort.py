@@ -18,6 +18,8 @@ TALL = 22
 class AbortScreen(ModalScreen[str | None]):
     """Answers with the reason, which may be empty; None keeps the group."""
 
+    KEPT: ClassVar[str] = "with the group"
+    """Where the reason stays."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(digit), f"reason({digit})", reason, show=False)
@@ -61,7 +63,7 @@ class AbortScreen(ModalScreen[str | None]):
         ]
         if self.app.size.height < TALL:
             return "Why?  " + " ".join(row.strip() for row in rows)
-        return "\n".join(["Why? It is kept with the group.", *rows])
+        return "\n".join([f"Why? It is kept {self.KEPT}.", *rows])
 
     def action_reason(self, number: int) -> None:
         """Choose a reason, or none again."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
@@ -32,6 +33,8 @@ class ConsoleScreen(Screen[None]):
     """What `?` says above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits belong to this screen; they do not switch screens."""
+    spare_keys: ClassVar[tuple[str, ...]] = ()
+    """Actions whose keys the footer shows, too, where the others leave room; in this order."""
     _painted_for: Size | None = None
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -87,6 +90,16 @@ class ConsoleScreen(Screen[None]):
     def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; a toast says how it went."""
         self.host.run_command(name, **args)
+
+    def may_go(self) -> bool:
+        """Whether it can be closed at once; one that has to ask does so and says no."""
+        return True
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def leave_after(self, title: str, body: str) -> None:
+        """Close it if the operator says yes to what is lost."""
+        if await self.host.confirm(title, body, "Leave"):
+            self.dismiss()
 
     def action_try_prompt(self) -> None:
         """The screen of prompts that were tried, about the server this one points at."""

@@ -33,6 +33,16 @@ class GroupScreen(GroupVerbs):
     )
     digits_vote: ClassVar[bool] = True
     quiet: ClassVar[bool] = True
+    spare_keys: ClassVar[tuple[str, ...]] = (
+        "diff",
+        "raw",
+        "mark",
+        "note",
+        "copy",
+        "curl",
+        "rescore",
+        "rerun",
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
         Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),

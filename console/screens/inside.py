@@ -41,8 +41,7 @@ class EpisodeList(ItemList):
 class EpisodeAbort(AbortScreen):
     """The question before an episode is taken from whoever holds it."""
 
-    def _reasons(self) -> str:
-        return super()._reasons().replace("kept with the group", "kept in the proxy's log")
+    KEPT: ClassVar[str] = "in the proxy's log"
 
 
 class InsideScreen(ConsoleScreen):
@@ -179,7 +178,7 @@ class InsideScreen(ConsoleScreen):
         group = holders(state, self._server).get(one.uuid)
         server = state.servers[self._server]
         reason = await self.host.push_screen_wait(
-            AbortScreen(
+            EpisodeAbort(
                 f"Abort episode {one.uuid[:8]}?",
                 episode_loss(one, group, state.client_uuid, server.state),
             )

@@ -24,9 +24,9 @@ from console.widgets.job_parts import (
 )
 from console.widgets.pane import Pane
 from console.widgets.words import look, plural
+from console.wrap import wrapped
 from core.errors import AjetError
-from core.state import Server
-from core.text import one_line, plain
+from core.text import one_line
 
 CHECK_DELAY = 0.3
 """Seconds after the last key before a YAML text is looked at."""
@@ -82,6 +82,8 @@ class JobScreen(ConsoleScreen):
         self._yaml = False
         self._about = ""
         self._sent_at = 0.0
+        self._kept = ""
+        """A text that is kept elsewhere: what differs from it would be lost."""
 
     def compose_body(self) -> ComposeResult:
         """Head, form or text, one line of help or error, changes and notices."""
@@ -102,11 +104,6 @@ class JobScreen(ConsoleScreen):
         """The server whose job it is."""
         return self._server
 
-    @property
-    def server(self) -> Server | None:
-        """The server; None when it is gone."""
-        return self.session.state.servers.get(self._server)
-
     # --- reading -----------------------------------------------------------------------------
 
     @work(group="job", exclusive=True, exit_on_error=False)
@@ -125,8 +122,10 @@ class JobScreen(ConsoleScreen):
             draft.check()
             self._paint()
 
-    def _take(self, text: str) -> None:
-        """Show another job."""
+    def _take(self, text: str, kept: bool = True) -> None:
+        """Show another job; `kept` when it can be had again."""
+        if kept:
+            self._kept = text
         self._draft.take(text)
         self._paint()
         if self._yaml or not self.query_one(JobForm).fill(self._draft.fields()):
@@ -140,15 +139,15 @@ class JobScreen(ConsoleScreen):
             self._paint_head()
             self.refresh_bindings()
         if f"server:{self._server}" in dirty and self._draft.sheet is not None:
-            job = self.server.job if self.server is not None else None
-            if job is not None and job.at != self._sent_at:
-                self._sent_at = job.at
+            server = self.session.state.servers.get(self._server)
+            if server is not None and server.job is not None and server.job.at != self._sent_at:
+                self._sent_at = server.job.at
                 self._read()
         if "*" in dirty:
             self._paint()
 
     def _paint_head(self) -> None:
-        server = self.server
+        server = self.session.state.servers.get(self._server)
         width = max(20, self.size.width - 2)
         color = server_color(self.session.state, self._server)
         head: Line = ((" Job of ", "$muted"), (one_line(self._server, 30), f"bold {color}"))
@@ -167,9 +166,11 @@ class JobScreen(ConsoleScreen):
         draft = self._draft
         field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
         self.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
-        said = f" ✖ {plain(draft.said)}" if draft.said else f" {plain(self._about)}"
-        self.query_one("#job-about", Pane).show_lines(
-            [((said, "$reward-down" if draft.said else "$muted"),)]
+        said = f"✖ {draft.said}" if draft.said else self._about
+        tone = "$reward-down" if draft.said else "$muted"
+        self.query_one("#job-about", Pane).show(
+            (said, tone),
+            lambda width: [((f" {line}", tone),) for line in wrapped(said, width - 2)],
         )
         sheet, changes, notices = draft.sheet, tuple(draft.changes), draft.notices
         self.query_one("#job-diff", Pane).show(
@@ -268,7 +269,7 @@ class JobScreen(ConsoleScreen):
     async def action_editor(self) -> None:
         """The YAML in the operator's own editor."""
         try:
-            self._take(await edit_text(self.host, self._draft.text, ".yaml"))
+            self._take(await edit_text(self.host, self._draft.text, ".yaml"), kept=False)
         except EditorError as error:
             self.host.say(str(error), "error")
 
@@ -276,7 +277,7 @@ class JobScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what makes sense now."""
-        server = self.server
+        server = self.session.state.servers.get(self._server)
         if action in WRITES and (self.session.read_only or self._draft.sheet is None):
             return False
         if action == "apply":
@@ -293,7 +294,7 @@ class JobScreen(ConsoleScreen):
         if not self._caught_up():
             return
         if await self.host.order("engine.job", server=self._server, job=self._draft.text):
-            self._draft.base = self._draft.text
+            self._kept = self._draft.base = self._draft.text
             self._read()
 
     @work(group="command", exit_on_error=False)
@@ -316,5 +317,16 @@ class JobScreen(ConsoleScreen):
         """Out of a field, else back to the engines."""
         if self.focused is not None:
             self.set_focus(None)
-        else:
+        elif self.may_go():
             self.dismiss()
+
+    def may_go(self) -> bool:
+        """At once while nothing would be lost; else it asks."""
+        if self.session.read_only or self._draft.sheet is None:
+            return True
+        self._catch_up()
+        lost = self._draft.differs(self._kept)
+        if lost:
+            body = "What was changed here is neither saved (s) nor applied (a): it would be lost."
+            self.leave_after(f"Leave the job of {one_line(self._server, 30)}?", body)
+        return not lost

@@ -35,6 +35,7 @@ class LogScreen(ConsoleScreen):
         "are shown. c copies the lines on screen, folded tracebacks whole."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
+    spare_keys: ClassVar[tuple[str, ...]] = ("copy",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "source", "Source", id="log.source", tooltip="All, or one process"),
         Binding("l", "level", "Level", id="log.level", tooltip="From which level on"),

@@ -48,6 +48,7 @@ class MockScreen(ConsoleScreen):
         "asked twice; n begins anew. Enter on a row opens the group it became."
     )
     AUTO_FOCUS = ""
+    spare_keys: ClassVar[tuple[str, ...]] = ("anew",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "start", "Start", id="mock.start", tooltip="Ask the dataset"),
         Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send nothing more for now"),
@@ -102,7 +103,9 @@ class MockScreen(ConsoleScreen):
         mock, now = self.session.state.mock, self.session.now()
         alive = self.session.mock_lives
         width = max(20, self.size.width - 2)
-        self.query_one("#mock-summary", Pane).show_lines(summary_lines(mock, now, width, alive))
+        self.query_one("#mock-summary", Pane).show_lines(
+            summary_lines(mock, now, width, alive, not self.session.read_only)
+        )
         bar = self.query_one("#mock-bar", Pane)
         bar.display = mock is not None
         bar.show_lines([progress_line(mock, width)])

@@ -94,6 +94,7 @@ class OverviewScreen(ConsoleScreen):
         "Up, Down and Enter open one of the newest groups. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
+    spare_keys: ClassVar[tuple[str, ...]] = ("hide_alert",)
     BINDINGS: ClassVar[list[BindingType]] = [
         # The status bar names the screens only where there is room: the footer always does here.
         *(

@@ -55,7 +55,9 @@ class QuitScreen(ModalScreen[Choice]):
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
-        if any(child.role == "proxy" for child in self._left):
+        if self._session.state.watch_only:
+            lines.append("Leave running: it watches on; ajet-console finds it again.")
+        elif any(child.role == "proxy" for child in self._left):
             lines.append("Leave running: users are served on; ajet-console finds it again.")
         else:
             lines.append("Leave running: ajet-console finds it again.")

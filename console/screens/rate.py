@@ -44,6 +44,17 @@ class RateScreen(Asides):
         "is compared with the first and not sent; j shows how often they agree."
     )
     digits_vote: ClassVar[bool] = True
+    spare_keys: ClassVar[tuple[str, ...]] = (
+        "tie",
+        "bad",
+        "tags",
+        "note",
+        "diff",
+        "edit",
+        "judge",
+        "unsure",
+        "guidelines",
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "accept", "Accept", show=False, id="group.accept"),
         Binding("x", "abort", "Abort", show=False, id="group.abort"),
@@ -171,6 +182,11 @@ class RateScreen(Asides):
     def _nothing(self, mode: str) -> list[str]:
         if not self.session.seen:
             return ["Nothing is known yet: there is no connection to the proxy."]
+        if self.session.state.watch_only:
+            return [
+                "This console only watches: it claims nothing, so no answer comes here.",
+                "F9 shows the servers.",
+            ]
         lines = ["Nothing waits for you."]
         now = self.session.now()
         if self.queue.open(self.session.state, now):
@@ -191,7 +207,8 @@ class RateScreen(Asides):
             ]
         else:
             lines.append("The next request that is scored comes here by itself.")
-        return [*lines, "F2 shows all requests, F4 asks a dataset as a user would."]
+        asks = "" if self.session.read_only else ", F4 asks a dataset as a user would"
+        return [*lines, f"F2 shows all requests{asks}."]
 
     # --- looking -----------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class RequestsScreen(JournalList):
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )
     AUTO_FOCUS = "GroupList"
+    spare_keys: ClassVar[tuple[str, ...]] = ("mark", "note", "copy", "curl", "rerun")
     _keys_at = 0.0
     """When the footer was looked at last, monotonic."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -135,7 +136,8 @@ class RequestsScreen(JournalList):
             return ["Nothing is known yet: there is no connection to the proxy."]
         if url:
             lines.append(f"Point your application at {one_line(url, 100)}/v1")
-            lines.append("or press F4 and then s: the mock user asks the questions of a dataset.")
+            if not self.session.read_only:
+                lines.append("or press F4 and then s: the mock user asks a dataset's questions.")
         else:
             lines.append("This console only watches: it serves no requests.")
         return lines

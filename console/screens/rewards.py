@@ -76,6 +76,7 @@ class RewardsScreen(ConsoleScreen):
         "before goes on, and the fault stands here. e opens its place in your editor, y copies it."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    spare_keys: ClassVar[tuple[str, ...]] = ("copy", "window")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "e",

@@ -294,8 +294,9 @@ class RewardsWhatIfScreen(ConsoleScreen):
             f"{', '.join(one_line(one, 40) for one in told)}. The next group is scored so; what "
             "was sent stays as it is. The file of the rewards is written, its comments stay."
         )
-        if await self.host.confirm("Apply these weights?", body, "Apply"):
-            await self.host.order("rewards.apply", weights=told)
+        if not await self.host.confirm("Apply these weights?", body, "Apply"):
+            return
+        if await self.host.order("rewards.apply", weights=told):  # else they can be tried again
             self._weights.clear()
             self.update_view(frozenset({"*"}))
 

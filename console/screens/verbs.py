@@ -40,6 +40,8 @@ WRITING = frozenset(
     }
 )
 """Actions that a read-only console does not have."""
+_SEEN = frozenset({"group.mark"})
+"""Orders whose success every screen shows by itself."""
 
 
 def digit_bindings(action: str, title: str, tooltip: str, first: int = 1) -> list[BindingType]:
@@ -182,7 +184,7 @@ class GroupVerbs(ConsoleScreen):
 
     def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; how it went is told as `quiet` says."""
-        if not self.quiet:
+        if not self.quiet and name not in _SEEN:
             super().run_command(name, **args)
             return
         self.run_worker(self._order(name, **args), name=name, group="command", exit_on_error=False)

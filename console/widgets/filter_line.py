@@ -127,8 +127,10 @@ class FilterLine(Vertical):
             self._offer()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Enter; what is not understood stays open, with the reason: it is not what is listed."""
         event.stop()
+        if self.query_one("#filter-error", Pane).display:
+            return
         self.close()
         self.post_message(self.Closed())
 

@@ -1,6 +1,6 @@
 """The keys that work now, at the foot of a screen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -93,6 +93,8 @@ class KeyBar(Footer):
             if found.binding.show and found.binding.action not in offers:
                 offers[found.binding.action] = self._offer(found)
         shown = list(offers.values())
+        if not typing:
+            shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
         if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
             palette = self._offer(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
@@ -100,6 +102,20 @@ class KeyBar(Footer):
                 room -= _cells(palette) + 1
             return (*_fitting(shown, room), palette)
         return _fitting(shown, room)
+
+    def _with_spare(self, shown: Sequence[Offer], active: Iterable[ActiveBinding]) -> list[Offer]:
+        """Those shown, then what else the screen has, then help and the way out."""
+        hidden: dict[str, ActiveBinding] = {}
+        for one in active:
+            if not one.binding.show:
+                hidden.setdefault(one.binding.action, one)
+        spare = [
+            self._offer(hidden[action])
+            for action in getattr(self.screen, "spare_keys", ())
+            if action in hidden
+        ]
+        last = [one for one in shown if one.action in _ALWAYS]
+        return [*(one for one in shown if one.action not in _ALWAYS), *spare, *last]
 
     def _offer(self, active: ActiveBinding, kind: str = "") -> Offer:
         binding = active.binding

@@ -102,6 +102,10 @@ def newest_items(session: Session, found: Sequence[Group], now: float, width: in
             "No request yet. Press 4 then s to let the mock user ask,",
             f"or send one to {url}/v1",
         )
+        if session.state.watch_only:
+            hints = ("This console only watches: it serves no requests.", "")
+        elif session.read_only:
+            hints = (f"No request yet. They go to {url}/v1", "")
         return [Item("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
     tones = server_colors(session.state)
     return [Item(group.group_id, (_line(group, now, width, tones),)) for group in found]

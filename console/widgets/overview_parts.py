@@ -61,15 +61,16 @@ def engines(session: Session, room: Room) -> Content:
     if not servers:
         return lines(heading("ENGINE"), _note("No swarm server is known yet"))
     alone = len(servers) == 1 and room.width < WIDE
-    shown = [one for server in servers for one in _engine(server, session.as_of, room.width, alone)]
+    shown = [one for server in servers for one in _engine(server, session, room.width, alone)]
     return lines(*shown)
 
 
-def _engine(server: Server, now: float, width: int, alone: bool) -> list[Content]:
+def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
     """Lines of one server; `alone` leaves out what the status bar already says."""
+    now = session.as_of
     found = newest(server, now, width)
     shape = look(server.state, server.raw)
-    below = _below(server, now, width)
+    below = _below(server, session, width)
     blocks = [timeline(found, width)] if found else []
     if alone:
         return [heading("ENGINE", below), *blocks]
@@ -83,13 +84,14 @@ def _engine(server: Server, now: float, width: int, alone: bool) -> list[Content
     return [head, *blocks, below]
 
 
-def _below(server: Server, now: float, width: int) -> Content:
+def _below(server: Server, session: Session, width: int) -> Content:
+    now = session.as_of
     if server.lost:
         seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
         return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
     if trouble := boot_trouble(server, now):
         return Content.styled(f"! {trouble}", "$engine-booting")
-    pool = _pool(server, width)
+    pool = _pool(server, width, "" if session.read_only else ": press 5 then s to start it")
     if server.detail:
         return Content.assemble(pool, (f"  {one_line(server.detail, width)}", "$muted"))
     return Content.assemble(pool, (f"  {_step_times(server)}", "$muted"))
@@ -102,12 +104,12 @@ def _step_times(server: Server) -> str:
     return "steps " + " ".join(duration(one) for one in seconds)
 
 
-def _pool(server: Server, width: int) -> Content:
+def _pool(server: Server, width: int, start: str) -> Content:
     done = progress(server.pool)
     pool = server.pool
     if done is None or pool is None:
         if server.state == "OFFLINE":
-            return _note("OFFLINE: press 5 then s to start it")
+            return _note(f"OFFLINE{start}")
         return _note(f"pool {UNKNOWN}")
     cells = 18 if width < WIDE else 30
     pieces: list[Content | tuple[str, str] | str] = [
@@ -268,7 +270,8 @@ def mock(session: Session, room: Room) -> Content:
     """Progress of the mock user, one line."""
     run = session.state.mock
     if run is None:
-        return heading("MOCK USER", "not started: press 4 then s")
+        start = "" if session.read_only else ": press 4 then s"
+        return heading("MOCK USER", f"not started{start}")
     now = session.now()
     cells = 12 if room.width < WIDE else 20
     said = f"{asked(run)}/{run.total or UNKNOWN}"

@@ -8,7 +8,7 @@ from textual.command import CommandList
 from console.palette import entries
 from console.places import SCREENS
 from core.errors import AjetError
-from core.events import EngineChanged, MockStarted, RatingModeChanged
+from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChanged
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -334,6 +334,22 @@ async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
         for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
             assert choice in text
         assert ("users are served on" in text) is proxy
+
+
+async def test_a_proxy_that_only_watches_serves_nobody_on() -> None:
+    watching = ProxyStarted(
+        client_uuid="me",
+        pid=1,
+        url="",
+        version="1",
+        servers={"gpu": "http://gpu"},
+        rewards="builtin",
+        watch_only=True,
+    )
+    async with seat(state_of(watching), boss=running_boss()) as console:
+        await console.press("ctrl+q")
+        assert "it watches on" in console.text()
+        assert "users are served" not in console.text()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])

@@ -136,6 +136,45 @@ async def test_the_yaml_is_checked_with_its_line() -> None:
         assert console.app.screen.query_one("#job-batch", Input).value == "6"
 
 
+@pytest.mark.parametrize("way", ["escape", "f5"])
+async def test_what_was_typed_is_not_lost_without_a_question(way: str) -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await typed(console, "batch", "x")
+        await console.press("escape", way)
+        assert "Leave the job of embedded?" in console.text()
+        await console.press("n")
+        assert "Tasks a step: cannot be `x`" in console.text()
+        await typed(console, "batch", "6")
+        await console.press("escape", way)
+        assert "neither saved (s) nor" in console.text()
+        await console.press("y")
+        assert not isinstance(console.app.screen, JobScreen)
+        assert console.link.commands == []
+
+
+async def test_nothing_is_asked_of_a_job_that_is_kept() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await console.press("h", "y", "escape", "escape")
+        assert not isinstance(console.app.screen, JobScreen)
+        await opened(console)
+        await typed(console, "batch", "6")
+        await console.press("escape", "s", "escape")
+        assert not isinstance(console.app.screen, JobScreen)
+
+
+async def test_a_long_fault_is_told_whole() -> None:
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        await console.press("y")
+        area = console.app.screen.query_one("#job-yaml", TextArea)
+        area.text = "other:\n  here: 1\n"
+        await console.press("escape", "s")
+        said = " ".join(console.text().split())
+        assert "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`" in said
+
+
 async def test_presets_and_the_job_that_runs() -> None:
     async with seat(link=link(saved=job(batch=9)), at="engine") as console:
         screen = await opened(console)
@@ -287,6 +326,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
             assert words in text, words
         await console.press("x")
         assert "Client other holds it and is not asked." in console.text()
+        assert "kept in the proxy's log" in console.text()  # there may be no group of ours
         await console.press("3", "y")
         assert console.link.commands == [
             (

@@ -5,6 +5,7 @@ import time
 from console.places import SCREENS
 from console.screens.group import GroupScreen
 from console.screens.requests import RequestsScreen
+from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList
 from core.events import Event, GroupMarked, GroupRated, ProxyStarted
 from core.state import State
@@ -101,6 +102,27 @@ async def test_verbs_order_what_their_key_says() -> None:
         ]
 
 
+async def test_a_mark_is_seen_in_the_list_and_told_by_no_toast() -> None:
+    async with seat(some(), places=PLACES, at="requests") as here:
+        await here.press("m")
+        assert here.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
+        assert not here.app._notifications
+        await here.press("a")
+        assert [one.severity for one in here.app._notifications] == ["information"]
+
+
+async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
+    async with seat(some(until="DONE"), places=PLACES, at="requests") as here:
+        await here.press("down")
+        foot = here.text().splitlines()[-1]
+        assert "o Sort m Mark n Note c Copy" in foot
+        assert foot.endswith("^q Quit ? Help")
+        await here.press("enter")
+        foot = here.text().splitlines()[-1]
+        assert "esc Back d Diff r Raw m Mark" in foot
+        assert foot.endswith("^q Quit ? Help")
+
+
 async def test_abort_asks_and_names_the_loss() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         await here.press("x")
@@ -150,6 +172,9 @@ async def test_a_filter_error_stands_at_its_character_and_nothing_found_says_so(
         line = next(line for line in lines if "no field" in line)
         typed = next(line for line in lines if "stat:x" in line)
         assert line.index("▾") == typed.index("stat:x")
+        await here.press("enter")
+        assert "no field" in here.text()
+        assert here.app.focused is here.app.screen.query_one(FilterLine).line
         await here.press("escape")
         assert "no field" not in here.text()
         await here.press("slash")

@@ -9,6 +9,7 @@ from textual.widgets import Input
 from console.screens.confirm import AskScreen, ConfirmScreen
 from console.screens.group import GroupScreen
 from console.screens.rewards_whatif import GroupList, PartList, RewardsWhatIfScreen
+from core.errors import AjetError
 from core.events import (
     Event,
     Part,
@@ -120,7 +121,11 @@ async def test_weights_are_applied_after_a_yes() -> None:
         assert "left=0.1" in desk.text()
         await desk.press("n")
         assert not desk.link.commands
+        desk.link.refuse = AjetError("the file is held by somebody")
         await desk.press("a", "y")
+        desk.link.refuse = None
+        desk.link.commands.clear()
+        await desk.press("a", "y")  # what was typed is not lost
         assert desk.link.commands == [("rewards.apply", {"weights": ("left=0.1",)})]
 
 

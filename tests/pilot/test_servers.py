@@ -189,6 +189,22 @@ async def test_a_watcher_has_nothing_to_order(place: str) -> None:
         assert not here.link.commands
 
 
+@pytest.mark.parametrize("watch_only", [True, False])
+async def test_who_only_looks_on_is_told_of_no_key_that_does_nothing(watch_only: bool) -> None:
+    shown = state(watch_only=watch_only)
+    async with seat(shown, at="overview", read_only=not watch_only) as here:
+        for place in ("overview", "requests", "rate", "mock", "engine", "rewards"):
+            here.app.action_go(place)
+            await here.settle()
+            said = " ".join(here.text().split())
+            for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 asks", "s starts"):
+                assert key not in said, place
+            assert ("loading" not in said and "send one to" not in said) or not watch_only
+        here.app.action_go("rate")
+        await here.settle()
+        assert ("only watches: it claims nothing" in here.text()) is watch_only
+
+
 async def test_the_same_view_where_groups_are_served() -> None:
     async with seat(state(watch_only=False), at="servers") as here:
         assert "3/5" in line(here, "gpu")

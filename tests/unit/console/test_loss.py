@@ -1,6 +1,7 @@
-"""What the question before a restart of the proxy says of groups that wait for a rating."""
+"""What the questions before an order say that it costs."""
 
-from console.loss import waiting_loss
+from console.bulk import abort_cost
+from console.loss import abort_loss, waiting_loss
 from core.events import Event, RatingAwaited
 from tests.support.console import NOW, group_events, state_of
 
@@ -24,3 +25,10 @@ def test_a_restart_says_what_becomes_of_groups_that_wait() -> None:
         "1 group waits for your rating: after 10 s what is unrated is given up, nothing is sent",
     ]
     assert waiting_loss(state_of()) == []
+
+
+def test_an_abort_before_any_episode_is_claimed_says_so() -> None:
+    state = state_of(*group_events(1, at=NOW, until="CLAIMING"))
+    (group,) = state.groups.values()
+    assert "No episode is claimed." in abort_loss(state, group)
+    assert "1 group: no episode is claimed for them now." in abort_cost(state, [group])

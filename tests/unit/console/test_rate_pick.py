@@ -191,6 +191,8 @@ def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
     told = text_of(banner_lines(state, NOW, 80))
     assert "2 open ratings hold up the weight update" in told
     assert "A accepts all automatic rewards  X aborts them  or go on rating" in told
+    narrow = text_of(banner_lines(state, NOW, 60))
+    assert "A accepts all  X aborts them  or go on rating" in narrow
     assert banner_lines(state_of(), NOW, 80) == []
 
 
