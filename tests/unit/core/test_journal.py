@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,10 @@ async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
     for number in range(3):
         bus.publish(opened(f"g{number}"))
     await journal.durable(bus.state.seq)
-    began = asyncio.get_running_loop().time()
+    began = time.monotonic()  # the clock of the thread that waits
     for _ in range(3):
         await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
-    assert asyncio.get_running_loop().time() - began > 0.5
+    assert time.monotonic() - began > 0.5
     journal.close()
 
 

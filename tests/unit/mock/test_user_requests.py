@@ -89,7 +89,7 @@ async def test_a_signal_ends_it_in_order(
     began = time.monotonic()
     child = await _child(home, write_rows(tmp_path / "d", 4), target.url)
     await until(lambda: target.in_flight == 2, 90)
-    limit = max(4.5, 3 * (time.monotonic() - began))  # as many starts, where those take long
+    limit = max(20.0, 3 * (time.monotonic() - began))  # as many starts, where those take long
     child.send_signal(number)
     if number == signal.SIGINT:
         target.hold.set()  # what is in flight may end
