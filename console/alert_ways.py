@@ -1,7 +1,10 @@
 """Which screen, and which key there, an alert is acted on with."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from console.places import SCREENS, Place
 from console.session import Session
@@ -51,11 +54,30 @@ _WAYS = {
     "process:mock": ("mock", "s", "start it again"),
 }
 """By the alert's key, or what stands before its first colon."""
+_LOOKS = {
+    "hold": "what waits for a rating",
+    "refused": "its state",
+    "start": "its state",
+    "boot": "its state",
+    "judge": "its counts",
+    "process": "its last words",
+}
+"""What the same screen is for where nothing can be ordered."""
+_KEY = re.compile(r"`\S`")
 
 
-def way_of(key: str, places: Sequence[Place] = SCREENS) -> Way | None:
-    """How to act on the alert of that key; None for one that needs no key."""
-    name, keys, does = _WAYS.get(key) or _WAYS.get(key.partition(":")[0]) or ("", "", "")
+def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = False) -> Way | None:
+    """How to act on the alert of that key; None for one that needs no key.
+
+    Args:
+        key: Of the alert.
+        places: The screens there are.
+        read_only: Nothing can be ordered: only where to look is told.
+    """
+    kind = key.partition(":")[0]
+    name, keys, does = _WAYS.get(key) or _WAYS.get(kind) or ("", "", "")
+    if read_only and kind in _LOOKS:
+        keys, does = "", _LOOKS[kind]
     there = [place for place in places if place.name == name]
     if not there and name == "rewards":  # the log has the traceback too
         there = [place for place in places if place.name == "log"]
@@ -64,11 +86,12 @@ def way_of(key: str, places: Sequence[Place] = SCREENS) -> Way | None:
 
 def fallen(session: Session) -> list[Alert]:
     """Processes that ended unasked, as alerts."""
+    again = "" if session.read_only else " and to start it again"
     return [
         Alert(
             key=f"process:{child.role}",
             cause=f"{child.role} {child.detail or 'ended'}",
-            todo="Press 5 to see its last words and to start it again; 7 for its log",
+            todo=f"Press 5 to see its last words{again}; 7 for its log",
             level="error",
             at=0.0,
         )
@@ -79,4 +102,10 @@ def fallen(session: Session) -> list[Alert]:
 def by_need(session: Session) -> list[Alert]:
     """All alerts, the worst and newest first; processes that fell lead."""
     told = sorted(session.state.alerts.values(), key=lambda one: (one.level != "error", -one.at))
-    return [*fallen(session), *told]
+    return [*fallen(session), *(map(_looked_at, told) if session.read_only else told)]
+
+
+def _looked_at(alert: Alert) -> Alert:
+    """Without advice that names the key of an order."""
+    orders = alert.key.partition(":")[0] in _LOOKS
+    return msgspec.structs.replace(alert, todo="") if orders and _KEY.search(alert.todo) else alert

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from textual.app import App
 from textual.worker import Worker, WorkerState
 
-from console.screens.confirm import AskScreen, ConfirmScreen
+from console.screens.confirm import ASK_HINT, AskScreen, ConfirmScreen
 from console.session import Session
 from core.text import plain
 
@@ -48,9 +48,11 @@ class Telling(App[int]):
         """
         return await self.push_screen_wait(ConfirmScreen(title, body, danger_label))
 
-    async def ask(self, title: str, label: str = "", value: str = "") -> str | None:
+    async def ask(
+        self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT
+    ) -> str | None:
         """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
-        return await self.push_screen_wait(AskScreen(title, label, value))
+        return await self.push_screen_wait(AskScreen(title, label, value, hint))
 
     def run_command(self, name: str, /, **args: Any) -> None:
         """Order something in the background; a toast says how it went."""

@@ -1,12 +1,14 @@
 """What can be done to all marked groups at once, and what it costs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from console.detail_view import obstacle
+from console.cards import whole_texts
+from console.detail_view import copy_text, obstacle
 from console.views import answered
 from console.widgets.words import plural
+from core.events import Event
 from core.state import Group, State
 
 
@@ -19,6 +21,7 @@ class BulkVerb:
     """As the keys of one group call it."""
     title: str
     command: str
+    """What is ordered; empty for one that only reads."""
     args: Mapping[str, Any] = field(default_factory=dict)
     ask: str = ""
     """The text argument to ask for."""
@@ -101,5 +104,25 @@ BULK = (
     BulkVerb("R", "refill", "Refill", "group.refill", question=_refill_cost),
     BulkVerb("A", "rerun", "Ask again", "group.rerun", question=_rerun_cost),
     BulkVerb("n", "note", "Note", "group.note", ask="note"),
+    BulkVerb("c", "copy", "Copy the winners", ""),
+    BulkVerb("C", "curl", "Copy as curl", ""),
     BulkVerb("m", "mark", "Clear the marks", "group.mark", {"marked": False}),
 )
+
+
+def verbs(*, read_only: bool) -> tuple[BulkVerb, ...]:
+    """What there is to choose from; who only looks on may read."""
+    return tuple(verb for verb in BULK if not (read_only and verb.command))
+
+
+def winner_text(group: Group, events: Iterable[Event]) -> str:
+    """The whole text of a group's winner, or of its first answer; empty when there is none.
+
+    Args:
+        group: As the state has it, perhaps cut.
+        events: Those of the group.
+    """
+    said = answered(group)
+    index = group.best if group.best is not None else (said[0] if said else 0)
+    whole = whole_texts(events)[1].get(index)
+    return copy_text(group, index, (whole.text or whole.tool_calls) if whole is not None else "")

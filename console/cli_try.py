@@ -19,6 +19,10 @@ from core.state_look import Try
 from core.text import one_line, plain
 from proxy.client import ControlClient
 
+TELLS_AFTER = 2.0
+"""Seconds of waiting after which a standard error that is no terminal is told so."""
+TELLS_EVERY = 30.0
+"""Seconds between that and the next."""
 GIVEN_BACK = 20.0
 """Seconds until the proxy says so of a try that was given back."""
 
@@ -87,8 +91,12 @@ async def _ended(client: ControlClient, try_id: str) -> tuple[State, Try]:
 
 
 async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Try]:
-    """The state and the try in it once that is over; how far it is goes to standard error."""
+    """The state and the try in it once that is over; how far it is goes to standard error.
+
+    A terminal has it in one line that is kept new, anything else a line now and then.
+    """
     shows = not quiet and sys.stderr.isatty()
+    told_next = time.monotonic() + TELLS_AFTER
     pause = 0.1
     while True:
         state = await client.snapshot()
@@ -99,6 +107,11 @@ async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple
             return state, one
         if shows and one is not None:
             sys.stderr.write(f"\r\x1b[K{progress(one, state, time.time())}")
+            sys.stderr.flush()
+        elif not shows and time.monotonic() >= told_next:
+            told_next += TELLS_EVERY
+            said = progress(one, state, time.time()) if one is not None else "the proxy has it"
+            sys.stderr.write(f"try: {said}\n")
             sys.stderr.flush()
         await asyncio.sleep(pause)
         pause = min(1.0, pause * 1.3)

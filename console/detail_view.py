@@ -36,6 +36,8 @@ class Sight:
     """The whole query when it was fetched."""
     server_color: str = ""
     """Colour of its server when there are several; empty when there is one."""
+    read_only: bool = False
+    """Nothing can be done about it from here: no key is named."""
 
 
 def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
@@ -45,8 +47,8 @@ def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Lin
         *flow(_standing(group, now), width),
         *flow(_facts(group, now, sight), width),
         *_trouble(group, now, width, sight),
-        *_repair(group, width),
-        *_rating(group, now, width),
+        *([] if sight.read_only else _repair(group, width)),
+        *_rating(group, now, width, sight),
         *_note(group, width),
         *_names(group, width, sight),
     ]
@@ -148,7 +150,8 @@ def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     said = f"? no automatic reward: {group.abstained}"
     lines += [((text, "bold $warning"),) for text in wrapped(said, width, 1_000)]
     if group.rateable:
-        lines += [((text, "$muted"),) for text in wrapped(_way_out(group, now), width)]
+        said = _way_out(group, now, read_only=sight.read_only)
+        lines += [((text, "$muted"),) for text in wrapped(said, width)] if said else []
     if group.traceback:
         trace = wrapped(group.traceback, width - 2, 20_000)
         if sight.unfolded:
@@ -164,16 +167,18 @@ def _numbers(indices: Sequence[int]) -> str:
     return " for " + ", ".join(f"#{index + 1}" for index in indices)
 
 
-def _way_out(group: Group, now: float) -> str:
+def _way_out(group: Group, now: float, *, read_only: bool) -> str:
     fill = "refill it with R, " if _refill_obstacle(group) is None else ""
-    todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x."
+    todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x. "
+    if read_only:
+        todo = ""
     if group.until is None:
-        return todo
+        return todo.rstrip()
     fate = "aborted" if group.fallback == "abort" else "closed"
-    return f"{todo} Left alone it is {fate} in {countdown(group.until - now)}."
+    return f"{todo}Left alone it is {fate} in {countdown(group.until - now)}."
 
 
-def _rating(group: Group, now: float, width: int) -> list[Line]:
+def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     rating = group.rating
     if rating is None:
         return []
@@ -183,7 +188,7 @@ def _rating(group: Group, now: float, width: int) -> list[Line]:
     if values:
         said += f": rewards {values}"
     if group.rateable:
-        said += f" · {held_words(group, now)}"
+        said += f" · {held_words(group, now, read_only=sight.read_only)}"
     else:
         said += " · sent" if group.source == "human" else " · not sent"
     return [((text, "$reward-up"),) for text in wrapped(said, width)]
@@ -194,13 +199,13 @@ def undo_left(group: Group, now: float) -> bool:
     return group.rateable and (group.until is None or now < group.until)
 
 
-def held_words(group: Group, now: float) -> str:
+def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
     """What becomes of a rating that was not sent yet."""
     if not undo_left(group, now):
         return "being sent"
     verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
     left = f", {verb} in {countdown(group.until - now)}" if group.until is not None else ""
-    return f"held{left}; u takes it back"
+    return f"held{left}" + ("" if read_only else "; u takes it back")
 
 
 def rating_words(group: Group) -> str:

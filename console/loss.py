@@ -201,13 +201,15 @@ def server_of(session: Session, name: object) -> Server | None:
     return servers.get(str(name))
 
 
-def boot_trouble(server: Server, now: float, limit: float = 60.0) -> str:
-    """Why a boot looks failed and the way out; empty while it does not."""
+def boot_trouble(
+    server: Server, now: float, limit: float = 60.0, *, read_only: bool = False
+) -> str:
+    """Why a boot looks failed and the way out there is; empty while it does not."""
     if server.state != "BOOTING" or not server.since or now - server.since < limit:
         return ""
-    return (
-        f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. "
-        "Stop the engine (k), look at its log (F7), then start it again (s)"
+    way = "Stop the engine (k), look at its log (F7), then start it again (s)"
+    return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (
+        "Its log (F7) says why" if read_only else way
     )
 
 

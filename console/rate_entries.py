@@ -1,4 +1,4 @@
-"""Who rates: asked for from the palette or by key, said to whoever asked."""
+"""Who rates: asked for by the first vote, by key or from the palette."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,9 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from console.rater_name import clean, proposed
+from core.text import one_line
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
+    from console.screens.base import ConsoleScreen
+    from console.session import Session
 
 
 def rate_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -36,8 +39,50 @@ async def ask_name(app: "ConsoleApp") -> str:
     given = await app.ask("Who rates?", label, present)
     if given is None:
         return ""
+    _take(session, clean(given))
+    await _keep(session)
+    return f"you rate as {session.rater}" if session.rater else "your votes go without a name"
+
+
+def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+    """Cast a vote; the first one of a home asks for the name before that, and then goes on.
+
+    Args:
+        screen: Where it was given.
+        vote: Casts it.
+    """
+    if screen.session.rater_asked:
+        vote()
+        return
+    screen.run_worker(
+        _first(screen, vote),
+        name="your name",
+        group="question",
+        exclusive=True,
+        exit_on_error=False,
+    )
+
+
+async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+    name = proposed()
+    label = "Votes are kept with a name. This is asked once; N on Rate gives another one."
+    without = f"as {one_line(name, 24)}" if name else "without a name"
+    given = await screen.host.ask(
+        "Who rates?", label, name, hint=f"Enter takes it, Esc votes {without}"
+    )
+    _take(screen.session, clean(name if given is None else given))
+    if screen.is_mounted:
+        vote()
+    await _keep(screen.session)
+
+
+def _take(session: "Session", name: str) -> None:
+    """From now on votes go out with it."""
     session.rater_asked = True
-    session.rater = clean(given)
+    session.rater = name
+
+
+async def _keep(session: "Session") -> None:
+    """For the next start."""
     if session.keep_rater is not None:
         await asyncio.to_thread(session.keep_rater, session.rater)
-    return f"you rate as {session.rater}" if session.rater else "your votes go without a name"

@@ -9,6 +9,8 @@ from core.state import Group, State
 
 ON_ITS_WAY = 5.0
 """Seconds after which a vote that has not arrived is asked for again."""
+NEWS_STAYS = 8.0
+"""Seconds for which the last line says what a key did that was no vote."""
 LOOK_FIRST = 0.7
 """Seconds in which no vote is taken after the group on screen has changed by itself."""
 ROOM = 60.0
@@ -26,8 +28,6 @@ class Sent:
     at: float
     shown: tuple[int, ...] = ()
     """Candidate index at each place: the digits its rater typed."""
-    aside: str = ""
-    """What is said beside it, once."""
 
 
 class RateQueue:
@@ -38,7 +38,7 @@ class RateQueue:
         second: The group on screen was rated and sent before: it is there for a second vote.
         last: The newest vote, for undo.
         news: What the last key did that was no vote; stands where the last vote does until the
-            next key of a ballot.
+            next key of a ballot, or a few seconds.
         hint: Whether it is about the group on screen, and goes with it.
         holder: Names this console in leases.
         rater: Whose votes come back for a second one.
@@ -54,6 +54,7 @@ class RateQueue:
         self.last: Sent | None = None
         self.news = ""
         self.hint = False
+        self._news_at: float | None = None
         self.holder = ""
         self.rater = ""
         self.share = 0.0
@@ -160,14 +161,22 @@ class RateQueue:
 
     def tell(self, news: str, hint: bool = False) -> None:
         """What the last key did; a hint is about the group on screen alone."""
-        self.news, self.hint = news, hint
+        self.news, self.hint, self._news_at = news, hint, None
 
-    def sent(self, ballot: Ballot, vote: Vote, now: float, aside: str = "") -> None:
+    def fresh_news(self, now: float) -> str:
+        """What there is to be told still; its seconds begin when it is first asked for."""
+        if self._news_at is None:
+            self._news_at = now
+        elif now - self._news_at > NEWS_STAYS:
+            self.tell("")
+        return self.news
+
+    def sent(self, ballot: Ballot, vote: Vote, now: float) -> None:
         """A vote is on its way; a second one cannot be taken back."""
         self.tell("")
         group_id = ballot.group_id
         said = words(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = Sent(group_id, said, now, ballot.shown, aside)
+        self._sent[group_id] = Sent(group_id, said, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
         elif self.current == group_id:

@@ -169,14 +169,14 @@ def _lasting(state: State, name: str, now: float) -> bool:
     )
 
 
-def banner_lines(state: State, now: float, width: int) -> list[Line]:
-    """What is held up and the key for each way out; empty when nothing is."""
+def banner_lines(state: State, now: float, width: int, *, read_only: bool = False) -> list[Line]:
+    """What is held up and the key for each way out there is; empty when nothing is held up."""
     lines: list[Line] = []
     held = held_up(state, now)
     for name, cause in held.items():
         where = f" ({one_line(name, 20)})" if len(state.servers) > 1 else ""
         lines.append(((fit(f" ! {one_line(cause, 120)}{where}", width), "bold $warning"),))
-    if held:
+    if held and not read_only:
         keys = _ways_out("accepts all automatic rewards")
         lines.append(keys if line_width(keys) <= width else _ways_out("accepts all"))
     return lines
@@ -222,23 +222,20 @@ def missing_text(group: Group) -> str:
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 
-def last_vote_line(group: Group | None, said: str, now: float, width: int, aside: str = "") -> Line:
+def last_vote_line(group: Group | None, said: str, now: float, width: int) -> Line:
     """What became of the last vote: held with its clock, sent, or gone.
 
     Args:
         said: The vote in words.
-        aside: Stands in place of the question, and of what became of it where room is short.
     """
     if not said:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {said} · {fate}{' · ' if aside else ' '}"
-    if aside and len(head) + len(aside) > width:
-        head = f" last: {said} · "
+    head = f" last: {said} · {fate} "
     room = max(0, width - len(head))
-    more = aside or (f"“{query}”" if query else "")
-    return ((head, tone), (fit(more, room) if room > 8 else "", "$accent" if aside else "$muted"))
+    more = f"“{query}”" if query else ""
+    return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:

@@ -17,6 +17,11 @@ def kept_name(home: Home) -> str:
         return ""
 
 
+def was_asked(home: Home) -> bool:
+    """Whether the question was answered in this home, be it with no name."""
+    return (home.root / "rater").exists()
+
+
 def keep_name(home: Home, name: str) -> None:
     """Keep the name; one that cannot be kept is asked for again at the next start."""
     with contextlib.suppress(OSError):

@@ -128,11 +128,14 @@ def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> L
     return (*line, ("  to ", "$muted"), (f"{tried:g}", "bold $winner"))
 
 
-def summary_lines(found: TrialSummary, lacking: int = 0, width: int = 160) -> list[Line]:
+def summary_lines(
+    found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
+) -> list[Line]:
     """What it comes to, in three lines and what else there is to say."""
+    anew = "" if read_only else "r scores them anew"
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
-        said = f"No group in view can be compared{left}; r scores them anew"
+        said = f"No group in view can be compared{left}" + (f"; {anew}" if anew else "")
         return [((one, "$muted"),) for one in wrapped(said, width)]
     lines: list[Line] = [
         (
@@ -166,7 +169,9 @@ def summary_lines(found: TrialSummary, lacking: int = 0, width: int = 160) -> li
         more.append(f"? {found.abstained} not scored: {cause}")
     more += [f"! {times} not as then: {one_line(note, 70)}" for note, times in found.notes[:1]]
     if lacking:
-        more.append(f"{plural(lacking, 'group')} of older rewards left out: r scores them anew")
+        more.append(
+            f"{plural(lacking, 'group')} of older rewards left out" + (f": {anew}" if anew else "")
+        )
     return [*lines, *flow([((one, "$muted"),) for one in more], width)]
 
 

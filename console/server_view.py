@@ -1,6 +1,7 @@
 """Swarm servers side by side, and everything one of them tells: plain functions of the state."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from console.views import Line, fit
 from console.widgets.timeline import stays
@@ -23,30 +24,46 @@ from core.text import one_line
 
 STAYS = 12
 """Stays of the history that are listed."""
-_STATE, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 18, 6, 4, 9, 7, 5
+_STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 18, 11, 6, 4, 9, 7, 5
+_TIGHT = 72
+"""Cells below which the state has its short word and clients are not counted: the list of them
+stands below."""
 
 
-def _columns(width: int) -> tuple[int, int]:
-    """Cells of the name and of the pool in a table `width` cells wide."""
-    rest = width - 2 - (_STATE + _FOR + _STEP + _SLOTS + _CLIENTS + _AGE) - 7
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Cells of the columns that depend on the width; 0 for one that is left out."""
+
+    name: int
+    state: int
+    pool: int
+    clients: int
+
+
+def _columns(width: int) -> _Columns:
+    """What fits into a table `width` cells wide."""
+    tight = width < _TIGHT
+    state, clients = (_SHORT, 0) if tight else (_STATE, _CLIENTS)
+    fixed = state + _FOR + _STEP + _SLOTS + clients + _AGE
+    rest = width - 2 - fixed - (6 if tight else 7)
     name = max(6, min(24, rest // 2))
-    return name, max(7, min(26, rest - name))
+    return _Columns(name, state, max(7, min(26, rest - name)), clients)
 
 
 def table_head(width: int) -> Line:
     """The titles of the table."""
-    name, pool = _columns(width)
+    room = _columns(width)
     titles = (
-        ("server", name, False),
-        (" state", _STATE, False),
+        ("server", room.name, False),
+        (" state", room.state, False),
         ("for", _FOR, True),
         ("step", _STEP, True),
-        ("pool", pool, False),
+        ("pool", room.pool, False),
         ("held/free", _SLOTS, True),
-        ("clients", _CLIENTS, True),
+        ("clients", room.clients, True),
         ("age", _AGE, True),
     )
-    text = " ".join(fit(title, room, right) for title, room, right in titles)
+    text = " ".join(fit(title, cells, right) for title, cells, right in titles if cells)
     return ((f"  {text}", "$muted"),)
 
 
@@ -57,30 +74,35 @@ def server_tone(place: int) -> str:
 
 def table_row(server: Server, place: int, now: float, width: int) -> Line:
     """One server: what is not known is a dash, what is old says how old."""
-    name, pool = _columns(width)
+    room = _columns(width)
     shape = look(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
-    word = f"{shape.sign} {shape.word}"
-    if server.lost:
-        word = f"× {shape.short}" if server.seen_at else "× NOT REACHED"
+    short = room.state == _SHORT
+    word = f"{shape.sign} {shape.short if short else shape.word}"
+    if server.lost and server.seen_at:
+        word = f"× {shape.short}"
+    elif server.lost:
+        word = "× NO LINK" if short else "× NOT REACHED"
     stale = "$muted" if server.lost else ""
     done = progress(server.pool)
+    since = elapsed(state_for(server, _known_at(server, now)))
+    step = UNKNOWN if server.step is None else str(server.step)
+    clients = (fit(_count(server), room.clients, right=True), stale)
     return (
         ("  ", ""),
-        (fit(one_line(server.name, 40), name), server_tone(place)),
+        (fit(one_line(server.name, 40), room.name), server_tone(place)),
         (" ", ""),
-        (fit(f" {word} ", _STATE), f"bold $pill-text on {color}"),
+        (fit(f" {word} ", room.state), f"bold $pill-text on {color}"),
         (" ", ""),
-        (fit(elapsed(state_for(server, _known_at(server, now))), _FOR, right=True), stale),
+        (fit(since, _FOR, right=True), stale),
         (" ", ""),
-        (fit(UNKNOWN if server.step is None else str(server.step), _STEP, right=True), stale),
+        (fit(step, _STEP, right=True), stale),
         (" ", ""),
-        (fit(done.text() if done is not None else UNKNOWN, pool), stale),
+        (fit(done.text() if done is not None else UNKNOWN, room.pool), stale),
         (" ", ""),
         (fit(_held(server), _SLOTS, right=True), stale),
         (" ", ""),
-        (fit(_count(server), _CLIENTS, right=True), stale),
-        (" ", ""),
+        *((clients, (" ", "")) if room.clients else ()),
         (fit(_age(server, now), _AGE, right=True), "$engine-lost" if server.lost else "$muted"),
     )
 

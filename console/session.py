@@ -169,7 +169,7 @@ class Session:
         """Asked to order nothing, whatever the proxy would take."""
         self.rater = rater
         self.rater_asked = bool(rater)
-        """The name was given, or asked for: once is enough."""
+        """The name was given, or asked for: once in a home is enough."""
         self.rating = rating or RatingSettings()
         self.keep_rater = keep_rater
         """Keeps the name for the next start; None where nothing is kept."""

@@ -21,7 +21,7 @@ from console.found import differences, fits, must_fit
 from console.last_rites import LastRites
 from console.logs import Tail, parse
 from console.mock_args import check_target, mock_args
-from console.rater_name import keep_name, kept_name
+from console.rater_name import keep_name, kept_name, was_asked
 from console.session import Child, Link, Session
 from console.supervise import Supervisor
 from core.errors import AjetError
@@ -53,6 +53,7 @@ def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
         rating=settings.rating,
         keep_rater=partial(keep_name, options.home),
     )
+    session.rater_asked = bool(session.rater) or was_asked(options.home)
     session.home = options.home.root
     return session, Backend(options).run
 

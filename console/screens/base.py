@@ -33,6 +33,8 @@ class ConsoleScreen(Screen[None]):
     """What `?` says above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits belong to this screen; they do not switch screens."""
+    first_keys: ClassVar[tuple[str, ...]] = ()
+    """Actions whose keys lead the footer; in this order."""
     spare_keys: ClassVar[tuple[str, ...]] = ()
     """Actions whose keys the footer shows, too, where the others leave room; in this order."""
     _painted_for: Size | None = None

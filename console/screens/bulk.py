@@ -24,10 +24,11 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
         Binding("escape", "leave", "Leave", id="bulk.leave"),
     ]
 
-    def __init__(self, groups: Sequence[Group], now: float) -> None:
+    def __init__(self, groups: Sequence[Group], now: float, verbs: Sequence[BulkVerb]) -> None:
         super().__init__()
+        self._verbs = verbs
         self._count = len(groups)
-        self._fits = {verb.key: len(verb.fits(groups, now)) for verb in BULK}
+        self._fits = {verb.key: len(verb.fits(groups, now)) for verb in verbs}
 
     def compose(self) -> ComposeResult:
         """How many are marked, what can be done to them."""
@@ -36,15 +37,15 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
             yield OptionList(
                 *(
                     Option(self._row(verb), id=verb.action, disabled=not self._fits[verb.key])
-                    for verb in BULK
+                    for verb in self._verbs
                 ),
                 markup=False,
                 compact=True,
             )
+            asks = any(verb.question for verb in self._verbs)
+            more = ". What is lost is asked before anything is done" if asks else ""
             yield Static(
-                "A key or Enter chooses, Esc leaves. What is lost is asked before anything is done",
-                markup=False,
-                classes="dialog-hint",
+                f"A key or Enter chooses, Esc leaves{more}", markup=False, classes="dialog-hint"
             )
 
     def on_mount(self) -> None:
@@ -59,12 +60,14 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter or a click."""
         event.stop()
-        found = next((verb for verb in BULK if verb.action == event.option.id), None)
+        found = next((verb for verb in self._verbs if verb.action == event.option.id), None)
         self.dismiss(found)
 
     def action_choose(self, key: str) -> None:
         """A verb by its key."""
-        verb = next(one for one in BULK if one.key == key)
+        verb = next((one for one in self._verbs if one.key == key), None)
+        if verb is None:
+            return
         if self._fits[key]:
             self.dismiss(verb)
         else:

@@ -48,6 +48,9 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(answer)
 
 
+ASK_HINT = "Enter takes it, Esc leaves"
+
+
 class AskScreen(ModalScreen[str | None]):
     """Asks for one line of text."""
 
@@ -55,8 +58,9 @@ class AskScreen(ModalScreen[str | None]):
         Binding("escape", "leave", "Leave", id="ask.leave"),
     ]
 
-    def __init__(self, title: str, label: str = "", value: str = "") -> None:
+    def __init__(self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT) -> None:
         super().__init__()
+        self._hint = hint
         self._title = title
         self._label = label
         self._value = value
@@ -68,7 +72,7 @@ class AskScreen(ModalScreen[str | None]):
             if self._label:
                 yield Static(plain(self._label), markup=False, classes="dialog-body")
             yield Input(" ".join(plain(self._value).split("\n")), compact=True, id="answer")
-            yield Static("Enter takes it, Esc leaves", markup=False, classes="dialog-hint")
+            yield Static(plain(self._hint), markup=False, classes="dialog-hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter."""

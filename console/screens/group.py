@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
 from console.cards import whole_texts
+from console.rate_entries import under_name
 from console.screens.tokens import TokensScreen
 from console.screens.verbs import GroupVerbs, digit_bindings
 from console.server_color import group_color
@@ -33,6 +34,7 @@ class GroupScreen(GroupVerbs):
     )
     digits_vote: ClassVar[bool] = True
     quiet: ClassVar[bool] = True
+    first_keys: ClassVar[tuple[str, ...]] = ("vote(1)", "tie", "bad")
     spare_keys: ClassVar[tuple[str, ...]] = (
         "diff",
         "raw",
@@ -146,8 +148,9 @@ class GroupScreen(GroupVerbs):
             self.host.say("This group is no longer kept in memory", "warning")
             self.dismiss()
             return
-        state = self.session.state
-        self.detail.show(group, self.session.now(), group_color(state, group))
+        session = self.session
+        color = group_color(session.state, group)
+        self.detail.show(group, session.now(), color, read_only=session.read_only)
         self.refresh_keys()
 
     # --- votes -------------------------------------------------------------------------------
@@ -189,16 +192,11 @@ class GroupScreen(GroupVerbs):
 
     def _rate(self, rating: str, **args: list[int]) -> None:
         group = self.group
-        if group is not None:
-            note = Ballot(group, blind=False).note()
-            self.run_command(
-                "group.rate",
-                group_id=group.group_id,
-                rating=rating,
-                note=note,
-                **args,
-                **self.rater(),
-            )
+        if group is None:
+            return
+        given = {"group_id": group.group_id, "rating": rating, **args}
+        note = Ballot(group, blind=False).note()
+        under_name(self, lambda: self.run_command("group.rate", note=note, **given, **self.rater()))
 
     # --- looking -----------------------------------------------------------------------------
 

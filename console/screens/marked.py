@@ -5,11 +5,13 @@ from typing import Any, ClassVar
 from textual import work
 from textual.binding import Binding, BindingType
 
-from console.bulk import BulkVerb
+from console.bulk import BulkVerb, verbs, winner_text
+from console.curl import curl_of
 from console.screens.abort import AbortScreen
 from console.screens.bulk import BulkScreen
 from console.screens.verbs import GroupVerbs
 from console.widgets.words import plural
+from core.errors import AjetError
 from core.state import Group
 
 
@@ -33,18 +35,29 @@ class MarkedVerbs(GroupVerbs):
         return [group for group in self.session.state.groups.values() if group.marked]
 
     def obstacle(self, action: str) -> str | None:
-        """`;` needs marks."""
+        """`;` needs marks; who only looks on may copy what others have marked."""
         if action == "marked":
             return None if self.marked else "No group is marked: m marks the one under the cursor"
         return super().obstacle(action)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """To copy is no order."""
+        if action == "marked":
+            return self.obstacle(action) is None
+        return super().check_action(action, parameters)
+
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_marked(self) -> None:
         """Choose a verb for all marked groups, name the loss once, do it one by one."""
-        verb = await self.host.push_screen_wait(BulkScreen(self.marked, self.session.now()))
+        offered = verbs(read_only=self.session.read_only)
+        now = self.session.now()
+        verb = await self.host.push_screen_wait(BulkScreen(self.marked, now, offered))
         if verb is None:
             return
         groups = verb.fits(self.marked, self.session.now())
+        if not verb.command:
+            await self._copy_all(verb, groups)
+            return
         args = await self._asked(verb, groups)
         if args is None:
             return
@@ -58,6 +71,25 @@ class MarkedVerbs(GroupVerbs):
         if refused:
             told += f". {refused[0]}"
         self.host.say(told, "warning" if refused else "information")
+
+    async def _copy_all(self, verb: BulkVerb, groups: list[Group]) -> None:
+        """Put something of each group on the clipboard, parted by a blank line."""
+        url, texts = self.session.state.proxy_url, []
+        try:
+            for group in groups:
+                told = await self.session.group_events(group.group_id)
+                text = curl_of(told, url) if verb.action == "curl" else winner_text(group, told)
+                texts += [text] if text else []
+        except AjetError as error:
+            self.host.say(f"{verb.title}: nothing copied: {error}", "error")
+            return
+        what = "request" if verb.action == "curl" else "answer"
+        if not texts:
+            self.host.say(f"{verb.title}: no {what} is kept", "warning")
+            return
+        how = " as curl" if verb.action == "curl" else ""
+        short = f" of {plural(len(groups), 'group')}" if len(texts) < len(groups) else ""
+        self.host.copy("\n\n".join(texts), f"{plural(len(texts), what)}{short} copied{how}")
 
     async def _asked(self, verb: BulkVerb, groups: list[Group]) -> dict[str, Any] | None:
         """The arguments of a verb, once the operator has said yes; None keeps things as they are.

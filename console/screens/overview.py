@@ -182,7 +182,9 @@ class OverviewScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def _way(self) -> Way | None:
-        ways = (way_of(alert.key, self.host.places) for alert in by_need(self.session))
+        session, places = self.session, self.host.places
+        looks = session.read_only
+        ways = (way_of(one.key, places, read_only=looks) for one in by_need(session))
         return next((way for way in ways if way is not None), None)
 
     def _told(self) -> Alert | None:

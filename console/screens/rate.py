@@ -125,7 +125,8 @@ class RateScreen(Asides):
         looks = self.session.read_only
         title = title_line(len(queue), held, state.rating_mode, width, more, read_only=looks)
         self.query_one("#rate-title", Pane).show_lines([title])
-        self.query_one("#rate-banner", Pane).show_lines(banner_lines(state, now, width))
+        banner = banner_lines(state, now, width, read_only=looks)
+        self.query_one("#rate-banner", Pane).show_lines(banner)
         group = self.group
         self.set_class(group is None, "-empty")
         if group is not None:
@@ -171,12 +172,12 @@ class RateScreen(Asides):
     def _show_last(self, now: float, width: int) -> None:
         last = self.queue.last
         line: Line = EMPTY
-        if self.queue.news:
-            line = ((fit(f" {self.queue.news}", width), "$muted"),)
+        if news := self.queue.fresh_news(now):
+            line = ((fit(f" {news}", width), "$muted"),)
         elif last is not None:
             group = self.session.state.groups.get(last.group_id)
             words = vote_words(group, last) if group is not None else last.words
-            line = last_vote_line(group, words, now, width, last.aside)
+            line = last_vote_line(group, words, now, width)
         self.query_one("#rate-last", Pane).show_lines([line])
 
     def _nothing(self, mode: str) -> list[str]:

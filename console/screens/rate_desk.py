@@ -1,6 +1,5 @@
 """Who sits at the rating screen: the queue, the rater's name, the leases."""
 
-import asyncio
 import secrets
 
 from textual import work
@@ -8,7 +7,6 @@ from textual import work
 from console.ballot import Ballot
 from console.rate_entries import ask_name
 from console.rate_queue import RateQueue
-from console.rater_name import proposed
 from console.screens.verbs import GroupVerbs
 from console.session import EVERYTHING
 from console.widgets.candidates import Candidates
@@ -67,16 +65,6 @@ class RateDesk(GroupVerbs):
         self.answers.zoomed = False
         self.answers.select(None)
 
-    def named(self) -> str:
-        """The first vote takes the name the system knows; returns what is to be said of it."""
-        session = self.session
-        if session.rater_asked:
-            return ""
-        session.rater_asked = True
-        session.rater = proposed()
-        self._keep_name()
-        return f"you rate as {session.rater}; N: another name" if session.rater else ""
-
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_name(self) -> None:
         """Ask for the name that goes with the votes from now on."""
@@ -84,12 +72,6 @@ class RateDesk(GroupVerbs):
             self.queue.tell(said)
             if self.is_mounted:
                 self.update_view(EVERYTHING)
-
-    @work(group="name", exit_on_error=False)
-    async def _keep_name(self) -> None:
-        session = self.session
-        if session.keep_rater is not None:
-            await asyncio.to_thread(session.keep_rater, session.rater)
 
     # --- leases ------------------------------------------------------------------------------
 

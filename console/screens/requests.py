@@ -146,7 +146,9 @@ class RequestsScreen(JournalList):
         detail, group = self.detail, self.group
         self.query_one(GroupDetail).display = detail is not None and group is not None
         if detail is not None and group is not None:
-            detail.show(group, self.session.now(), group_color(self.session.state, group))
+            session = self.session
+            color = group_color(session.state, group)
+            detail.show(group, session.now(), color, read_only=session.read_only)
 
     def show_target(self) -> None:
         """The page of the group under the cursor was read."""

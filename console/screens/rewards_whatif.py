@@ -181,19 +181,19 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return (*title, (said, "$muted"))
 
     def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
-        width = max(20, self.size.width - 2)
+        width, looks = max(20, self.size.width - 2), self.session.read_only
         if found is None:
             why = "A hook folder alone makes the reward: there are no weights to try. "
-            said = why + "r scores the groups anew with its newest save."
+            said = why + ("" if looks else "r scores the groups anew with its newest save.")
             return [((one, "$muted"),) for one in wrapped(said, width)]
         if not self._weights and found.compared and not found.flips and not found.died:
             hint = "Left and right change a weight; what comes out otherwise stands here at once"
             shown = wrapped(hint, width)
             return [
                 *(((one, "$muted"),) for one in shown),
-                *summary_lines(found, lacking, width)[2:],
+                *summary_lines(found, lacking, width, read_only=looks)[2:],
             ]
-        return summary_lines(found, lacking, width)
+        return summary_lines(found, lacking, width, read_only=looks)
 
     # --- trying ---------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """The keys that rate: what is typed, what is sent, what is taken back."""
 
+from functools import partial
 from typing import ClassVar
 
 from textual import events, work
 
 from console.ballot import Ballot, Vote
 from console.detail_view import undo_left, vote_refusal
+from console.rate_entries import under_name
 from console.rate_view import second_words
 from console.screens.rate_desk import RateDesk
 from console.session import EVERYTHING
@@ -154,12 +156,18 @@ class Voting(RateDesk):
         self._send(group, ballot, Vote("skip"))
 
     def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
-        now = self.session.now()
-        self.queue.sent(ballot, vote, now, self.named())
+        look = ballot.look(self.session.now())
+        under_name(self, partial(self._cast, group.group_id, ballot, vote, look))
+
+    def _cast(self, group_id: str, ballot: Ballot, vote: Vote, look: dict[str, object]) -> None:
+        group = self.session.group(group_id)  # as it is by now: a question may have come between
+        if not ballot.second and group is not None and super().refuse(group):
+            return
+        self.queue.sent(ballot, vote, self.session.now())
         if ballot.second:
-            self._order_second(group.group_id, vote, ballot.look(now))
+            self._order_second(group_id, vote, look)
         else:
-            self._order_vote(group.group_id, ballot, vote, ballot.look(now))
+            self._order_vote(group_id, ballot, vote, look)
         self.update_view(EVERYTHING)
 
     @work(group="votes", exit_on_error=False)

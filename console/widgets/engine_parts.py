@@ -113,7 +113,7 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
             Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
             Content.styled(f"  {seen}", "$muted"),
         ]
-    if trouble := boot_trouble(server, now):
+    if trouble := boot_trouble(server, now, read_only=session.read_only):
         return [Content.styled(f"! {trouble}", "$engine-booting")]
     if server.work is not None and not server.work.over:
         return []

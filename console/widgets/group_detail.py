@@ -57,7 +57,7 @@ class GroupDetail(Vertical):
         self.sight = replace(self.sight, query=query)
         self._whole = texts
 
-    def show(self, group: Group, now: float, server_color: str) -> None:
+    def show(self, group: Group, now: float, server_color: str, *, read_only: bool = False) -> None:
         """Paint the group as it is now."""
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
@@ -67,7 +67,7 @@ class GroupDetail(Vertical):
             self.raw = False
             self.base = None
             place = 0
-        self.sight = replace(self.sight, server_color=server_color)
+        self.sight = replace(self.sight, server_color=server_color, read_only=read_only)
         sight = self.sight
         pane = self.query_one("#detail-head", Pane)
         width = max(20, pane.scrollable_content_region.width or self.size.width - 2)

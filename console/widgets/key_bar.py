@@ -13,6 +13,8 @@ from textual.widgets._footer import FooterKey
 
 SOON = 0.05
 """Seconds until a screen that is not whole yet is looked at again."""
+MOST = 12
+"""Keys that are shown on a wide screen, too: more of them are read by nobody; help has all."""
 _ALWAYS = frozenset({"help", "quit"})
 """Actions whose key is shown however narrow the screen is."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -104,7 +106,7 @@ class KeyBar(Footer):
         return _fitting(shown, room)
 
     def _with_spare(self, shown: Sequence[Offer], active: Iterable[ActiveBinding]) -> list[Offer]:
-        """Those shown, then what else the screen has, then help and the way out."""
+        """Those shown, the first ones first, then what else there is, then help and the way out."""
         hidden: dict[str, ActiveBinding] = {}
         for one in active:
             if not one.binding.show:
@@ -114,8 +116,10 @@ class KeyBar(Footer):
             for action in getattr(self.screen, "spare_keys", ())
             if action in hidden
         ]
-        last = [one for one in shown if one.action in _ALWAYS]
-        return [*(one for one in shown if one.action not in _ALWAYS), *spare, *last]
+        lead = getattr(self.screen, "first_keys", ())
+        own = [one for one in shown if one.action not in _ALWAYS]
+        own.sort(key=lambda one: lead.index(one.action) if one.action in lead else len(lead))
+        return [*own, *spare, *(one for one in shown if one.action in _ALWAYS)]
 
     def _offer(self, active: ActiveBinding, kind: str = "") -> Offer:
         binding = active.binding
@@ -142,7 +146,7 @@ def _cells(offer: Offer) -> int:
 
 
 def _fitting(shown: Sequence[Offer], room: int) -> tuple[Offer, ...]:
-    """Those that fit, in their order; help and the way out fit before all others."""
+    """Those that fit, at most `MOST`, in their order; help and the way out before all others."""
     room += 1  # nothing parts the last one from the edge
     kept = {one.action for one in shown if one.action in _ALWAYS}
     room -= sum(_cells(one) for one in shown if one.action in kept)
@@ -150,7 +154,7 @@ def _fitting(shown: Sequence[Offer], room: int) -> tuple[Offer, ...]:
         if one.action in kept:
             continue
         room -= _cells(one)
-        if room < 0:
+        if room < 0 or len(kept) == MOST:
             break
         kept.add(one.action)
     return tuple(one for one in shown if one.action in kept)

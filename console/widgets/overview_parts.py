@@ -7,7 +7,7 @@ from statistics import median
 from rich.cells import cell_len
 from textual.content import Content
 
-from console.alert_ways import by_need, way_of
+from console.alert_ways import Way, by_need, way_of
 from console.loss import boot_trouble
 from console.mock_view import asked, rate, seconds_left, share
 from console.session import Session
@@ -89,7 +89,7 @@ def _below(server: Server, session: Session, width: int) -> Content:
     if server.lost:
         seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
         return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
-    if trouble := boot_trouble(server, now):
+    if trouble := boot_trouble(server, now, read_only=session.read_only):
         return Content.styled(f"! {trouble}", "$engine-booting")
     pool = _pool(server, width, "" if session.read_only else ": press 5 then s to start it")
     if server.detail:
@@ -224,7 +224,8 @@ def alerts(session: Session, room: Room) -> Content:
     most = 6 if room.tall else 2
     for place, alert in enumerate(found[:most]):
         rows = 3 if room.tall or not place else 2
-        shown += _alert(alert, session.now(), room.width, rows)
+        way = way_of(alert.key, read_only=session.read_only)
+        shown += _alert(alert, way, session.now(), room.width, rows)
         if alert.todo and (room.tall or not place):
             said = _within(f"→ {alert.todo}", room.width - 4, 2)
             shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(said)]
@@ -241,11 +242,10 @@ def _within(text: str, width: int, rows: int) -> list[str]:
     )
 
 
-def _alert(alert: Alert, now: float, width: int, rows: int) -> list[Content]:
+def _alert(alert: Alert, way: Way | None, now: float, width: int, rows: int) -> list[Content]:
     """Sign and cause; in a column at the right its age and the keys that act on it."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
-    way = way_of(alert.key)
     keys = f" {way.pressed} " if way is not None else ""
     aside = len(age) + len(keys) + (2 if keys else 0)
     room = max(10, width - 2 - aside)

@@ -337,3 +337,16 @@ async def test_hostile_text_at_both_sizes() -> None:
             assert "\x1b" not in here.text()
             assert "\u202e" not in here.text()
             assert "[/b]" in here.text()
+
+
+async def test_what_a_key_did_is_told_for_a_while() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        here.link.reply = FakeReply(message="2 groups are sealed")
+        await here.press("a")
+        assert "2 groups are sealed" in here.text()
+        here.clock.now += 5
+        await here.settle()
+        assert "2 groups are sealed" in here.text()
+        here.clock.now += 4
+        await here.settle()
+        assert "2 groups are sealed" not in here.text()

@@ -10,7 +10,6 @@ import console.screens.rate_asides as asides
 from console.ballot import again
 from console.editor import EditorError, edit_text
 from console.places import SCREENS
-from console.rater_name import keep_name, kept_name
 from console.screens.rate_dialogs import tag_names
 from core.events import (
     AlertCleared,
@@ -22,7 +21,6 @@ from core.events import (
     GroupLeased,
     RatingRepeated,
 )
-from core.home import Home
 from core.settings import RatingSettings
 from tests.pilot.test_rate import order_of, votes, waiting
 from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat
@@ -185,23 +183,6 @@ async def test_a_vote_records_what_was_shown_and_how_long() -> None:
         assert args["blind"] is True
         assert (args["first_key"], args["looked"]) == (4.0, 6.5)
         assert args["seed"] in args["note"]
-
-
-async def test_the_first_vote_takes_the_systems_name_and_n_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("console.screens.rate_desk.proposed", lambda: "ann")
-    home = Home.open(tmp_path)
-    async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
-        here.session.keep_rater = lambda name: keep_name(home, name)
-        await here.press("1", "enter")
-        assert "you rate as ann; N: another name" in here.text()
-        assert kept_name(home) == "ann"
-        await here.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
-        assert "you rate as" not in here.text()
-        assert kept_name(home) == "bea"
-        await here.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter", "1", "enter")
-        assert [args.get("rater") for args in commands(here, "group.rate")] == ["ann", "bea", None]
 
 
 # --- second votes --------------------------------------------------------------------------------

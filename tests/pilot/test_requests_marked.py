@@ -4,7 +4,7 @@ from console.places import SCREENS
 from console.screens.bulk import BulkScreen
 from core.events import Event, GroupMarked
 from core.state import State
-from tests.support.console import NOW, group_events, seat, state_of
+from tests.support.console import NOW, FakeLink, group_events, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 
@@ -83,3 +83,46 @@ async def test_without_marks_it_says_how_to_mark() -> None:
         await here.press("semicolon")
         assert not isinstance(here.app.screen, BulkScreen)
         assert "No group is marked: m marks the one" in here.text()
+
+
+class Told(FakeLink):
+    """Knows the events of each group, but for one."""
+
+    async def group_events(self, group_id: str) -> list[Event]:
+        number = int(group_id[1:])
+        if number == 2:
+            return []
+        texts = [f"{index} of {number}, whole" for index in range(4)]
+        return group_events(number, texts=texts, at=NOW + number)
+
+
+async def test_winners_and_requests_of_all_marked_groups_are_copied() -> None:
+    link = Told(marked())
+    async with seat(link=link, places=PLACES, at="requests") as here:
+        best = {key: one.best or 0 for key, one in link.state.groups.items()}
+        cut = link.state.groups["g0002"].candidates[best["g0002"]].text
+        await here.press("semicolon", "c")
+        texts = [f"{best['g0001']} of 1, whole", cut, f"{best['g0003']} of 3, whole"]
+        assert here.app.clipboard == "\n\n".join(texts)
+        assert "3 answers copied (" in here.text()
+        await here.press("semicolon", "C")
+        toasts = list(here.app._notifications)
+        first, second = here.app.clipboard.split("\n\n")
+        assert (first.split(" ")[0], second.split(" ")[0]) == ("curl", "curl")
+        assert any("2 requests of 3 groups copied as curl" in one.message for one in toasts)
+        assert len(toasts) == 2
+        assert here.link.commands == []
+
+
+async def test_who_only_looks_on_may_copy_what_is_marked() -> None:
+    async with seat(marked(), size=(80, 15), places=PLACES, at="requests", read_only=True) as here:
+        assert "; for all of them" in here.text()
+        await here.press("semicolon")
+        shown = here.text()
+        assert "Copy the winners" in shown
+        assert "Abort" not in shown
+        await here.press("x")
+        assert isinstance(here.app.screen, BulkScreen)
+        await here.press("c")
+        assert here.app.clipboard.count("\n\n") == 2
+        assert here.link.commands == []

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from rich.cells import cell_len
 
 from console.palette import entries
 from console.screens.servers import ServersScreen
+from console.server_view import table_head, table_row
 from core.commands import COMMANDS
 from core.events import (
     ClientSeen,
@@ -161,6 +163,20 @@ async def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
         assert gpu.endswith("25s")
         assert "last answered 25s ago" in here.text()
         assert "frozen" in here.text()
+
+
+async def test_columns_go_by_their_weight_where_room_is_short() -> None:
+    for width, clients in ((60, False), (71, False), (72, True), (160, True)):
+        head = "".join(text for text, _ in table_head(width))
+        assert cell_len(head) <= width
+        assert head.endswith(" age")
+        assert ("clients" in head) is clients
+        for at, one in enumerate(state().servers.values()):
+            row = "".join(text for text, _ in table_row(one, at, NOW, width))
+            assert cell_len(row) == cell_len(head)
+    async with seat(state(), size=(60, 15), at="servers") as here:
+        assert line(here, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
+        assert line(here, "far").endswith("never")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -1,5 +1,6 @@
 """`try` from the command line, where the proxy does not play along."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import pytest
 from console import cli_try
 from console.cli import main
 from core.state import State
+from core.state_look import Try
 
 
 class Forgetful:
@@ -39,3 +41,32 @@ def test_one_that_the_proxy_forgot_ends_all_the_same(
     assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
     assert "does not know of the try" in capsys.readouterr().err
     assert proxy.orders == ["engine.try", "engine.try_stop"]
+
+
+class Slow(Forgetful):
+    """A proxy whose policy takes its time."""
+
+    async def snapshot(self) -> State:
+        over = time.monotonic() - self.began > 0.5 if self.orders else False
+        one = Try(try_id=self.try_id, prompt="hello", server="s", group_id="", at=time.time() - 3)
+        one.text, one.over = ("an answer", True) if over else ("", False)
+        return State(tries=[one])
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> None:
+        await super().command(name, args)
+        self.try_id, self.began = args["try_id"], time.monotonic()
+
+
+def test_a_long_wait_is_told_on_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_try, "ControlClient", lambda *told, **more: Slow())
+    monkeypatch.setattr(cli_try, "token_of", lambda *told: "token")
+    monkeypatch.setattr(cli_try, "TELLS_AFTER", 0.0)
+    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "try: waits for an episode, 3s\n"  # once: the next is far off
+    assert "an answer" in told.out
+    monkeypatch.setattr(cli_try, "TELLS_AFTER", 100.0)
+    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
+    assert capsys.readouterr().err == ""

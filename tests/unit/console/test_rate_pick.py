@@ -193,6 +193,9 @@ def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
     assert "A accepts all automatic rewards  X aborts them  or go on rating" in told
     narrow = text_of(banner_lines(state, NOW, 60))
     assert "A accepts all  X aborts them  or go on rating" in narrow
+    looked = text_of(banner_lines(state, NOW, 80, read_only=True))
+    assert "hold up the weight update" in looked
+    assert "aborts" not in looked
     assert banner_lines(state_of(), NOW, 80) == []
 
 

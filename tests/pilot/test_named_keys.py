@@ -1,0 +1,74 @@
+"""What names keys names those that work, and not too many of them."""
+
+import pytest
+from textual.widgets._footer import FooterKey
+
+from console.alert_ways import _LOOKS, _WAYS, way_of
+from console.detail_view import Sight, header_lines
+from console.places import SCREENS
+from console.widgets.key_bar import MOST
+from core.events import AlertRaised, EngineChanged, GroupRated
+from tests.pilot.test_rate import waiting
+from tests.support.console import NOW, FakeBoss, FakeChild, group_events, seat, state_of
+from tests.support.groups import text_of
+
+ALERTS = (
+    AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update"),
+    AlertRaised(key="refused:embedded", cause="no job runs", todo="5 opens Engine: `s` starts it"),
+    AlertRaised(key="judge", cause="the judge failed", todo="Read its counts"),
+)
+ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_overview_and_engine_name_only_keys_that_work(read_only: bool) -> None:
+    boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
+    boss = FakeBoss({"engine": FakeChild("engine", phase="exited", exit_code=1)})
+    shown = state_of(boots, *ALERTS)
+    async with seat(shown, size=(160, 48), boss=boss, read_only=read_only) as here:
+        told = here.text()
+        await here.press("a")
+        told += here.text()
+        here.app.action_go("engine")
+        await here.settle()
+        told += here.text()
+        named = [words for words in ORDERS if words in told]
+        assert named == ([] if read_only else list(ORDERS))
+        for words in ("hold up the weight update", "BOOTING for", "Read its counts", "last words"):
+            assert words in told, words
+
+
+def test_the_head_of_a_group_names_no_key_to_who_looks_on() -> None:
+    rated = GroupRated(
+        server="embedded", group_id="g0003", rating="best", order=(2,), rewards=(0.0, 0.0, 1.0, 0.0)
+    )
+    events = [*group_events(1, rewards=[0.5] * 4), *group_events(2, until="AWAITING_RATING")]
+    found = state_of(*events, *group_events(3, until="AWAITING_RATING"), rated).groups
+    found["g0002"].abstained = "ValueError"
+    named = ("A asks it again", "score it again with S", "; u takes it back")
+    kept = ("dead", "Left alone it is", "held, sends in")
+    for group, key, fact in zip(found.values(), named, kept, strict=True):
+        told = " ".join(text_of(header_lines(group, NOW, 100, Sight())).split())
+        looked = " ".join(text_of(header_lines(group, NOW, 100, Sight(read_only=True))).split())
+        assert (key in told, key in looked) == (True, False)
+        assert fact in looked
+
+
+def test_each_order_has_what_is_seen_there_instead() -> None:
+    assert {name.partition(":")[0] for name, (_, keys, _) in _WAYS.items() if keys} <= set(_LOOKS)
+    held = way_of("hold:embedded", read_only=True)
+    assert held is not None
+    assert held.said == "3: Rate, what waits for a rating"
+
+
+async def test_a_wide_footer_stays_calm() -> None:
+    async with seat(waiting(2), size=(200, 48)) as here:
+        for place in SCREENS:
+            here.app.action_go(place.name)
+            await here.settle()
+            keys = [one.key for one in here.app.screen.query(FooterKey)]
+            assert len(keys) <= MOST + 1, place  # and the palette
+            assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place
+        await here.press("f3")
+        said = here.text().splitlines()[-1]
+        assert said.index("Best") < said.index("Scores") < said.index("Tie") < said.index("Help")
