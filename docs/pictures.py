@@ -18,6 +18,7 @@ from console.app import ConsoleApp
 from console.options import ConsoleOptions
 from console.startup import open_session
 from core.settings import load
+from core.state import State
 from tests.support.stack import Stack, loop_up, until
 
 ROOT = Path(__file__).parents[1]
@@ -25,12 +26,14 @@ SIZES = ((80, 24), (160, 48))
 THEMES = ("dark", "light")
 README = {"overview": (120, 36), "group": (120, 36), "rate": (120, 36)}
 """Those on the front page, dark and without a size in their names."""
+TO_DONE = "to the newest group that is done"
+"""Stands for as many presses of Down."""
 RUNNING: Mapping[str, Sequence[str]] = {
     "overview": ("f1",),
     "servers": ("f9",),
     "requests": ("f2", "home"),
-    "group": ("f2", "home", *["down"] * 5, "enter"),
-    "tokens": ("f2", "home", *["down"] * 5, "enter", "p"),
+    "group": ("f2", "home", TO_DONE, "enter"),
+    "tokens": ("f2", "home", TO_DONE, "enter", "p"),
     "rate": ("f3",),
     "mock": ("f4",),
     "engine": ("f5",),
@@ -80,11 +83,19 @@ async def take(
             app.theme = theme
             for screen, keys in stops.items():
                 await home(pilot)
-                await pilot.press(*keys)
+                for key in keys:
+                    await pilot.press(*(down_to_done(session.state) if key == TO_DONE else (key,)))
                 await pilot.pause(1.0)
                 file = name.format(screen=screen, size=f"{size[0]}x{size[1]}", theme=theme)
                 (folder / file).write_text(lean(app.export_screenshot(simplify=True)))
             await home(pilot)
+
+
+def down_to_done(state: State) -> list[str]:
+    """Presses of Down from the newest group to the newest that is done and trained on."""
+    newest = reversed(state.groups.values())
+    done = (one.phase == "DONE" and one.episode_type == "train" for one in newest)
+    return ["down"] * next(number for number, good in enumerate(done) if good)
 
 
 def lean(picture: str) -> str:
