@@ -24,6 +24,9 @@ LONGEST = 900.0
 """Seconds without a request that a row of no run, as a dry row, is kept."""
 EDGE_WORDS = 8_192
 """Words at both ends of a text that tell it from others."""
+MOST_COMPARED = 1 << 20
+"""Characters of texts that are compared word by word when their ends are alike; longer ones as they
+are."""
 LONGEST_REFERENCE = 64 << 10
 """Characters of a reference that the journal keeps with its group."""
 LARGEST_METADATA = 16 << 10
@@ -76,6 +79,14 @@ def _key(text: str) -> str:
     if len(words) > EDGE_WORDS:
         words[EDGE_WORDS:] = ["", *text.rsplit(None, EDGE_WORDS)[1:]]
     return " ".join(words)
+
+
+def _is(row: Row, text: str) -> bool:
+    """Whether a text with the row's key is the row's: in between long ones may differ."""
+    own = row.query.strip()
+    if own == text:
+        return True
+    return max(len(own), len(text)) <= MOST_COMPARED and own.split() == text.split()
 
 
 class Rows:
@@ -225,11 +236,11 @@ class Rows:
             return self._rows.get(named)
         if own := self._sessions.get(headers.get(SESSION, "")):
             return self._rows.get(own[1])
-        same = self._by_text.get(_key(query))
+        text = query.strip()
+        same = [row for row in self._by_text.get(_key(query), {}).values() if _is(row, text)]
         if not same:
             return None
-        newest = next(reversed(same.values())).mock_id
-        return next(row for row in same.values() if row.mock_id == newest)
+        return next(row for row in same if row.mock_id == same[-1].mock_id)
 
 
 def own_words(row: Row, query: str) -> bool:
