@@ -81,12 +81,32 @@ def _key(text: str) -> str:
     return " ".join(words)
 
 
-def _is(row: Row, text: str) -> bool:
-    """Whether a text with the row's key is the row's: in between long ones may differ."""
-    own = row.query.strip()
-    if own == text:
-        return True
-    return max(len(own), len(text)) <= MOST_COMPARED and own.split() == text.split()
+class _Alike:
+    """Tells which rows of a text's key have the text itself: long ones may differ in between."""
+
+    __slots__ = ("_known", "_text", "_words")
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip()
+        self._words: list[str] | None = None
+        self._known: dict[str, bool] = {}
+        """By a row's text: many rows may have one."""
+
+    def __call__(self, row: Row) -> bool:
+        """Whether the row has it, whatever its white space."""
+        found = self._known.get(row.query)
+        if found is None:
+            found = self._known[row.query] = self._compared(row.query.strip())
+        return found
+
+    def _compared(self, own: str) -> bool:
+        if own == self._text:
+            return True
+        if max(len(own), len(self._text)) > MOST_COMPARED:
+            return False
+        if self._words is None:
+            self._words = self._text.split()
+        return own.split() == self._words
 
 
 class Rows:
@@ -236,11 +256,15 @@ class Rows:
             return self._rows.get(named)
         if own := self._sessions.get(headers.get(SESSION, "")):
             return self._rows.get(own[1])
-        text = query.strip()
-        same = [row for row in self._by_text.get(_key(query), {}).values() if _is(row, text)]
-        if not same:
+        rows = self._by_text.get(_key(query))
+        if not rows:
             return None
-        return next(row for row in same if row.mock_id == same[-1].mock_id)
+        alike = _Alike(query)
+        newest = next((row for row in reversed(rows.values()) if alike(row)), None)
+        if newest is None:
+            return None
+        run = newest.mock_id
+        return next(row for row in rows.values() if row.mock_id == run and alike(row))
 
 
 def own_words(row: Row, query: str) -> bool:

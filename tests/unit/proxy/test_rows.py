@@ -168,3 +168,20 @@ def test_long_rows_that_differ_in_between_are_told_apart() -> None:
     assert found(kept, f"{begin} it is 1 {end}") == "1"
     assert found(kept, f"  {begin}  it is\n2 {end}") == "2"
     assert found(kept, f"{begin} it is 7 {end}") == ""
+
+
+def test_rows_of_one_text_are_compared_with_another_form_of_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, compared = Rows(), []
+    looks = rows._Alike._compared
+
+    def counted(alike: rows._Alike, own: str) -> bool:
+        compared.append(own)
+        return looks(alike, own)
+
+    monkeypatch.setattr(rows._Alike, "_compared", counted)
+    for number in range(50):
+        kept.register(Row(row_id=str(number), query="what is  it", mock_id=f"m{number // 25}"))
+    assert found(kept, "what is it") == "25"
+    assert len(compared) == 1
