@@ -118,6 +118,9 @@ class Crew:
             except asyncio.CancelledError:
                 await self.cancel()
                 raise
+        for task in self._tasks:
+            if not task.cancelled():
+                task.exception()  # asked for of all: asyncio complains of those that nobody asks
         return [task.result() for task in self._tasks]
 
     async def cancel(self) -> None:

@@ -56,16 +56,21 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         else:
             run.seat.bus.publish(event)
 
-    claimed = await server.desk.claim_group(
-        run.n,
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
-        deadline=run.deadline,
-        lane=lane_of(run.request.session, run.request.helper),
-        on_intent=intend,
-        on_claimed=partial(_took, run),
-        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
-    )
+    way = run.sense.way
+    way.begin()
+    try:
+        claimed = await server.desk.claim_group(
+            run.n,
+            episode_type=run.kind,
+            discard_timeout=run.discard_timeout,
+            deadline=run.deadline,
+            lane=lane_of(run.request.session, run.request.helper),
+            on_intent=intend,
+            on_claimed=partial(_took, run),
+            on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+        )
+    finally:
+        way.end()
     run.notes.tell()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:

@@ -122,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request has begun and its head is not complete."""
         self._in_body = False
         self._body_until = 0.0
-        """On the loop's clock: when the body must be there."""
+        """On the loop's clock: when the body must be there; 0 until a part of it has come."""
         self._head = self._raw = 0
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
@@ -184,7 +184,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._over():
             return
         if self._in_body:
-            left = self._body_until - self.loop.time()
+            now = self.loop.time()
+            self._body_until = self._body_until or now + WHOLE * self.body_limit
+            left = self._body_until - now
             self._set_alarm(min(self.body_limit, max(left, 0.0)))
         elif self._in_head or not self._busy():
             # Also after blank lines between requests: they do not keep a connection open.
@@ -256,7 +258,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if not self._again:
             self._in_head, self._in_body = False, True
-            self._body_until = self.loop.time() + WHOLE * self.body_limit
+            self._body_until = 0.0
             super().on_headers_complete()
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave

@@ -345,6 +345,9 @@ class Lifecycle:
             self._alert(run, "journal", "the journal cannot be written: no reward is sent")
             run.sealed = False
             raise Ended("ABORTED", "the journal cannot be written") from None
+        sense = run.sense
+        if sense.way.crowded and not sense.crowded:  # else others wait for what this one holds
+            await sense.way.turn()
         outcomes = await submit(run, rewards)
         if run.ended == len(outcomes):
             raise Ended("DONE", "")

@@ -24,6 +24,9 @@ LONGEST = 900.0
 """Seconds without a request that a row of no run, as a dry row, is kept."""
 EDGE_WORDS = 8_192
 """Words at both ends of a text that tell it from others."""
+MOST_COMPARED = 1 << 20
+"""Characters of texts that are compared word by word when their ends are alike; longer ones as they
+are."""
 LONGEST_REFERENCE = 64 << 10
 """Characters of a reference that the journal keeps with its group."""
 LARGEST_METADATA = 16 << 10
@@ -76,6 +79,34 @@ def _key(text: str) -> str:
     if len(words) > EDGE_WORDS:
         words[EDGE_WORDS:] = ["", *text.rsplit(None, EDGE_WORDS)[1:]]
     return " ".join(words)
+
+
+class _Alike:
+    """Tells which rows of a text's key have the text itself: long ones may differ in between."""
+
+    __slots__ = ("_known", "_text", "_words")
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip()
+        self._words: list[str] | None = None
+        self._known: dict[str, bool] = {}
+        """By a row's text: many rows may have one."""
+
+    def __call__(self, row: Row) -> bool:
+        """Whether the row has it, whatever its white space."""
+        found = self._known.get(row.query)
+        if found is None:
+            found = self._known[row.query] = self._compared(row.query.strip())
+        return found
+
+    def _compared(self, own: str) -> bool:
+        if own == self._text:
+            return True
+        if max(len(own), len(self._text)) > MOST_COMPARED:
+            return False
+        if self._words is None:
+            self._words = self._text.split()
+        return own.split() == self._words
 
 
 class Rows:
@@ -225,11 +256,15 @@ class Rows:
             return self._rows.get(named)
         if own := self._sessions.get(headers.get(SESSION, "")):
             return self._rows.get(own[1])
-        same = self._by_text.get(_key(query))
-        if not same:
+        rows = self._by_text.get(_key(query))
+        if not rows:
             return None
-        newest = next(reversed(same.values())).mock_id
-        return next(row for row in same.values() if row.mock_id == newest)
+        alike = _Alike(query)
+        newest = next((row for row in reversed(rows.values()) if alike(row)), None)
+        if newest is None:
+            return None
+        run = newest.mock_id
+        return next(row for row in rows.values() if row.mock_id == run and alike(row))
 
 
 def own_words(row: Row, query: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from core.tasks import Tasks
+from proxy.give_way import GiveWay
 from proxy.seat import ServerSeat
 from swarm.errors import SwarmError
 from swarm.schemas import EngineState, PoolInfo
@@ -64,6 +65,7 @@ class Sense:
         damping: What the engine adds to a group's deviation; 0 when it does not say.
         context: Its window in tokens; None when it does not say.
         strict: It refuses a prompt that is too long for it.
+        way: Of its ends before its claims.
     """
 
     def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
@@ -85,6 +87,7 @@ class Sense:
         """`known_repeats` of that reading."""
         self._holders: dict[str, Holder] = {}
         self._queueing = 0
+        self.way = GiveWay()
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
         """While groups of a proxy that was killed are cleaned up."""

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
@@ -93,7 +92,9 @@ def guarded(words: Sequence[str], died: Callable[[Left], None]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryFile() as told:
         tell = told.fileno()
-        command = [sys.executable, "-P", "-m", "swarm.debug", *words, "--receipt", str(tell)]
+        # What is found from here must be found by it, no more and no less.
+        alone = ["-P"] if sys.flags.safe_path else []
+        command = [sys.executable, *alone, "-m", "swarm.debug", *words, "--receipt", str(tell)]
         code, asked = _run(command, tell)
         left = _left(told)
     if left.over:
@@ -125,7 +126,7 @@ def _run(command: Sequence[str], tell: int) -> tuple[int, bool]:
 
     before = {number: signal.signal(number, end) for number in SIGNALS}
     try:
-        child = subprocess.Popen(command, pass_fds=[tell], env=_environment())
+        child = subprocess.Popen(command, pass_fds=[tell])
         if asked:
             child.terminate()
         return child.wait(), asked
@@ -142,7 +143,10 @@ def _left(told: BinaryIO) -> Left:
     for line in told:
         if not line.endswith(b"\n"):
             break
-        said = json.loads(line)
+        try:
+            said = json.loads(line)
+        except ValueError:  # torn by a full disk
+            continue
         if "call" in said:
             left.calls[said["place"]] = said["call"]
             continue
@@ -167,10 +171,3 @@ async def _given_back(left: Left) -> None:
         for one in await wire.buffer(timeout=BACK):
             if one.claimed and one.client_uuid == left.client:
                 await wire.abort(one.episode_uuid, timeout=BACK)
-
-
-def _environment() -> dict[str, str]:
-    """It finds the packages this program was started with."""
-    ours = str(Path(__file__).resolve().parents[1])
-    paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

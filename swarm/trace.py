@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+log = logging.getLogger(__name__)
 
 MOST = 16_000_000
 """Bytes of a request or an answer that are kept and passed on at most."""
@@ -139,8 +142,12 @@ class Relay:
                 handler.send_error(502, explain=call.error)
 
     def _tell(self, place: int, call: Call) -> None:
-        if self._on_call is not None:
+        if self._on_call is None:
+            return
+        try:
             self._on_call(place, call)
+        except Exception:  # who listens must not cost the agent its call
+            log.exception("call %d could not be told", place)
 
     def _forward(
         self, handler: BaseHTTPRequestHandler, place: int, call: Call, body: bytes
@@ -182,7 +189,7 @@ class Relay:
 def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body.decode(errors="replace")
 
 

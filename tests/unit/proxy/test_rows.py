@@ -157,3 +157,31 @@ def test_a_row_that_began_one_session_and_is_announced_in_another() -> None:
     kept.release("a")
     assert len(kept) == 0
     assert found(kept, session="s1") == found(kept, session="s2") == ""
+
+
+def test_long_rows_that_differ_in_between_are_told_apart() -> None:
+    """Documents with one question behind them all: the answer to another one would be scored."""
+    kept = Rows()
+    begin, end = "so it begins " * EDGE_WORDS, " what is the number?" * EDGE_WORDS
+    for number in range(3):
+        kept.register(Row(row_id=str(number), query=f"{begin} it is {number} {end}"))
+    assert found(kept, f"{begin} it is 1 {end}") == "1"
+    assert found(kept, f"  {begin}  it is\n2 {end}") == "2"
+    assert found(kept, f"{begin} it is 7 {end}") == ""
+
+
+def test_rows_of_one_text_are_compared_with_another_form_of_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, compared = Rows(), []
+    looks = rows._Alike._compared
+
+    def counted(alike: rows._Alike, own: str) -> bool:
+        compared.append(own)
+        return looks(alike, own)
+
+    monkeypatch.setattr(rows._Alike, "_compared", counted)
+    for number in range(50):
+        kept.register(Row(row_id=str(number), query="what is  it", mock_id=f"m{number // 25}"))
+    assert found(kept, "what is it") == "25"
+    assert len(compared) == 1

@@ -1,6 +1,8 @@
 """One episode of a folder: what is said when there is none to run."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -161,3 +163,29 @@ def test_a_module_that_takes_the_program_along_has_failed(
     (folder / "run_episode_once.py").write_text("import os\nos._exit(0)\n")
     assert main([str(folder), "--swarm-url", "http://127.0.0.1:9", "--json"]) == 1
     assert "before an episode began" in json.loads(capfd.readouterr().out)["trouble"]
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_it_finds_beside_it_what_the_program_that_watches_it_finds(
+    tmp_path: Path, safe: bool
+) -> None:
+    """A package in the folder it is started from, unless Python was told to look away."""
+    agent, beside = tmp_path / "agent", tmp_path / "beside"
+    agent.mkdir()
+    beside.mkdir()
+    (beside / "__init__.py").write_text("")
+    (agent / "run_episode_once.py").write_text(
+        "import beside\ndef run_episode_once(item, url, key): ...\n"
+    )
+    (agent / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
+    )
+    words = [*(["-P"] if safe else []), "-m", "swarm.debug", "agent", "--item", "none"]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert ("No module named 'beside'" in said) == safe
+    assert ("no item 'none'" in said) != safe
