@@ -184,16 +184,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._over():
             return
         if self._in_body:
-            now = self.loop.time()
-            self._body_until = self._body_until or now + WHOLE * self.body_limit
-            left = self._body_until - now
-            self._set_alarm(min(self.body_limit, max(left, 0.0)))
+            self._set_alarm(self._body_time())
         elif self._in_head or not self._busy():
             # Also after blank lines between requests: they do not keep a connection open.
             if self._alarm is None:
                 self._set_alarm(self.head_limit)
         else:
             self._set_alarm(None)
+
+    def _body_time(self) -> float:
+        """Seconds until more of the body must come."""
+        if self.flow.read_paused:  # time in which we do not read is not the client's
+            self._body_until = 0.0
+            return self.body_limit
+        now = self.loop.time()
+        self._body_until = self._body_until or now + WHOLE * self.body_limit
+        return min(self.body_limit, max(self._body_until - now, 0.0))
 
     def _feed(self, data: bytes) -> None:
         try:

@@ -138,6 +138,24 @@ async def test_a_body_that_drips_for_ever_is_given_up() -> None:
             dripping.cancel()
 
 
+async def test_a_body_behind_a_long_answer_has_its_own_time() -> None:
+    """Nothing of it is read until the answer before it is out, however long that takes."""
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await asyncio.sleep(1.5)  # more than a body may take in all
+        await echo(scope, receive, send)
+
+    size = 4_000_000
+    async with serving(slow, body_timeout=0.1) as url, wire(url) as one:
+        await one.send(
+            "POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+            f"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n" + size * "a"
+        )
+        assert (await one.answer()).body == b"0"
+        assert (await one.answer()).body == str(size).encode()
+
+
 async def test_blank_lines_do_not_keep_a_connection() -> None:
     async with serving() as url, wire(url) as one:
         await one.send(GET)
