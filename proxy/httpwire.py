@@ -105,6 +105,28 @@ class _Unchunked(RequestResponseCycle):
         await super().send(message)
 
 
+class _BodyTime:
+    """How long a client may still take for a body, in all and until the next part."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        """On the loop's clock: when it must be there; 0 until a part has come."""
+
+    def begin(self) -> None:
+        """Another body."""
+        self._until = 0.0
+
+    def left(self, now: float, pause: float, *, reads: bool) -> float:
+        """Seconds until more must come, `pause` at most; time in which we do not read is ours."""
+        if not reads:
+            self._until = 0.0
+            return pause
+        self._until = self._until or now + WHOLE * pause
+        return min(pause, max(self._until - now, 0.0))
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; `bounded` makes the class for given settings."""
 
@@ -121,8 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         """A request has begun and its head is not complete."""
         self._in_body = False
-        self._body_until = 0.0
-        """On the loop's clock: when the body must be there; 0 until a part of it has come."""
+        self._body_time = _BodyTime()
         self._head = self._raw = 0
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
@@ -184,22 +205,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._over():
             return
         if self._in_body:
-            self._set_alarm(self._body_time())
+            now, reads = self.loop.time(), not self.flow.read_paused
+            self._set_alarm(self._body_time.left(now, self.body_limit, reads=reads))
         elif self._in_head or not self._busy():
             # Also after blank lines between requests: they do not keep a connection open.
             if self._alarm is None:
                 self._set_alarm(self.head_limit)
         else:
             self._set_alarm(None)
-
-    def _body_time(self) -> float:
-        """Seconds until more of the body must come."""
-        if self.flow.read_paused:  # time in which we do not read is not the client's
-            self._body_until = 0.0
-            return self.body_limit
-        now = self.loop.time()
-        self._body_until = self._body_until or now + WHOLE * self.body_limit
-        return min(self.body_limit, max(self._body_until - now, 0.0))
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -264,7 +277,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if not self._again:
             self._in_head, self._in_body = False, True
-            self._body_until = 0.0
+            self._body_time.begin()
             super().on_headers_complete()
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave
