@@ -19,6 +19,7 @@ from console.cli_common import (
 from console.rater_name import kept_name
 from core.commands import COMMANDS, validate
 from core.errors import AjetError, UsageError
+from core.full_json import encode_full
 from core.home import Home
 from core.settings import load
 from core.state import Candidate, Group, State
@@ -135,4 +136,4 @@ def send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any])
 
 def say_json(data: Any) -> None:
     """Data for a script, on standard output."""
-    say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+    say(msgspec.json.format(encode_full(data), indent=2).decode())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from console.cli_common import count, open_home, say, settings_of
+from console.cli_orders import say_json
 from core.errors import UsageError
 from core.events import TrialGroup, TrialSummary
 from core.text import one_line
@@ -132,7 +133,7 @@ def _tell(given: argparse.Namespace, results: "list[Tried]", bench: "Bench") -> 
             "groups": [_data(one) for one in results],
             "judges": list(bench.spent.values()),
         }
-        say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        say_json(data)
         return 1 if found.abstained else 0
     if given.one:
         for line in parts_table(results[0]):

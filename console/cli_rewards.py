@@ -5,9 +5,8 @@ import asyncio
 import time
 from typing import Any
 
-import msgspec
-
 from console.cli_common import cert_of, open_home, proxy_url, say, token_of
+from console.cli_orders import say_json
 from console.judge_spend_view import judge_head, judge_lines, judges_data
 from console.reward_fault import fault_lines, last_fault
 from console.reward_figures import Digests, RewardFigures, figures
@@ -32,7 +31,7 @@ def rewards(given: argparse.Namespace) -> int:
     found = figures(Digests().last(state, max(1, given.last)), state.rewards.version)
     if given.json:
         data = _data(state, found)
-        say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        say_json(data)
         return 0
     now = time.time()
     shown = head_lines(state, found, now, _WIDTH, True)

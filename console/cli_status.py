@@ -5,9 +5,8 @@ import asyncio
 import time
 from typing import Any
 
-import msgspec
-
 from console.cli_common import cert_of, open_home, proxy_url, say, settings_of, token_of
+from console.cli_orders import say_json
 from console.cli_swarm import ServerReport, addresses, report
 from core.errors import AjetError
 from core.home import Home, running
@@ -25,7 +24,7 @@ def status(given: argparse.Namespace) -> int:
     home = open_home(given)
     data = asyncio.run(_gather(given, home))
     if given.json:
-        say(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        say_json(data)
     else:
         for line in _lines(data):
             say(line)

@@ -6,10 +6,8 @@ import secrets
 import sys
 import time
 
-import msgspec
-
 from console.cli_common import cert_of, need_proxy, open_home, say, token_of
-from console.cli_orders import send
+from console.cli_orders import say_json, send
 from console.try_view import compared, progress
 from console.widgets.words import clock, duration
 from core.commands import validate
@@ -121,7 +119,7 @@ def _show(given: argparse.Namespace, state: State, one: Try) -> None:
     shown = compared(state, one.try_id, 1 + given.last)
     if given.json:
         told = {"try": one, "last": shown[1:]}
-        say(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        say_json(told)
         return
     for line in _told(one, None):
         say(line)

@@ -20,7 +20,8 @@ import msgspec
 from console.cli_common import cert_of, need_proxy, open_home, token_of
 from console.event_lines import told
 from core.errors import AjetError, UsageError
-from core.events import AnyEvent, Event, GroupEvent, encode
+from core.events import AnyEvent, Event, GroupEvent
+from core.full_json import encode_full
 from core.home import Home
 from core.reducer import reduce
 from core.state import Group, State
@@ -139,10 +140,10 @@ class Json:
 
     def snapshot(self, state: State) -> list[bytes]:
         data = {"kind": "snapshot", "seq": state.seq, "state": state}
-        return [msgspec.json.encode(data)]
+        return [encode_full(data)]
 
     def event(self, event: Event) -> list[bytes]:
-        return [encode(event)]
+        return [encode_full(event)]
 
     def lost(self, cause: str) -> list[bytes]:
         data = {"kind": "lost", "at": time.time(), "cause": cause}

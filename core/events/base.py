@@ -14,8 +14,14 @@ def _kind(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
-    """What all events have; the bus stamps the first three when it publishes."""
+class Event(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind, omit_defaults=True
+):
+    """What all events have; the bus stamps the first three when it publishes.
+
+    A field that is as by default is left out of the JSON, so a default that was once released
+    stays as it is; `core.full_json` is for readers that do not know them.
+    """
 
     seq: int = 0
     at: float = 0.0

@@ -1,0 +1,41 @@
+"""Events leave out what is as always; scripts get every field."""
+
+import msgspec
+
+from core.events import CandidateScore, EpisodesEnded, GroupScored, Part, decode, encode
+from core.events.group import EndedEpisode
+from core.full_json import encode_full, every_field
+
+
+def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:
+    parts = (Part("length", 0.5), Part("stop", 1.0, gate=True, reason="stop"))
+    event = GroupScored(
+        seq=3,
+        group_id="g",
+        scores=(CandidateScore(0, 0.5, parts),),
+        best=0,
+        version="v",
+        seconds=0.1,
+    )
+    raw = msgspec.json.decode(encode(event))
+    assert raw["scores"][0]["parts"] == [
+        {"name": "length", "value": 0.5},
+        {"name": "stop", "value": 1.0, "gate": True, "reason": "stop"},
+    ]
+    assert not {"at", "run_id", "server"} & raw.keys()
+    assert decode(encode(event)) == event
+
+
+def test_scripts_get_every_field() -> None:
+    event = EpisodesEnded(group_id="g", episodes=(EndedEpisode(1, "u", 0.5, "ended"),))
+    told = msgspec.json.decode(encode_full({"events": [event]}))["events"][0]
+    assert next(iter(told)) == "kind"
+    assert told["kind"] == "episodes_ended"
+    assert told.keys() == {"kind", *EpisodesEnded.__struct_fields__}
+    assert told["episodes"] == [
+        {"index": 1, "episode_uuid": "u", "reward": 0.5, "outcome": "ended", "text": ""}
+    ]
+
+
+def test_what_holds_no_record_stays_as_it_is() -> None:
+    assert every_field({"a": [1, None, {"b": (2.5, "x")}]}) == {"a": [1, None, {"b": [2.5, "x"]}]}
