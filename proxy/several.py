@@ -7,9 +7,9 @@ from proxy.conversation import ChatRequest
 from proxy.dialects.checks import bad_value
 from proxy.groups import Groups
 from proxy.ticket import Reply, Ticket
-from swarm.answers import ChatAnswer
+from swarm.answers import ChatAnswer, answer_of
 
-_MISSING = ChatAnswer(
+_MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}
 )
 """Stands where a group has fewer answers than it was asked for, so that the others keep their

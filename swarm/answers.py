@@ -103,17 +103,17 @@ class EndOutcome(msgspec.Struct, frozen=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
-    """A usable completion, as bytes and parsed."""
+    """A usable completion, as bytes and parsed; `answer_of` makes one."""
 
     status: int
     body: bytes
     parsed: dict[str, Any]
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The assistant's message: `role`, `content` (may be None), perhaps `tool_calls`."""
-        message: dict[str, Any] = self.parsed["choices"][0]["message"]
-        return message
+    message: dict[str, Any]
+    """The assistant's message: `role`, `content` (may be None), perhaps `tool_calls`."""
+    finish_reason: str
+    """`stop`, `length`, `tool_calls`; empty when the server tells none."""
+    usage: dict[str, Any]
+    """Token counts; empty when the server tells none."""
 
     @property
     def text(self) -> str:
@@ -121,16 +121,19 @@ class ChatAnswer(msgspec.Struct, frozen=True):
         content = self.message.get("content")
         return content if isinstance(content, str) else ""
 
-    @property
-    def finish_reason(self) -> str:
-        """`stop`, `length`, `tool_calls`; empty when the server tells none."""
-        return str(self.parsed["choices"][0].get("finish_reason") or "")
 
-    @property
-    def usage(self) -> dict[str, Any]:
-        """Token counts; empty when the server tells none."""
-        usage = self.parsed.get("usage")
-        return usage if isinstance(usage, dict) else {}
+def answer_of(status: int, body: bytes, parsed: dict[str, Any]) -> ChatAnswer:
+    """The answer in a completion that has a choice with a message."""
+    choice, usage = parsed["choices"][0], parsed.get("usage")
+    reason = choice.get("finish_reason")
+    return ChatAnswer(
+        status,
+        body,
+        parsed,
+        choice["message"],
+        reason if isinstance(reason, str) else str(reason or ""),
+        usage if isinstance(usage, dict) else {},
+    )
 
 
 def decoded(response: Response, kind: type[T], where: str) -> T:
@@ -236,7 +239,7 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
     content = message.get("content")
     if isinstance(content, str) and content.startswith(OVERFLOW):
         raise ChatError(ChatErrorKind.OVERFLOW, content, where=where, status=200)
-    return ChatAnswer(response.status, response.body, parsed)
+    return answer_of(response.status, response.body, parsed)
 
 
 def read_json(data: bytes) -> Any:

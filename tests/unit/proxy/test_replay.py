@@ -6,7 +6,7 @@ import pytest
 
 from proxy.replay import Replay, is_retry
 from proxy.ticket import Reply, Ticket
-from swarm.answers import ChatAnswer
+from swarm.answers import answer_of
 
 RETRY = {"x-stainless-retry-count": "1"}
 
@@ -20,7 +20,7 @@ class Clock:
 
 def reply(text: str = "hello", size: int = 100) -> Reply:
     parsed: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": text}}]}
-    return Reply(0, (ChatAnswer(200, b"x" * size, parsed),), "winner")
+    return Reply(0, (answer_of(200, b"x" * size, parsed),), "winner")
 
 
 class Run:
