@@ -13,6 +13,7 @@ import msgspec
 
 from core.text import one_line
 from proxy.asgi import (
+    AT_ONCE,
     ON_LEAVE,
     App,
     ClientLeft,
@@ -29,6 +30,7 @@ from proxy.asgi import (
     start_stream,
     until_left,
 )
+from proxy.at_once import Whole
 from proxy.conversation import ChatRequest, Winner, winner
 from proxy.dialects.base import Dialect, Writer
 from proxy.dialects.reading import request_id
@@ -152,7 +154,8 @@ class Desk:
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         body = writer.whole(winners)
         exchange.started = True
-        await send_json(exchange.send, 200, body, exchange.more)
+        if exchange.at_once is None or not exchange.at_once(body, exchange.more):
+            await send_json(exchange.send, 200, body, exchange.more)
         self._told(exchange, request, winners, ticket)
 
     async def _stream(
@@ -218,6 +221,7 @@ class _Exchange:
     """One request and how far its answer is."""
 
     __slots__ = (
+        "at_once",
         "client",
         "dialect",
         "gone",
@@ -236,6 +240,7 @@ class _Exchange:
         self.dialect = dialect
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
+        self.at_once: Whole | None = scope.get(AT_ONCE)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session

@@ -28,6 +28,10 @@ ON_LEAVE = "ajet.on_leave"
 """Key of a scope: a function that takes what to call when the client leaves, and returns what takes
 that back. Servers of other makes have none."""
 
+AT_ONCE = "ajet.at_once"
+"""Key of a scope: a function that writes a whole answer in one step, see `proxy.at_once`. Servers
+of other makes have none; who changes what is sent on its way takes it away."""
+
 Extra = tuple[tuple[bytes, bytes], ...]
 """Headers of an answer beyond the usual ones."""
 

@@ -16,7 +16,18 @@ from starlette.middleware.cors import CORSMiddleware
 
 from core.settings import ProxySettings
 from core.text import one_line, plain
-from proxy.asgi import App, Extra, Message, Receive, Scope, Send, drop_body, headers_of, send_json
+from proxy.asgi import (
+    AT_ONCE,
+    App,
+    Extra,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    drop_body,
+    headers_of,
+    send_json,
+)
 from proxy.errors import Refusal
 
 log = logging.getLogger(__name__)
@@ -80,18 +91,16 @@ class FrontDoor:
             await send(message)
 
         try:
-            await self._route(scope, receive, told)
+            if (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
+                scope.pop(AT_ONCE, None)  # or the headers for the page would be left out
+                await self._cors(scope, receive, told)
+            else:
+                await self._enter(scope, receive, told)
         except Exception as error:  # whoever asks is to read an answer, and no traceback
             if begun:
                 raise
             log.error("%s %s failed: %s", scope["method"], one_line(scope["path"]), _where(error))
             await send_json(send, 500, FAILED, ((b"connection", b"close"),))
-
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
-            await self._cors(scope, receive, send)
-        else:
-            await self._enter(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]

@@ -15,7 +15,17 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from core.settings import ProxySettings
-from proxy.asgi import ON_LEAVE, Receive, Scope, Send, drop_body, headers_of, send_refusal
+from proxy.asgi import (
+    AT_ONCE,
+    ON_LEAVE,
+    Receive,
+    Scope,
+    Send,
+    drop_body,
+    headers_of,
+    send_refusal,
+)
+from proxy.at_once import whole_of
 from proxy.errors import Refusal, busy
 
 log = logging.getLogger(__name__)
@@ -283,6 +293,8 @@ class BoundedProtocol(HttpToolsProtocol):
             scope[ON_LEAVE] = self._on_leave
             if scope["http_version"] == "1.0":
                 self.cycle.__class__ = _Unchunked
+            elif scope["method"] == "POST":
+                scope[AT_ONCE] = whole_of(self.cycle)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # else it is not the end, see `_decline`

@@ -44,6 +44,7 @@ async def serving(app: Any = echo, **limits: Any) -> AsyncIterator[str]:
         http=bounded(settings),
         ws="none",
         log_config=None,
+        access_log=False,
         lifespan="off",
         timeout_keep_alive=1,
         timeout_graceful_shutdown=1,
