@@ -21,6 +21,7 @@ class Tasks:
     def __init__(self, name: str) -> None:
         self.name = name
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
     def __len__(self) -> int:
@@ -31,7 +32,9 @@ class Tasks:
         if self._closing:
             work.close()
             raise RuntimeError(f"{self.name} is closing: {name} cannot start")
-        task = asyncio.get_running_loop().create_task(work, name=f"{self.name}:{name}")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(work, name=f"{self.name}:{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -95,8 +98,9 @@ class Crew:
 
     __slots__ = ("_loop", "_tasks")
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Args: loop: See `Limit`."""
+        self._loop = loop or asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[Any]] = []
 
     def __bool__(self) -> bool:
@@ -183,6 +187,7 @@ class Limit:
 
     Args:
         when: On the loop's clock; None for never.
+        loop: The one that runs, where it is known: to ask for it costs a call to the system.
 
     Raises:
         TimeoutError: on leaving, when that time came.
@@ -190,8 +195,8 @@ class Limit:
 
     __slots__ = ("_alarm", "_cancelling", "_loop", "_rang", "_task", "_when")
 
-    def __init__(self, when: float | None) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, when: float | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop or asyncio.get_running_loop()
         self._when = when
         self._rang = False
         self._alarm: asyncio.TimerHandle | None = None

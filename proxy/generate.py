@@ -49,7 +49,7 @@ async def generate(run: Run) -> None:
             damping=run.sense.damping,
         )
     )
-    scope = Limit(run.loop.time() + limit)
+    scope = Limit(run.loop.time() + limit, run.loop)
     effort = _Effort(run, scope, limit)
     try:
         async with scope:
@@ -92,7 +92,7 @@ class _Effort:
 
     async def _ask_all(self) -> None:
         """The first call of each candidate; what is more than that gets a task."""
-        crew = Crew()
+        crew = Crew(self.run.loop)
         client = self.run.sense.server.client
         begun: list[Call[ChatAnswer]] = []
         asked: list[Candidate] = []

@@ -18,6 +18,7 @@ from proxy.decide import Drop, Seal, Situation, Wait, decide
 from proxy.errors import Refusal, Stopping, busy
 from proxy.generate import generate, may_go_again
 from proxy.outcome import errors_of, sealed, why_none
+from proxy.rewards.base import is_told
 from proxy.room import fit
 from proxy.run import Run, best_of
 from proxy.scoring import score
@@ -139,6 +140,9 @@ class Lifecycle:
     async def _tell_source(self, run: Run) -> None:
         source = run.seat.rewards
         request = run.request
+        if not is_told(source) and "hook" not in run.seat.bus.state.alerts:
+            run.n = max(run.n, request.n)
+            return
         try:
             report = await within(
                 HOOK_LIMIT,

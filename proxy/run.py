@@ -251,7 +251,8 @@ class Run:
     def join(self, stream: bool) -> Ticket:
         """One listener more."""
         proxy = self.seat.settings.proxy
-        ticket = Ticket(self, stream, proxy.stream_budget if stream else proxy.answer_budget)
+        budget = proxy.stream_budget if stream else proxy.answer_budget
+        ticket = Ticket(self, stream, budget, self.loop)
         self.tickets.add(ticket)
         if self.reply is not None:
             ticket.give(self.reply)

@@ -29,6 +29,7 @@ HEADERS = (
 )
 _HEADERS = frozenset(HEADERS)
 FIELDS = ("session_id", "litellm_session_id")
+_MARKED = frozenset((*FIELDS, "client_metadata", "metadata", "prompt_cache_key"))
 INNER = ("session_id", "session-id", "thread_id", "thread-id", "conversation_id", "chat_id")
 """Fields of `client_metadata` and `metadata`."""
 KEY_PREFIX = "sk-ajet-session-"
@@ -60,6 +61,8 @@ def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
         for name in HEADERS:
             if found := headers.get(name):
                 return _clean(found)
+    if _MARKED.isdisjoint(body):
+        return _by_key(headers)
     for name in FIELDS:
         if isinstance(found := body.get(name), str) and found:
             return _clean(found)

@@ -112,7 +112,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.sense.server, run.seat.clock(), Crew()
+    server, now, crew = run.sense.server, run.seat.clock(), Crew(run.loop)
     outcomes: list[str] = []
     begun: list[Call[EndOutcome]] = []
     sent: list[tuple[Candidate, Ending]] = []

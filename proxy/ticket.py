@@ -66,10 +66,16 @@ class Ticket:
     __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
                  "keepalives", "late", "on_delivered", "stream")  # fmt: skip
 
-    def __init__(self, host: Host, stream: bool, budget: float) -> None:
+    def __init__(
+        self,
+        host: Host,
+        stream: bool,
+        budget: float,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.host = host
         self.stream = stream
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self.began = self._loop.time()
         self.deadline = self.began + budget
         self.keepalives = 0

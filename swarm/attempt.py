@@ -22,9 +22,7 @@ class Attempt:
         give_back: Returns what the order holds: a claim was refused, or nobody wants it any more.
         spawn: Starts what takes time.
         finished: Called once all claims are answered and nothing is on its way back.
-
-    Attributes:
-        over: Done after `finished`.
+        over: Made done after `finished`.
     """
 
     def __init__(
@@ -35,8 +33,9 @@ class Attempt:
         give_back: Callable[[Order], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"],
         finished: Callable[[], None],
+        over: "asyncio.Future[None]",
     ) -> None:
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over = over
         self._order = order
         self._note = note
         self._give_back = give_back

@@ -71,6 +71,7 @@ class ClaimDesk(Returns):
             second_look=second_look,
         )
         self._rng = rng or random.Random()
+        self._runs_on: asyncio.AbstractEventLoop | None = None
         self._line = Line()
         """One group has its turn: it tries and waits; the others queue."""
         self._gathering: Order | None = None
@@ -78,6 +79,13 @@ class ClaimDesk(Returns):
         self._starved = False
         self.on_starved: Callable[[], None] | None = None
         """Called when a group begins to wait for an episode because none is free."""
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Asked for once: asyncio's own look-up costs a call to the system each time."""
+        if self._runs_on is None:
+            self._runs_on = asyncio.get_running_loop()
+        return self._runs_on
 
     @property
     def starved(self) -> bool:
@@ -126,7 +134,7 @@ class ClaimDesk(Returns):
         """
         order = Order(n, episode_type, discard_timeout, on_claimed, on_returned, lane)
         try:
-            async with Limit(deadline):
+            async with Limit(deadline, self._loop):
                 if on_intent is not None:
                     await on_intent()
                 while not await self._in_turn(order):
@@ -148,19 +156,21 @@ class ClaimDesk(Returns):
         if not await self._line.take(order.n, order.lane):
             return False
         order.in_turn = True
-        clock = asyncio.get_running_loop().time
+        clock = self._loop.time
         began = clock()
-        windows = Windows(self._rng, began)
+        windows: Windows | None = None
+        """None until a try was in vain: there is none in a group's first moment."""
         try:
             while True:
                 await self.watcher.wait_for(_ROLLING)
                 order.stop, order.had = None, 0
-                window = windows.open(clock()) if order.n > 1 else 0.0
+                window = windows.open(clock()) if windows is not None and order.n > 1 else 0.0
                 if window and self._line.owes(order):
                     window = 0.0
                 if (refused := await self._attempt(order, order.tried, window)) is None:
                     return True
                 order.refused()
+                windows = windows or Windows(self._rng, began)
                 self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
                 if window or not none_free:
                     windows.shut(clock(), none_free)
@@ -270,6 +280,7 @@ class ClaimDesk(Returns):
 
         attempt = Attempt(
             order,
+            over=self._loop.create_future(),
             note=self._note,
             give_back=self._return_held,
             spawn=self._tasks.spawn,

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from swarm.answers import Claimed, Refused, RefusedKind
 
@@ -134,10 +135,11 @@ class Line:
     def __init__(self) -> None:
         self.taken = False
         """Somebody has the turn."""
-        self._lanes: OrderedDict[str, deque[_Waiter]] = OrderedDict()
-        """Who waits, by lane; in the order in which the lanes came."""
-        self._rank: dict[str, int] = {}
-        """Of each lane that waits: the number of the turn it had last."""
+        self._lanes: dict[str, _Lane] = {}
+        self._order: list[tuple[int, int, _Lane]] = []
+        """A heap: rank and number of each lane; those without anybody are left out when met."""
+        self._came = 0
+        """Lanes there were so far."""
         self._turns = 0
         self._last = ""
         """Lane of the turn that was given last."""
@@ -167,13 +169,18 @@ class Line:
 
     def release(self) -> None:
         """The turn is over; the next one has it."""
-        while self._lanes:
-            lane = min(self._lanes, key=self._rank.__getitem__)
-            waiter = self._lanes[lane].popleft()
+        order = self._order
+        while order:
+            _, number, lane = heappop(order)
+            if not lane.waiters:
+                continue
+            waiter = lane.waiters.popleft()
             self._turns += 1
-            self._last = lane
-            self._rank[lane] = self._turns
-            self._tidy(lane)
+            self._last = lane.name
+            if lane.waiters:
+                heappush(order, (self._turns, number, lane))
+            else:
+                del self._lanes[lane.name]
             if not waiter.turn.done():
                 waiter.turn.set_result(None)
                 return
@@ -191,27 +198,44 @@ class Line:
         return True
 
     async def _wait(self, waiter: "_Waiter", lane: str) -> None:
-        if lane not in self._lanes:
-            self._lanes[lane] = deque()
-            self._rank[lane] = self._turns if lane == self._last else self._turns - 1
-        self._lanes[lane].append(waiter)
+        mine = self._lanes.get(lane)
+        if mine is None:
+            mine = self._lanes[lane] = _Lane(lane)
+            self._came += 1
+            rank = self._turns if lane == self._last else self._turns - 1
+            heappush(self._order, (rank, self._came, mine))
+        mine.waiters.append(waiter)
         try:
             await waiter.turn
         except asyncio.CancelledError:
             if not waiter.turn.cancelled():  # it came at the same moment
                 self.release()
-            elif waiter in self._lanes.get(lane, ()):
-                self._lanes[lane].remove(waiter)
-                self._tidy(lane)
+            elif waiter in mine.waiters:
+                mine.waiters.remove(waiter)
+                if not mine.waiters:
+                    self._forget(lane)
             raise
 
-    def _tidy(self, lane: str) -> None:
-        if not self._lanes[lane]:
-            del self._lanes[lane], self._rank[lane]
+    def _forget(self, lane: str) -> None:
+        """Nobody of it waits any more."""
+        del self._lanes[lane]
+        if len(self._order) > 2 * len(self._lanes) + 64:  # no turn may be over for hours
+            self._order = [one for one in self._order if one[2].waiters]
+            heapify(self._order)
 
     def _behind(self) -> list[int]:
         """How many episodes each of those that wait wants."""
-        return [waiter.n for lane in self._lanes.values() for waiter in lane]
+        return [waiter.n for lane in self._lanes.values() for waiter in lane.waiters]
+
+
+class _Lane:
+    """Those of one lane that wait, in order."""
+
+    __slots__ = ("name", "waiters")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.waiters: deque[_Waiter] = deque()
 
 
 @dataclass(slots=True, eq=False)

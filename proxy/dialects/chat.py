@@ -13,6 +13,7 @@ from proxy.dialects.checks import (
     check_messages,
     check_numbers,
     check_tools,
+    is_ordinary,
 )
 from proxy.dialects.reading import (
     decode,
@@ -82,6 +83,8 @@ def check(body: dict[str, Any]) -> None:
         Refusal: names the field.
     """
     check_messages(body)
+    if body["messages"] and is_ordinary(body):
+        return
     check_numbers(body, flags=_FLAGS)
     if (value := body.get("top_logprobs")) is not None:
         body["top_logprobs"] = integer("top_logprobs", value)

@@ -31,6 +31,7 @@ INTEGERS = (
     "min_tokens",
     "prompt_logprobs",
 )
+_ORDINARY = frozenset({"model", "messages", "max_tokens", "temperature", "stream", "user"})
 _DICTIONARY = "Input should be a valid dictionary"
 _LIST = "Input should be a valid list"
 _STRING = "Input should be a valid string"
@@ -41,6 +42,21 @@ def bad_value(text: str, param: str, value: Any = None) -> Refusal:
     """A value vLLM itself refuses; it names the field and the value after its words."""
     given = "" if value is None else f", value={value}"
     return bad_request(f"{text} (parameter={param}{given})", param)
+
+
+def is_ordinary(body: Mapping[str, Any]) -> bool:
+    """Whether there is nothing in a chat but what most have, as it should be, beside messages."""
+    if not body.keys() <= _ORDINARY:
+        return False
+    model, most, warm = body.get("model", ""), body.get("max_tokens", 1), body.get("temperature", 0)
+    return (
+        type(model) is str
+        and type(most) is int
+        and 1 <= most < 1 << 31
+        and type(warm) in (int, float)
+        and 0 <= warm <= 100
+        and type(body.get("stream", False)) is bool
+    )
 
 
 def check_numbers(

@@ -5,7 +5,14 @@ import traceback
 
 from core.advantage import usable
 from core.tasks import within
-from proxy.rewards.base import Abstention, GroupContext, RewardSource, ScoreSheet, spare_of
+from proxy.rewards.base import (
+    Abstention,
+    GroupContext,
+    RewardSource,
+    ScoreSheet,
+    at_once,
+    spare_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +30,9 @@ async def ask(source: RewardSource, context: GroupContext, limit: float) -> Scor
     """
     limit += SLACK + spare_of(source)
     try:
-        sheet = await within(limit, source.score(context))
+        sheet = at_once(source, context)
+        if sheet is None:
+            sheet = await within(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s")
     except Exception as error:  # a source is the operator's code: its fault is an abstention

@@ -28,6 +28,7 @@ from proxy.rewards.part import (
     Said,
     SlowPart,
     Surroundings,
+    Told,
 )
 from proxy.rewards.text import content_stems, read
 
@@ -126,6 +127,10 @@ class Assembly:
                 self._later.append((name, cast(SlowPart, part), slot.running))
             else:
                 self._now.append((name, cast(GroupPart, part)))
+        self.waits = bool(self._later)
+        """Some parts are slow."""
+        self.told = any(isinstance(part, Told) for _, part, _ in self._later)
+        """Some want to know of new requests."""
         self._names = [spec.name for spec in model.active]
         self._weigher = Weigher(model.active)
         self.looks_back = any(getattr(one.part, "looks_back", False) for one in self.running)

@@ -160,6 +160,18 @@ class RewardSource(Protocol):
         ...
 
 
+def is_told(source: object) -> bool:
+    """Whether a source wants to know of new requests; all do that do not say."""
+    return bool(getattr(source, "told", True))
+
+
+def at_once(source: object, context: GroupContext) -> ScoreSheet | None:
+    """What a source says of a group without waiting for anything; None where it has to."""
+    score = getattr(source, "score_at_once", None)
+    found: ScoreSheet | None = score(context) if score is not None else None
+    return found
+
+
 def spare_of(source: object) -> float:
     """Seconds that a source, or a part, may need for a group beyond the time limit."""
     return float(getattr(source, "spare", 0.0))

@@ -25,7 +25,7 @@ from proxy.rewards.base import (
 from proxy.rewards.health import HealthBoard
 from proxy.rewards.model import Model
 from proxy.rewards.modelfile import ModelFault, default_model, load
-from proxy.rewards.part import SlowPart, Surroundings, Told
+from proxy.rewards.part import Looked, SlowPart, Surroundings, Told
 
 log = logging.getLogger(__name__)
 
@@ -163,41 +163,61 @@ class ComposedSource:
                 report = RequestReport(one.metadata, most, report.error or one.error)
         return report
 
-    async def score(self, ctx: GroupContext) -> ScoreSheet:
-        """Score one group; a model without slow parts does it on the loop, under 0.1 ms."""
+    @property
+    def told(self) -> bool:
+        """Whether a part wants to know of new requests."""
+        return self._serving is not None and self._serving.told
+
+    def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
+        """The same as `score`, under 0.1 ms; None where something would have to be waited for."""
         started = time.perf_counter()
         assembly = self._serving
-        found: tuple[Score, ...] | Abstention
-        version = ""
-        if assembly is None:
-            found = self._fault or Abstention("model", "the rewards are still loading")
-        elif not ctx.answers:
-            found = Abstention(self.name, "the group has no answers to score")
-        else:
-            found, version = await self._score(assembly, ctx)
-        seconds = time.perf_counter() - started
-        if isinstance(found, Abstention):
-            return ScoreSheet((), found, version, seconds)
-        return ScoreSheet(found, None, version, seconds)
+        if assembly is None or assembly.waits or not ctx.answers:
+            return None
+        looked = self._read(assembly, ctx)
+        if isinstance(looked, Abstention):
+            return _sheet(looked, assembly.version, started)
+        found = assembly.score_now(looked)
+        self._remember(assembly, looked, found)
+        return _sheet(found, assembly.version, started)
 
-    async def _score(
-        self, assembly: Assembly, ctx: GroupContext
-    ) -> tuple[tuple[Score, ...] | Abstention, str]:
-        """The scores and the version that made them: a slow part may learn its own meanwhile."""
+    async def score(self, ctx: GroupContext) -> ScoreSheet:
+        """Score one group; a model without slow parts does it on the loop."""
+        if (sheet := self.score_at_once(ctx)) is not None:
+            return sheet
+        started = time.perf_counter()
+        assembly = self._serving
+        if assembly is None:
+            fault = self._fault or Abstention("model", "the rewards are still loading")
+            return _sheet(fault, "", started)
+        if not ctx.answers:
+            fault = Abstention(self.name, "the group has no answers to score")
+            return _sheet(fault, "", started)
+        looked = self._read(assembly, ctx)
+        if isinstance(looked, Abstention):
+            return _sheet(looked, assembly.version, started)
+        found, version = await assembly.score(looked)  # a slow part may learn its own meanwhile
+        self._remember(assembly, looked, found)
+        return _sheet(found, version, started)
+
+    def _read(self, assembly: Assembly, ctx: GroupContext) -> Looked | Abstention:
         try:
             # what is scored again must not resemble itself
             past = [one for group, one in self._recent.items() if group != ctx.group_id]
-            looked = assembly.look(ctx, past)
+            return assembly.look(ctx, past)
         except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
             log.exception("the answers of group %s could not be read", ctx.group_id)
-            return fault_of(self.name, error), assembly.version
-        found, version = await assembly.score(looked)
+            return fault_of(self.name, error)
+
+    def _remember(
+        self, assembly: Assembly, looked: Looked, found: tuple[Score, ...] | Abstention
+    ) -> None:
+        """Keep the winner for parts that look back."""
         if assembly.looks_back and not isinstance(found, Abstention):
             best = max(range(len(found)), key=lambda place: (found[place].reward, -place))
-            self._recent[ctx.group_id] = looked.readings[best].grams
+            self._recent[looked.context.group_id] = looked.readings[best].grams
             while len(self._recent) > assembly.model.recent:
                 del self._recent[next(iter(self._recent))]
-        return found, version
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -314,6 +334,13 @@ class ComposedSource:
                     running.idle.clear()
                     await running.idle.wait()
         await _close(running)
+
+
+def _sheet(found: tuple[Score, ...] | Abstention, version: str, started: float) -> ScoreSheet:
+    seconds = time.perf_counter() - started
+    if isinstance(found, Abstention):
+        return ScoreSheet((), found, version, seconds)
+    return ScoreSheet(found, None, version, seconds)
 
 
 def _placed(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
