@@ -26,6 +26,7 @@ from proxy.rewards.health import HealthBoard
 from proxy.rewards.model import Model
 from proxy.rewards.modelfile import ModelFault, default_model, load
 from proxy.rewards.part import Looked, SlowPart, Surroundings, Told
+from proxy.rewards.recent import Recent
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ class ComposedSource:
         self._fault: Abstention | None = None
         self._seen: Stamp | None = None
         self._removers: list[Callable[[], None]] = []
-        self._recent: dict[str, frozenset[int]] = {}
+        self._recent = Recent()
+        self.told = False
+        """Whether a part wants to know of new requests."""
         self.spare = 0.0
         """Seconds beyond the limit that a group may need; see `SlowPart`."""
         self._board = HealthBoard(SourceHealth(False, None, ""))
@@ -163,22 +166,17 @@ class ComposedSource:
                 report = RequestReport(one.metadata, most, report.error or one.error)
         return report
 
-    @property
-    def told(self) -> bool:
-        """Whether a part wants to know of new requests."""
-        return self._serving is not None and self._serving.told
-
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
         """The same as `score`, under 0.1 ms; None where something would have to be waited for."""
         started = time.perf_counter()
         assembly = self._serving
         if assembly is None or assembly.waits or not ctx.answers:
             return None
-        looked = self._read(assembly, ctx)
+        looked = _look(self.name, assembly, ctx, self._recent)
         if isinstance(looked, Abstention):
             return _sheet(looked, assembly.version, started)
         found = assembly.score_now(looked)
-        self._remember(assembly, looked, found)
+        self._recent.keep(assembly, looked, found)
         return _sheet(found, assembly.version, started)
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
@@ -193,31 +191,12 @@ class ComposedSource:
         if not ctx.answers:
             fault = Abstention(self.name, "the group has no answers to score")
             return _sheet(fault, "", started)
-        looked = self._read(assembly, ctx)
+        looked = _look(self.name, assembly, ctx, self._recent)
         if isinstance(looked, Abstention):
             return _sheet(looked, assembly.version, started)
         found, version = await assembly.score(looked)  # a slow part may learn its own meanwhile
-        self._remember(assembly, looked, found)
+        self._recent.keep(assembly, looked, found)
         return _sheet(found, version, started)
-
-    def _read(self, assembly: Assembly, ctx: GroupContext) -> Looked | Abstention:
-        try:
-            # what is scored again must not resemble itself
-            past = [one for group, one in self._recent.items() if group != ctx.group_id]
-            return assembly.look(ctx, past)
-        except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
-            log.exception("the answers of group %s could not be read", ctx.group_id)
-            return fault_of(self.name, error)
-
-    def _remember(
-        self, assembly: Assembly, looked: Looked, found: tuple[Score, ...] | Abstention
-    ) -> None:
-        """Keep the winner for parts that look back."""
-        if assembly.looks_back and not isinstance(found, Abstention):
-            best = max(range(len(found)), key=lambda place: (found[place].reward, -place))
-            self._recent[looked.context.group_id] = looked.readings[best].grams
-            while len(self._recent) > assembly.model.recent:
-                del self._recent[next(iter(self._recent))]
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -287,7 +266,7 @@ class ComposedSource:
         coming, old = self._coming, self._serving
         if coming is not None and (old is None or not old.version or coming.can_replace(old)):
             self._serving, self._coming = coming, None
-            self.spare = coming.spare
+            self.spare, self.told = coming.spare, coming.told
             self._listen((coming,))
             if old is not None:
                 self._retire(old)
@@ -334,6 +313,14 @@ class ComposedSource:
                     running.idle.clear()
                     await running.idle.wait()
         await _close(running)
+
+
+def _look(name: str, assembly: Assembly, ctx: GroupContext, recent: Recent) -> Looked | Abstention:
+    try:
+        return assembly.look(ctx, recent.besides(ctx.group_id))
+    except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
+        log.exception("the answers of group %s could not be read", ctx.group_id)
+        return fault_of(name, error)
 
 
 def _sheet(found: tuple[Score, ...] | Abstention, version: str, started: float) -> ScoreSheet:
