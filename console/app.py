@@ -25,7 +25,7 @@ from console.screens.base import ConsoleScreen
 from console.screens.confirm import LineScreen
 from console.screens.help import HelpScreen
 from console.screens.jump import JumpScreen
-from console.screens.quit import QuitScreen
+from console.screens.quit import QuitScreen, StoppingScreen
 from console.screens.small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.session import Session
 from console.themes import DEFAULTS, THEMES
@@ -262,8 +262,13 @@ class ConsoleApp(Telling):
         if choice == "leave":
             self.exit(0)
         elif choice == "stop":
-            self.say("Stopping: requests in flight are finished first")
-            await boss.stop_all()
+            stopping = StoppingScreen(self.session, running)
+            await self.push_screen(stopping)
+            try:
+                await boss.stop_all()
+            except BaseException:  # asked once more, or it failed
+                stopping.leave()
+                raise
             self.exit(0)
 
 

@@ -10,10 +10,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from console.session import Child, Session
-from console.widgets.words import plural
+from console.widgets.words import elapsed, plural
 from core.text import one_line
 
 Choice = Literal["stop", "leave", "stay"]
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the processes that are being stopped."""
 
 
 class QuitScreen(ModalScreen[Choice]):
@@ -55,7 +58,10 @@ class QuitScreen(ModalScreen[Choice]):
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
-        if self._session.state.watch_only:
+        ending = [child.role for child in self._left if child.phase == "stopping"]
+        if ending:
+            lines.append(f"Told to stop already, leaving does not wait: {', '.join(ending)}.")
+        elif self._session.state.watch_only:
             lines.append("Leave running: it watches on; ajet-console finds it again.")
         elif any(child.role == "proxy" for child in self._left):
             lines.append("Leave running: users are served on; ajet-console finds it again.")
@@ -72,3 +78,63 @@ class QuitScreen(ModalScreen[Choice]):
     def action_choose(self, choice: Choice) -> None:
         """End with a choice."""
         self.dismiss(choice)
+
+
+class StoppingScreen(ModalScreen[None]):
+    """How far the stopping of the processes is; goes when the console does."""
+
+    def __init__(self, session: Session, told: Sequence[Child]) -> None:
+        """Begin to look.
+
+        Args:
+            session: Knows the processes.
+            told: Those that are stopped, as they were.
+        """
+        super().__init__()
+        self._session = session
+        self._told = [(child.role, child.pid) for child in told]
+        self._began = session.now()
+        self._over = False
+
+    def compose(self) -> ComposeResult:
+        """What is stopped, how far each is, what it waits for."""
+        with Vertical(classes="dialog", id="quit"):
+            yield Static("Stopping, then leaving", markup=False, classes="dialog-title")
+            yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
+            yield Static(
+                "Requests in flight end first. Ctrl+Q asks again.",
+                markup=False,
+                classes="dialog-hint",
+            )
+
+    def on_mount(self) -> None:
+        """Look again and again."""
+        self.set_interval(LOOK_EVERY, self._look)
+
+    def leave(self) -> None:
+        """Go, as soon as nothing lies above."""
+        self._over = True
+        if self.is_current:
+            self.dismiss()
+
+    def on_screen_resume(self) -> None:
+        """What lay above is gone."""
+        if self._over:
+            self.dismiss()
+
+    def _look(self) -> None:
+        self.query_one("#stopping", Static).update(self._body())
+
+    def _body(self) -> str:
+        took = elapsed(self._session.now() - self._began)
+        lines = []
+        for role, pid in reversed(self._told):  # the order they are stopped in
+            child = self._session.children.get(role)
+            if child is None or child.pid is None:
+                how = "✓ stopped"
+            elif child.phase == "stopping":
+                how = f"… being stopped, {took}"
+            else:
+                how = "· comes next"
+            lines.append(f"  {role:<7} pid {pid}  {how}")
+        return "\n".join(lines)

@@ -181,38 +181,6 @@ async def test_a_refused_order_is_told_and_hostile_words_are_harmless() -> None:
         assert "\x1b" not in console.text()
 
 
-@pytest.mark.parametrize("key", ["s", "l"])
-async def test_quit_stops_or_leaves(key: str) -> None:
-    boss = running_boss()
-    async with seat(sample_state(), boss=boss) as console:
-        await console.press("ctrl+q")
-        assert "something still runs" in console.text()
-        assert "pid 4242" in console.text()
-        await console.pilot.press(key)
-        async with asyncio.timeout(30):
-            while console.app.is_running:
-                await asyncio.sleep(0)
-    assert boss.stopped is (key == "s")
-    assert console.app.return_value == 0
-
-
-async def test_escape_stays() -> None:
-    boss = running_boss()
-    async with seat(sample_state(), boss=boss) as console:
-        await console.press("ctrl+q", "escape")
-        assert console.app.is_running
-        assert not boss.stopped
-        assert console.app.current_mode == "overview"
-
-
-async def test_quit_does_not_ask_when_nothing_runs() -> None:
-    async with seat(sample_state()) as console:
-        await console.pilot.press("ctrl+q")
-        async with asyncio.timeout(30):
-            while console.app.is_running:
-                await asyncio.sleep(0)
-
-
 async def test_a_terminal_that_is_too_small_says_so_and_comes_back() -> None:
     async with seat(sample_state(), size=(80, 24)) as console:
         await console.pilot.resize_terminal(59, 20)

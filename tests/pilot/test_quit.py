@@ -1,0 +1,88 @@
+"""Leaving: what is asked, what is shown meanwhile, what becomes of the processes."""
+
+import asyncio
+
+import pytest
+
+from tests.pilot.test_app import running_boss
+from tests.support.console import FakeBoss, Seat, sample_state, seat
+
+
+@pytest.mark.parametrize("key", ["s", "l"])
+async def test_quit_stops_or_leaves(key: str) -> None:
+    boss = running_boss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q")
+        assert "something still runs" in console.text()
+        assert "pid 4242" in console.text()
+        await console.pilot.press(key)
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert boss.stopped is (key == "s")
+    assert console.app.return_value == 0
+
+
+class SlowBoss(FakeBoss):
+    """Has told the proxy to stop, and waits until it has."""
+
+    def __init__(self) -> None:
+        super().__init__(running_boss().children)
+        self.asked, self.done = 0, asyncio.Event()
+
+    async def stop_all(self) -> None:
+        self.asked += 1
+        self.children["proxy"].phase = "stopping"
+        await self.done.wait()
+        await super().stop_all()
+
+
+async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
+    boss = SlowBoss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q", "s")
+        console.clock.now += 3
+        await until(console, "proxy   pid 4242  … being stopped, 3s")
+        assert "engine  pid 4242  · comes next" in console.text()
+        boss.children["proxy"].pid = None
+        await until(console, "proxy   pid 4242  ✓ stopped")
+        boss.children["proxy"].pid = 4242
+        await console.press("ctrl+q")
+        assert "something still runs" in console.text()
+        assert "already, leaving does not wait: proxy" in console.text()
+        await console.press("escape")
+        assert "then leaving" not in console.text()
+        await console.press("f2")
+        assert console.app.current_mode == "requests"
+        await console.press("ctrl+q", "s")
+        assert boss.asked == 2
+        assert "Stopping, then leaving" in console.text()
+        boss.done.set()
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert console.app.return_value == 0
+
+
+async def until(console: Seat, words: str) -> None:
+    """Wait until the terminal shows them."""
+    async with asyncio.timeout(20):
+        while words not in console.text():
+            await asyncio.sleep(0.02)
+
+
+async def test_escape_stays() -> None:
+    boss = running_boss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q", "escape")
+        assert console.app.is_running
+        assert not boss.stopped
+        assert console.app.current_mode == "overview"
+
+
+async def test_quit_does_not_ask_when_nothing_runs() -> None:
+    async with seat(sample_state()) as console:
+        await console.pilot.press("ctrl+q")
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
