@@ -10,6 +10,8 @@ from core.text import one_line
 
 BASE = "base"
 """Names the weights a policy came with."""
+FILLING = frozenset({"ROLLING", "ROLLING_POST"})
+"""States in which a server gathers the pool of its next update."""
 
 
 def stop_loss(state: State, server: Server) -> str:
@@ -42,8 +44,10 @@ def _given_up(state: State, server: Server) -> list[str]:
             clients = plural(len(pool.other_clients), "other client")
             episodes = plural(pool.running_others, "episode")
             lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
+        by_hand = min(_by_hand(state, server), pool.completed_tasks)
+        rated = f", {by_hand} rated by hand" if by_hand else ""
         lines.append(
-            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}."
+            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}{rated}."
         )
     else:
         lines.append("The server does not say what is claimed: all of it is lost.")
@@ -53,6 +57,26 @@ def _given_up(state: State, server: Server) -> list[str]:
             f"{unrated} of them unrated."
         )
     return lines
+
+
+def _by_hand(state: State, server: Server) -> int:
+    """Groups of ours that were rated by hand since the pool began to fill, and are in it."""
+    if server.lost or server.state not in FILLING:
+        return 0
+    began, step = server.since, None
+    for span in reversed(server.spans):
+        if span.state not in FILLING or (step and span.step and span.step != step):
+            break
+        began, step = span.since, span.step or step
+    return sum(
+        group.server == server.name
+        and group.phase == "DONE"
+        and group.source == "human"
+        and group.episode_type == "train"
+        and (group.sealed_at or 0.0) >= began
+        and any(one.phase == "ended" for one in group.candidates)
+        for group in state.groups.values()
+    )
 
 
 def restore_loss(session: Session, server: Server, name: str) -> str:

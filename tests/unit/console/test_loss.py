@@ -1,8 +1,10 @@
 """What the questions before an order say that it costs."""
 
+import msgspec
+
 from console.bulk import abort_cost
-from console.loss import abort_loss, waiting_loss
-from core.events import Event, RatingAwaited
+from console.loss import abort_loss, stop_loss, waiting_loss
+from core.events import EngineChanged, Event, GroupSealed, PoolChanged, RatingAwaited
 from tests.support.console import NOW, group_events, state_of
 
 
@@ -32,3 +34,46 @@ def test_an_abort_before_any_episode_is_claimed_says_so() -> None:
     (group,) = state.groups.values()
     assert "No episode is claimed." in abort_loss(state, group)
     assert "1 group: no episode is claimed for them now." in abort_cost(state, [group])
+
+
+def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
+    def engine(state: str, at: float, step: int = 7) -> Event:
+        return EngineChanged(server="embedded", state=state, step=step, at=at)
+
+    def by_hand(number: int, at: float, server: str = "embedded") -> list[Event]:
+        return [
+            msgspec.structs.replace(event, source="human")
+            if isinstance(event, GroupSealed)
+            else event
+            for event in group_events(number, at=at, step=7, server=server)
+        ]
+
+    def pool(tasks: int) -> Event:
+        return PoolChanged(server="embedded", completed_tasks=tasks, at=NOW)
+
+    def said(*events: Event) -> str:
+        state = state_of(*events)
+        (line,) = [
+            one
+            for one in stop_loss(state, state.servers["embedded"]).split("\n")
+            if "The pool" in one
+        ]
+        return line
+
+    story = [
+        engine("ROLLING", NOW - 300, step=6),
+        *by_hand(1, NOW - 290),
+        engine("WEIGHT_SYNCING", NOW - 200, step=6),
+        engine("ROLLING", NOW - 100),
+        *by_hand(2, NOW - 90),
+        *by_hand(3, NOW - 80),
+        *by_hand(4, NOW - 80, server="other"),
+        *group_events(5, at=NOW - 70, step=7),
+        engine("ROLLING_POST", NOW - 50),
+        pool(3),
+    ]
+    assert said(*story).endswith(": 3 tasks, 2 rated by hand.")
+    assert said(*story, pool(1)).endswith(": 1 task, 1 rated by hand.")
+    again = [engine("OFFLINE", NOW - 40), engine("ROLLING", NOW - 30), pool(1)]
+    assert said(*story, *again).endswith("is thrown away: 1 task.")
+    assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is thrown away: 3 tasks.")
