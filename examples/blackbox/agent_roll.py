@@ -12,6 +12,7 @@ import signal
 import sys
 from dataclasses import replace
 from statistics import mean
+from typing import NoReturn
 
 from get_training_dataset_item_list import get_training_dataset_item_list
 from run_episode_once import run_episode_once
@@ -29,14 +30,41 @@ from swarm import (
 )
 from swarm.run import rollout
 
+
+def whole(name: str, usual: int, least: int = 1) -> int:
+    """A whole number of the environment."""
+    text = os.environ.get(name) or str(usual)
+    if not text.strip().isdecimal() or int(text) < least:
+        refuse(name, text, f"a whole number, {least} or more")
+    return int(text)
+
+
+def seconds(name: str, usual: float) -> float:
+    """A length of time of the environment."""
+    text = os.environ.get(name) or str(usual)
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        refuse(name, text, "seconds, more than 0")
+    return found
+
+
+def refuse(name: str, text: str, must: str) -> NoReturn:
+    """End with exit code 2, as a command line does that cannot be read."""
+    sys.stderr.write(f"agent_roll: {name}={text!r} in the environment: must be {must}\n")
+    sys.exit(2)
+
+
 SERVER = os.environ.get("AJET_SWARM_URL") or "http://localhost:10086"
 MODEL = os.environ.get("REMOTE_MODEL_PATH") or "Qwen/Qwen2.5-7B-Instruct"
-NUM_REPEAT = int(os.environ.get("NUM_REPEAT") or 4)
-BATCH_SIZE = int(os.environ.get("BATCH_SIZE") or 8)
-EPOCHS = int(os.environ.get("EPOCHS") or 20)
-MAX_PARALLEL = int(os.environ.get("MAX_PARALLEL") or 8)
-EPISODE_TIMEOUT = float(os.environ.get("EPISODE_TIMEOUT") or 240)
-UPDATES = int(os.environ.get("UPDATES") or 0)
+NUM_REPEAT = whole("NUM_REPEAT", 4)
+BATCH_SIZE = whole("BATCH_SIZE", 8)
+EPOCHS = whole("EPOCHS", 20)
+MAX_PARALLEL = whole("MAX_PARALLEL", 8)
+EPISODE_TIMEOUT = seconds("EPISODE_TIMEOUT", 240)
+UPDATES = whole("UPDATES", 0, least=0)
 
 
 def job() -> AgentJetJob:

@@ -2,6 +2,8 @@
 
 import ast
 import io
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,12 +51,45 @@ def test_all_that_is_written_is_python_with_the_values_given(tmp_path: Path, kin
     roll = files["agent_roll.py"]
     assert '"http://gpu:10086"' in roll
     assert '"a \\"b\\" $x"' in roll
-    assert "or 6)" in roll
-    assert "or 2)" in roll
+    assert 'whole("NUM_REPEAT", 6)' in roll
+    assert 'whole("BATCH_SIZE", 2)' in roll
     assert "dataset.jsonl" not in files  # there is one already
     assert any(str(rows) in text for text in files.values())
     assert "AJET_SWARM_URL" in roll
     assert "REMOTE_MODEL_PATH" in roll
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "must"),
+    [
+        ("blackbox", "NUM_REPEAT", "x", "a whole number, 1 or more"),
+        ("blackbox", "UPDATES", "-1", "a whole number, 0 or more"),
+        ("blackbox", "EPISODE_TIMEOUT", "nan", "seconds, more than 0"),
+        ("passive", "BATCH_SIZE", "0", "a whole number from 1 to 1000000"),
+        ("passive", "PORT", "70000", "a whole number from 1 to 65535"),
+    ],
+)
+def test_a_number_of_the_environment_that_is_none_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    name: str,
+    text: str,
+    must: str,
+) -> None:
+    assert main(["init", kind, str(tmp_path), "--yes"]) == 0
+    capsys.readouterr()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(name, text)
+    before = set(sys.modules)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(tmp_path / "agent_roll.py"))
+    for one in {path.stem for path in tmp_path.glob("*.py")} - before:
+        sys.modules.pop(one, None)
+    assert ended.value.code == 2
+    said = f"agent_roll: {name}={text!r} in the environment: must be {must}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_passive_folder_is_whole(tmp_path: Path) -> None:
@@ -79,8 +114,8 @@ def test_what_is_not_given_is_asked_for(
     roll = (tmp_path / "app" / "agent_roll.py").read_text()
     assert '"http://far:1"' in roll
     assert '"m"' in roll
-    assert "or 4)" in roll
-    assert "or 5)" in roll
+    assert 'whole("NUM_REPEAT", 4)' in roll
+    assert 'whole("BATCH_SIZE", 5)' in roll
     asked = capsys.readouterr().err
     assert "swarm server [http://localhost:10086]" in asked
     assert "model it trains" not in asked
