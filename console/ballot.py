@@ -249,7 +249,8 @@ class Ballot:
         many = min(len(self.shown), DIGITS)
         if not many:
             return "no answer can be rated"
-        return f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
+        keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
+        return f"shuffled: {keys}" if self.blind and many > 1 else keys
 
     def note(self) -> str:
         """How the vote came about, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from console.flow import flow
-from console.views import EMPTY, Line, fit
+from console.views import EMPTY, Line, fit, line_width
 from console.widgets.words import UNKNOWN, clock, duration, plural
 from console.wrap import safe
 from core.state import Candidate, Group, Mock, MockRow
@@ -70,13 +72,19 @@ def share(mock: Mock) -> float | None:
 
 
 def summary_lines(
-    mock: Mock | None, now: float, width: int, lives: bool = True, may: bool = True
+    mock: Mock | None,
+    now: float,
+    width: int,
+    lives: bool = True,
+    may: bool = True,
+    stall: str = "",
 ) -> list[Line]:
-    """Phase, figures in as many lines as they need, the cause of its end.
+    """Phase, figures in as many lines as they need, what it waits for, the cause of its end.
 
     Args:
         lives: Whether a process of the mock user runs.
         may: Whether it can be started from here.
+        stall: How open ratings hold requests up; empty when none does.
     """
     if mock is None:
         start: Line = (("  s", "bold"), (" starts it", "$muted")) if may else ()
@@ -93,7 +101,18 @@ def summary_lines(
         (f"  {name}", ""),
         (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
     )
-    return [first, *flow(_figures(mock, now, over), width), *_cause(mock, width)]
+    figures = flow(_figures(mock, now, over), width)
+    waits = _stall(stall, width) if mock.ended_at is None and not over else []
+    return [first, *figures, *waits, *_cause(mock, width)]
+
+
+def _stall(why: str, width: int) -> list[Line]:
+    """`! 2 open ratings hold up 3 waiting users  3 opens Rate`."""
+    if not why:
+        return []
+    key = (("  3", "bold $accent"), (" opens Rate", ""))
+    room = width - line_width(key)
+    return [((fit(f"! {why}", min(room, cell_len(why) + 2)), "bold $warning"), *key)]
 
 
 def _figures(mock: Mock, now: float, over: bool) -> list[Line]:

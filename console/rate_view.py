@@ -159,6 +159,22 @@ def held_up(state: State, now: float) -> dict[str, str]:
     }
 
 
+def stall_words(state: State, now: float) -> str:
+    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
+    if causes := held_up(state, now):
+        return "; ".join(one_line(cause, 120) for cause in causes.values())
+    kept = sum(
+        group.rating is None
+        and group.waited is None
+        and group.awaiting != "window"
+        and now - (group.scored_at or group.opened_at) > PATIENCE
+        for group in state.waiting()
+    )
+    if not kept:
+        return ""
+    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
+
+
 def _lasting(state: State, name: str, now: float) -> bool:
     server = state.servers.get(name)
     if server is not None and server.state == "ROLLING_POST":
@@ -254,9 +270,14 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
 
 
 def vote_words(group: Group, sent: Sent) -> str:
-    """The vote with what the automatic reward would have chosen, both by the digits shown."""
+    """The vote with what the automatic reward would have chosen, both by the digits shown.
+
+    The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
+    """
     rating, shown = group.rating, sent.shown
     said = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    if rating is not None and rating.rating in ("best", "ranking"):
+        said += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):
         return f"{said} (no automatic reward)"
@@ -267,4 +288,11 @@ def vote_words(group: Group, sent: Sent) -> str:
         ).index
     else:
         best = best_of(group) or 0
-    return f"{said} (automatic: {digit(best, shown)})"
+    return f"{said} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
+
+
+def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
+    """` = #4`: answers by the numbers of the detail; empty where the digits were the same."""
+    if list(shown) == sorted(shown):
+        return ""
+    return f" = {' '.join(f'#{index + 1}' for index in order)}"

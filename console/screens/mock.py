@@ -19,7 +19,7 @@ from console.mock_view import (
     summary_lines,
 )
 from console.preview import Preview, previews
-from console.rate_view import bar_pieces
+from console.rate_view import bar_pieces, stall_words
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.verbs import WRITING
@@ -97,14 +97,15 @@ class MockScreen(ConsoleScreen):
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed."""
-        if dirty.isdisjoint({"*", "mock", "clock", "proxy", "children"}):
+        if dirty.isdisjoint({"*", "mock", "clock", "proxy", "children", "alerts"}):
             return
         self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
         alive = self.session.mock_lives
         width = max(20, self.size.width - 2)
+        stall = stall_words(self.session.state, now)
         self.query_one("#mock-summary", Pane).show_lines(
-            summary_lines(mock, now, width, alive, not self.session.read_only)
+            summary_lines(mock, now, width, alive, not self.session.read_only, stall)
         )
         bar = self.query_one("#mock-bar", Pane)
         bar.display = mock is not None

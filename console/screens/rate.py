@@ -38,15 +38,18 @@ class RateScreen(Asides):
     help_text: ClassVar[str] = (
         "One digit and Enter: that answer is best. Digits in order: a ranking; the last one sends "
         "it. s: a score from 0 to 9 for each. t tie and b all bad make a dead group: press twice. "
-        "k skip: the group is aborted. Answers are shuffled and rewards hidden; v shows them. u "
-        "takes the last vote back until it is sent. e rewrites the best answer: kept as a "
-        "preference, no reward and no user gets it. Some groups come back reshuffled: that vote "
-        "is compared with the first and not sent; j shows how often they agree."
+        "k skip: the group is aborted; x asks first and takes a reason. Answers are shuffled and "
+        "rewards hidden; v shows them, with the number each answer has in the group's detail as "
+        "#1 #2. u takes the last vote back until it is sent. e rewrites the best answer: kept as "
+        "a preference, no reward and no user gets it. Some groups come back reshuffled: that "
+        "vote is compared with the first and not sent; j shows how often they agree."
     )
     digits_vote: ClassVar[bool] = True
     spare_keys: ClassVar[tuple[str, ...]] = (
+        "abort",
         "tie",
         "bad",
+        "mode",
         "tags",
         "note",
         "diff",
@@ -57,19 +60,28 @@ class RateScreen(Asides):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "accept", "Accept", show=False, id="group.accept"),
-        Binding("x", "abort", "Abort", show=False, id="group.abort"),
+        Binding(
+            "x",
+            "abort",
+            "Abort",
+            show=False,
+            id="group.abort",
+            tooltip="Give its episodes back; asks first",
+        ),
         *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
         Binding("0", "digit(0)", "Score 0", show=False),
         Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send what was typed"),
-        Binding("s", "scores", "Scores", id="rate.scores", tooltip="A digit for each answer"),
+        Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
         Binding(
             "t", "tie", "Tie", show=False, id="rate.tie", tooltip="No preference: a dead group"
         ),
         Binding("b", "bad", "Bad", show=False, id="rate.bad", tooltip="All 0: a dead group"),
         Binding("k", "skip", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"),
         Binding("u", "undo", "Undo", id="rate.undo", tooltip="Take the last vote back"),
-        Binding("v", "reveal", "Reveal", id="rate.reveal", tooltip="Show rewards and marks"),
-        Binding("o", "mode", "Mode", id="rating.mode", tooltip="off, answer first, hold"),
+        Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
+        Binding(
+            "o", "mode", "Mode", show=False, id="rating.mode", tooltip="off, answer first, hold"
+        ),
         Binding("backspace", "back", "Take a key back", show=False),
         Binding("tab,right", "step(1)", "Next answer", show=False),
         Binding("shift+tab,left", "step(-1)", "Answer before", show=False),

@@ -12,6 +12,7 @@ from console.places import SCREENS
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_results import ResultList
 from core.events import (
+    AlertRaised,
     GroupOpened,
     MockCounted,
     MockFinished,
@@ -20,7 +21,16 @@ from core.events import (
     MockRowSkipped,
     MockStarted,
 )
-from tests.support.console import HOSTILE, NOW, FakeBoss, FakeChild, Seat, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeBoss,
+    FakeChild,
+    Seat,
+    group_events,
+    seat,
+    state_of,
+)
 
 PLACES = [place for place in SCREENS if place.name in ("mock", "requests")]
 STARTED = MockStarted(
@@ -369,3 +379,19 @@ async def test_the_form_has_what_the_last_run_was_started_with(home: Path) -> No
         await here.press("s")
         told = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
         assert boss.commands == [("mock.start", told)]
+
+
+async def test_a_replay_that_waits_for_ratings_says_so_and_which_key_leads_there() -> None:
+    held = AlertRaised(key="hold:embedded", cause="3 open ratings hold up 2 waiting users")
+    waits = group_events(1, at=NOW - 20, until="CLAIMING")
+    said = "! 3 open ratings hold up 2 waiting users  3 opens Rate"
+    async with seat(state_of(STARTED, *waits), size=(80, 24), at="mock") as here:
+        assert "opens Rate" not in here.text()
+        here.link.publish(held)
+        await here.settle()
+        assert said in here.text()
+        here.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW))
+        await here.settle()
+        assert said not in here.text()
+        await here.press("3")
+        assert here.app.current_mode == "rate"

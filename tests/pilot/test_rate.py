@@ -39,6 +39,16 @@ def order_of(number: int) -> tuple[int, ...]:
     return shown_order(f"g{number:04}", range(4), blind=True)
 
 
+def sent_vote(number: int) -> GroupRated:
+    """The proxy has taken the vote for the first place of a group."""
+    best = order_of(number)[0]
+    rewards = tuple(float(index == best) for index in range(4))
+    name = f"g{number:04}"
+    return GroupRated(
+        server="embedded", group_id=name, rating="best", order=(best,), rewards=rewards
+    )
+
+
 def votes(here: Seat) -> list[tuple[str, str, object]]:
     """Group, rating, and order or scores of each vote that was sent."""
     return [
@@ -142,16 +152,10 @@ async def test_a_console_that_only_looks_offers_no_keys_that_write() -> None:
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
-        best = order_of(1)[0]
-        rewards = tuple(float(index == best) for index in range(4))
-        here.link.publish(
-            GroupRated(
-                server="embedded", group_id="g0001", rating="best", order=(best,), rewards=rewards
-            )
-        )
+        here.link.publish(sent_vote(1))
         await here.settle()
-        automatic = order_of(1).index(1) + 1
-        assert f"last: best 1 (automatic: {automatic})" in here.text()
+        assert order_of(1)[0] == 1
+        assert "last: best 1 = #2 (automatic: 1 = #2)" in here.text()
         assert "held, sends in 0:11" in here.text()
         assert "1 to rate  1 rated, held" in here.text()
         await here.press("u")
@@ -162,15 +166,11 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         await here.press("2", "enter")
         sent = tuple(
             SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
-            for index, reward in enumerate(rewards)
+            for index, reward in enumerate(sent_vote(1).rewards)
         )
         here.link.publish(
-            GroupRated(
-                server="embedded", group_id="g0001", rating="best", order=(best,), rewards=rewards
-            ),
-            GroupSealed(
-                server="embedded", group_id="g0001", rewards=sent, best=best, source="human"
-            ),
+            sent_vote(1),
+            GroupSealed(server="embedded", group_id="g0001", rewards=sent, best=1, source="human"),
         )
         await here.settle()
         assert "· sent" in here.text()
@@ -224,14 +224,21 @@ async def test_no_undo_is_promised_after_the_clock() -> None:
 
 async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
     async with seat(waiting(0), places=PLACES, at="rate") as here:
-        for key in ("1-9", "Send", "Scores", "Skip", "Undo", "Reveal"):
+        for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
             assert key not in here.text().splitlines()[-1]
         assert "o Mode" in here.text()
         here.link.publish(*group_events(1, until="AWAITING_RATING"))
         await here.settle()
         await here.settle()
-        assert "1-9 Best" in here.text()
-        assert here.text().rstrip().endswith("? Help")
+        foot = here.text().splitlines()[-1]
+        for key in ("1-9 Best", "x Abort", "t Tie", "b Bad", "o Mode", "^q Quit ? Help"):
+            assert key in foot
+        await here.press("1", "enter")
+        here.link.publish(sent_vote(1), *group_events(2, at=NOW, until="AWAITING_RATING"))
+        await here.settle()
+        foot = here.text().splitlines()[-1]
+        assert "u Undo" in foot
+        assert "x Abort" in foot
 
 
 async def test_revealed_figures_leave_room_for_the_answers() -> None:

@@ -6,8 +6,16 @@ from console.ballot import Ballot, Vote, again, seed, shown_order
 from console.judge_view import disagreements, row_text, summary_lines
 from console.rate_pick import BETWEEN, due, is_unsure, picked
 from console.rate_queue import RateQueue
-from console.rate_view import banner_lines, queue_notes, second_words, share_words
-from core.events import AlertRaised, EngineChanged, Event, GroupRated, GroupSealed, SentReward
+from console.rate_view import banner_lines, queue_notes, second_words, share_words, stall_words
+from core.events import (
+    AlertRaised,
+    EngineChanged,
+    Event,
+    GroupRated,
+    GroupSealed,
+    RatingAwaited,
+    SentReward,
+)
 from core.rater import Lease, RaterStats
 from core.state import State
 from tests.support.console import NOW, group_events, state_of
@@ -205,3 +213,23 @@ def test_a_user_counts_as_held_up_only_after_some_patience() -> None:
     state = state_of(*waits, held)
     assert banner_lines(state, NOW + 1, 80) == []
     assert "1 waiting user" in text_of(banner_lines(state, NOW + 5, 80))
+
+
+def test_what_stalls_a_replay_is_said_whether_it_waits_for_an_answer_or_for_episodes() -> None:
+    def waits(number: int, why: str, until: str = "SCORING") -> list[Event]:
+        told = RatingAwaited(
+            group_id=f"g{number:04}", until=NOW + 60, fallback="accept", why=why, at=NOW
+        )
+        before = group_events(number, at=NOW - 9, until=until)
+        kept = before if until != "SCORING" else before[:-1]  # nobody was answered yet
+        return [*kept, told]
+
+    window = state_of(*waits(1, "window"), *waits(2, "answer_first", "AWAITING_RATING"))
+    assert stall_words(window, NOW + 30) == ""
+    hold = state_of(*waits(1, "hold"), *waits(2, "hold"), *waits(3, "window"))
+    assert stall_words(hold, NOW + 30) == "2 requests wait for your rating"
+    assert stall_words(hold, NOW - 2) == ""
+    cause = "1 open rating holds up 1 waiting user"
+    held = AlertRaised(key="hold:embedded", cause=cause)
+    claiming = group_events(4, at=NOW, until="CLAIMING")
+    assert stall_words(state_of(*waits(1, "hold"), *claiming, held), NOW + 30) == cause
