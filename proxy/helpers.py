@@ -212,7 +212,7 @@ RULES = (
         "openclaw-slug",
         "openclaw",
         "names the file in which a session is kept",
-        user=r"\bgenerate a short 1-2 word filename slug\b",
+        user=r"generate a short 1-2 word filename slug\b",
         tools=False,
     ),
     Rule(
@@ -275,27 +275,45 @@ def helper_of(
         agent: Whether its session is known to send requests with tools.
     """
     system, user = _system(body.get("messages")), query[:_USER]
-    for name, in_user in _possible(system, bool(body.get("tools")), stream, agent):
+    possible = _possible(system, bool(body.get("tools")), stream, agent)
+    begins = possible.begins
+    rules = possible.others if begins is None or begins(user) is None else possible.rules
+    for name, in_user in rules:
         if in_user is None or in_user(user):
             return name
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Possible:
+    """Rules that fit all of a request but perhaps the user's text: name, and what that holds."""
+
+    rules: tuple[tuple[str, _Looker | None], ...]
+    others: tuple[tuple[str, _Looker | None], ...]
+    """Those that do not look at how the user's text begins."""
+    begins: _Looker | None
+    """Whether the user's text begins as one of the rest wants it: most begin like none of them."""
+
+
 @lru_cache(maxsize=256)
-def _possible(
-    system: str, tools: bool, stream: bool, agent: bool
-) -> tuple[tuple[str, _Looker | None], ...]:
-    """Names of the rules that all this fits, each with what the user's text must hold.
+def _possible(system: str, tools: bool, stream: bool, agent: bool) -> _Possible:
+    """The rules that all this fits.
 
     Kept, since the system prompt of an application is the same in all its requests.
     """
-    return tuple(
-        (rule.name, in_user)
+    fit = [
+        (rule, in_user)
         for rule, in_system, in_user in _COMPILED
         if rule.tools in (None, tools)
         and rule.stream in (None, stream)
         and (agent or not rule.agent)
         and (in_system is None or (system and in_system.search(system)))
+    ]
+    beginnings = "|".join(f"(?:{rule.user})" for rule, _ in fit if rule.user.startswith("^"))
+    return _Possible(
+        rules=tuple((rule.name, in_user) for rule, in_user in fit),
+        others=tuple((rule.name, look) for rule, look in fit if not rule.user.startswith("^")),
+        begins=re.compile(beginnings, re.IGNORECASE).match if beginnings else None,
     )
 
 

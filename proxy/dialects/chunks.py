@@ -31,7 +31,9 @@ class Chunks:
     """
 
     def __init__(self, head: Mapping[str, Any], request: ChatRequest) -> None:
-        self._start = b"data: " + _encode(head)[:-1] + b',"choices":['
+        self._head = head
+        self._start = b""
+        """Of each event; made for the first one, since most answers are whole."""
         self._total = request.include_usage
         self._each = request.n if request.parts else 0
         self._running = request.include_usage and request.continuous_usage
@@ -45,6 +47,8 @@ class Chunks:
             choice: Its choice as JSON, or nothing.
             more: Fields after the choices, each with a comma before it.
         """
+        if not self._start:
+            self._start = b"data: " + _encode(self._head)[:-1] + b',"choices":['
         return self._start + choice + b"]" + more + b"}\n\n"
 
     def usage(self, prompt: int, completion: int) -> bytes:
