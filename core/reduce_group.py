@@ -127,6 +127,8 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.error = ""
     if event.step is not None:
         group.step = event.step
+    if event.expires_at:
+        _generating(state, group, event)
 
 
 def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
@@ -134,10 +136,12 @@ def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
         if candidate.episode_uuid in event.episode_uuids:
             candidate.episode_uuid = ""
             candidate.phase = "waiting"
+    if group.phase == "GENERATING" and all(one.phase == "waiting" for one in group.candidates):
+        group.phase = "CLAIMING"
     group.cause = event.cause
 
 
-def _generating(state: State, group: Group, event: GenerationStarted) -> None:
+def _generating(state: State, group: Group, event: GenerationStarted | EpisodesClaimed) -> None:
     group.phase = "GENERATING"
     group.cause = ""
     group.generating_at = event.at

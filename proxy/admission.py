@@ -14,7 +14,6 @@ from core.events import (
     AlertCleared,
     AlertRaised,
     AnswerReturned,
-    GenerationStarted,
     GroupEvent,
     RequestJoined,
     RequestReplayed,
@@ -110,11 +109,8 @@ class Admission:
         self.replay.forget(request.key)
 
     def happened(self, run: Run, event: GroupEvent) -> None:
-        """What matters here: the run has its episodes, or its answer."""
-        if isinstance(event, GenerationStarted):
-            if isinstance(run.gate, Turn):
-                run.gate.claimed()  # the next one may claim
-        elif isinstance(event, AnswerReturned):
+        """What matters here: the run has its answer."""
+        if isinstance(event, AnswerReturned):
             self._keep(run)
             if run.reply is not None and run.reply.answer is not None:
                 self.conversations.answered(run.request.session, run.reply.answer.message)

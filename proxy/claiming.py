@@ -42,6 +42,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         JournalError: the intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
+    run.begun = False
     server = run.sense.server
 
     async def intend() -> None:
@@ -105,16 +106,22 @@ async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
 
 
 def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
+    free: list[Candidate] = []
     if place is None:
         free = [one for one in run.candidates if not one.uuid]
         place = free[0]
     run.take(place, uuid)
     step = run.sense.server.watcher.current.step
     run.notes.claimed(place.index, uuid, place.attempt, step)
+    if len(free) == 1:  # the last place: most groups get all their episodes in one turn of the loop
+        run.begun = run.notes.begins(
+            run.n, run.seat.clock() + run.discard_timeout, run.sense.damping
+        )
 
 
 def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
     run.notes.tell()
+    run.begun = False
     for candidate in run.candidates:
         if candidate.uuid in uuids:
             run.put_down(candidate)

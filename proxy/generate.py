@@ -40,15 +40,18 @@ async def generate(run: Run) -> None:
     are idle meanwhile) and by the rule for stragglers. What takes longer is a failed candidate.
     """
     limit = run.seat.settings.proxy.stream_budget
-    run.seat.bus.publish(
-        GenerationStarted(
-            server=run.sense.server.name,
-            group_id=run.group_id,
-            n=run.n,
-            expires_at=run.seat.clock() + run.discard_timeout,
-            damping=run.sense.damping,
+    if not run.begun:
+        run.seat.bus.publish(
+            GenerationStarted(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                n=run.n,
+                expires_at=run.seat.clock() + run.discard_timeout,
+                damping=run.sense.damping,
+            )
         )
-    )
+    if run.gate is not None:
+        run.gate.claimed()
     scope = Limit(run.loop.time() + limit, run.loop)
     effort = _Effort(run, scope, limit)
     try:

@@ -18,7 +18,6 @@ from core.events import (
     ConsoleAttached,
     ConsoleDetached,
     Event,
-    GenerationStarted,
     GroupEvent,
     GroupOpened,
     ProxyStarted,
@@ -94,7 +93,6 @@ class Groups(GroupCommands):
         self._recovery = Recovery(seat, self.senses, self._behind)
         seat.bus.listen(
             self._on_event,
-            GenerationStarted,
             AnswerReturned,
             ProxyStarted,
             ConsoleAttached,

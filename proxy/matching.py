@@ -11,7 +11,6 @@ was asked before: many equal prompts are many conversations, none of them a runa
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -102,8 +101,7 @@ TELLING = 40
 """Bytes an answer has at least that tells a conversation by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a request stands."""
 
     session: str
@@ -111,19 +109,17 @@ class Place:
     """From 1: which request of the session it is."""
 
 
-@dataclass(slots=True, eq=False)
-class _Talk:
+class _Talk(msgspec.Struct, eq=False):
     session: str
     turn: int = 0
     tail: int = 0
     """The chain of its newest prompt."""
     opening: int = 0
-    keys: dict[int, bool] = field(default_factory=dict)
+    keys: dict[int, bool] = {}
     """Ways in which it is found again; true for the whole of a prompt of its own."""
 
 
-@dataclass(slots=True)
-class _Prompt:
+class _Prompt(msgspec.Struct, eq=False):
     """A prompt without its system messages, each message by its normal form."""
 
     messages: list[Mapping[str, Any]]

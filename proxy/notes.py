@@ -31,7 +31,9 @@ class Notes:
         "_answered",
         "_bus",
         "_claimed",
+        "_damping",
         "_ended",
+        "_expires_at",
         "_group_id",
         "_loop",
         "_server",
@@ -49,6 +51,7 @@ class Notes:
         self._answered: list[AnsweredCandidate] = []
         self._ended: list[EndedEpisode] = []
         self._step: int | None = None
+        self._expires_at = self._damping = 0.0
 
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
         """An episode is ours, for the candidate with this index."""
@@ -56,6 +59,16 @@ class Notes:
             self._loop.call_soon(self.tell)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
+
+    def begins(self, n: int, expires_at: float, damping: float) -> bool:
+        """The group has all `n` episodes: whether its claims tell that, too, or it is to be told.
+
+        See `EpisodesClaimed`.
+        """
+        if len(self._claimed) != n:
+            return False
+        self._expires_at, self._damping = expires_at, damping
+        return True
 
     def answered(self, answer: AnsweredCandidate) -> None:
         """A candidate has its answer."""
@@ -83,8 +96,11 @@ class Notes:
                     group_id=self._group_id,
                     episodes=tuple(claimed),
                     step=self._step,
+                    expires_at=self._expires_at,
+                    damping=self._damping,
                 )
             )
+            self._expires_at = self._damping = 0.0
         if answered:
             self._bus.publish(
                 CandidatesAnswered(

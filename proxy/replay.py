@@ -16,8 +16,9 @@ on "regenerate") and makes a new group.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from proxy.rows import HEADER as ROW
 from proxy.sessions import session_of
@@ -31,8 +32,7 @@ ENTRIES = 1024
 BYTES = 16 << 20
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(msgspec.Struct, eq=False):
     """One answer that was given."""
 
     key: str

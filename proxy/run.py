@@ -5,7 +5,7 @@ Only facts and small moves on them; `lifecycle` walks a run through its phases.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -86,13 +86,16 @@ class Gate(Protocol):
         """
         ...
 
+    def claimed(self) -> None:
+        """The group has all its episodes: the next one may claim."""
+        ...
+
     def leave(self) -> None:
         """Nothing is held any more."""
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A group from its request to its last reward."""
 
     seat: Seat
@@ -110,26 +113,28 @@ class Run:
     untrained: str = "not trained on"
     """What an eval group is closed with."""
     phase: str = "QUEUED"
-    candidates: list[Candidate] = field(default_factory=list)
-    usable: list[Candidate] = field(default_factory=list)
+    candidates: list[Candidate] = []
+    usable: list[Candidate] = []
     """Candidates with an answer, by index; see `see_usable`."""
-    tickets: set[Ticket] = field(default_factory=set)
+    tickets: set[Ticket] = set()
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
     entered: bool = False
+    begun: bool = False
+    """That its generation starts was told with its claims."""
     reply: Reply | None = None
     live: bool = False
     """The user gets the first candidate, whatever wins."""
     lead: Candidate | None = None
     """Whose pieces the user has begun to read: no other answer may follow them."""
-    pieces: list[dict[str, Any]] = field(default_factory=list)
+    pieces: list[dict[str, Any]] = []
     """The lead's deltas so far."""
     sheet: ScoreSheet | None = None
     """Scores of the usable candidates; None before, and when the source abstained."""
     abstained: str = ""
     """Part and cause of the abstention, where the source abstained."""
     rating: Rating | None = None
-    rated: dict[int, float] = field(default_factory=dict)
+    rated: dict[int, float] = {}
     """Rewards by candidate that the rating means."""
     accepted: bool = False
     refill: "Refill | None" = None
@@ -146,11 +151,11 @@ class Run:
     closing: bool = False
     """The last steps are under way: nothing can stop it any more."""
     task: asyncio.Task[None] | None = None
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    latency: dict[str, float] = field(default_factory=dict)
-    notes: Notes = field(init=False)
+    wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    latency: dict[str, float] = {}
+    notes: Notes = None  # type: ignore[assignment]  # made once the others are known
     """Of its episodes."""
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     """Asked for once: asyncio's own look-up costs a call to the system each time."""
     _lap: float = 0.0
 

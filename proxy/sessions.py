@@ -11,7 +11,6 @@ import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -136,8 +135,7 @@ class Runaway(Exception):
         self.retry_after = retry_after
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(msgspec.Struct, eq=False):
     calls: deque[float]
     open: int = 0
     turn: int = 0

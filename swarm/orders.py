@@ -4,8 +4,9 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+
+import msgspec
 
 from swarm.answers import Claimed, Refused, RefusedKind
 
@@ -30,8 +31,7 @@ OnReturned = Callable[[Sequence[str], str], None]
 """Called with uuids that were given back, and why."""
 
 
-@dataclass(slots=True)
-class Order:
+class Order(msgspec.Struct, eq=False):
     """One try to get `n` episodes."""
 
     n: int
@@ -41,7 +41,7 @@ class Order:
     on_returned: OnReturned | None
     lane: str = ""
     """Whom it takes turns with."""
-    held: list[Claimed] = field(default_factory=list)
+    held: list[Claimed] = []
     had: int = 0
     """How many claims were answered with an episode."""
     tried: bool = False
@@ -62,7 +62,7 @@ class Order:
     """What the caller's hook raised."""
     in_turn: bool = False
     """It has the turn."""
-    back: "list[asyncio.Task[None]]" = field(default_factory=list)
+    back: "list[asyncio.Task[None]]" = []
     """What is on its way back since somebody gave up a try."""
 
     def stopped(self) -> bool:
@@ -238,8 +238,7 @@ class _Lane:
         self.waiters: deque[_Waiter] = deque()
 
 
-@dataclass(slots=True, eq=False)
-class _Waiter:
+class _Waiter(msgspec.Struct, eq=False):
     """Somebody in the line."""
 
     turn: asyncio.Future[None]

@@ -107,6 +107,10 @@ class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
 
     episodes: tuple[ClaimedEpisode, ...]
     step: int | None = None
+    expires_at: float = 0.0
+    """Where they are all that the group wanted: generation starts with them, and this is as of
+    `GenerationStarted`, which then does not come; else 0."""
+    damping: float = 0.0
 
 
 class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
@@ -323,6 +327,9 @@ def singles(event: Event) -> Iterator[Event]:
     if isinstance(event, EpisodesClaimed):
         for claimed in event.episodes:
             yield EpisodeClaimed(**_names(event), **asdict(claimed), step=event.step)
+        if event.expires_at:
+            n, until, damping = len(event.episodes), event.expires_at, event.damping
+            yield GenerationStarted(**_names(event), n=n, expires_at=until, damping=damping)
     elif isinstance(event, CandidatesAnswered):
         for answered in event.candidates:
             yield CandidateAnswered(**_names(event), **asdict(answered))

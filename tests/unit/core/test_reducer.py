@@ -11,6 +11,7 @@ from core.events import (
     CandidateScore,
     Checkpoint,
     CheckpointsListed,
+    ClaimedEpisode,
     ClaimIntended,
     ClaimsReturned,
     EngineChanged,
@@ -18,6 +19,7 @@ from core.events import (
     EpisodeAborted,
     EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
     Event,
     GenerationStarted,
     GroupClosed,
@@ -40,6 +42,7 @@ from core.events import (
     UpdateDone,
     decode,
     encode,
+    singles,
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
@@ -302,3 +305,24 @@ def test_the_mock_user() -> None:
 def test_what_concerns_an_unknown_group_changes_nothing() -> None:
     state = made(START, SCORED)
     assert not state.groups
+
+
+def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
+    whole = EpisodesClaimed(
+        group_id="g",
+        episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")),
+        step=3,
+        expires_at=99,
+        damping=0.5,
+    )
+    begun, told = State(), State()
+    for number, event in enumerate((START, OPEN, whole), 1):
+        stamped = msgspec.structs.replace(event, seq=number, at=7.0)
+        reduce(begun, stamped)
+        for one in singles(stamped):
+            reduce(told, one)
+    assert begun == told
+    assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
+    back = ClaimsReturned(group_id="g", episode_uuids=("e0", "e1"), cause="not rolling")
+    reduce(begun, msgspec.structs.replace(back, seq=4))
+    assert begun.groups["g"].phase == "CLAIMING"
