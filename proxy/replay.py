@@ -23,6 +23,7 @@ import msgspec
 from proxy.rows import HEADER as ROW
 from proxy.sessions import session_of
 from proxy.ticket import Reply, Ticket
+from swarm.answers import answer_of, read_json
 
 JOIN = "x-ajet-join"
 RETRIED = "x-stainless-retry-count"
@@ -33,15 +34,26 @@ BYTES = 16 << 20
 
 
 class Answered(msgspec.Struct, eq=False):
-    """One answer that was given."""
+    """One answer that was given.
+
+    Of its completions only the bytes are kept: read, they take several times as much.
+    """
 
     key: str
     group_id: str
-    reply: Reply
+    index: int | None
+    bodies: tuple[bytes, ...]
+    why: str
+    others: tuple[int, ...]
     at: float
     owed: int
     """Listeners that have not got all of it."""
     size: int
+
+    def reply(self) -> Reply:
+        """The answer once more."""
+        answers = tuple([answer_of(200, body, read_json(body)) for body in self.bodies])
+        return Reply(self.index, answers, self.why, others=self.others)
 
 
 class Host:
@@ -105,11 +117,15 @@ class Replay:
 
     def remember(self, key: str, group_id: str, reply: Reply, listeners: Sequence[Ticket]) -> None:
         """An answer was given to these listeners; without any, it is owed to the one that left."""
-        size = sum(len(answer.body) for answer in reply.answers)
+        bodies = tuple([answer.body for answer in reply.answers])
+        size = sum(map(len, bodies))
         self.forget(key)
         if not self._window or not reply.answers or size > self._most:
             return
-        one = Answered(key, group_id, reply, self._clock(), max(len(listeners), 1), size)
+        owed = max(len(listeners), 1)
+        one = Answered(
+            key, group_id, reply.index, bodies, reply.why, reply.others, self._clock(), owed, size
+        )
         self._answers[key] = one
         self._bytes += size
         for ticket in listeners:
@@ -145,7 +161,7 @@ class Replay:
         """A ticket that has the answer."""
         ticket = Ticket(Host(one.group_id), stream, self._window)
         ticket.on_delivered = lambda: self._delivered(one)
-        ticket.give(one.reply)
+        ticket.give(one.reply())
         return ticket
 
     def forget(self, key: str) -> None:

@@ -9,7 +9,7 @@ Without a mark a conversation is known by its content: see `matching`.
 
 import re
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -136,7 +136,8 @@ class Runaway(Exception):
 
 
 class _Session(msgspec.Struct, eq=False):
-    calls: deque[float]
+    calls: list[float] = []
+    """When its newest requests came, as many as the cap looks at."""
     open: int = 0
     turn: int = 0
     tools: bool = False
@@ -184,10 +185,12 @@ class Sessions:
         """
         one = self._sessions.get(session)
         if one is None:
-            one = self._sessions[session] = _Session(deque(maxlen=self._calls or 1))
+            one = self._sessions[session] = _Session()
         self._sessions.move_to_end(session)
         self._check(one)
         one.calls.append(self._clock())
+        if len(one.calls) > self._calls:
+            del one.calls[0]
         one.open += 1
         one.tools = one.tools or tools
         one.turn += not helper

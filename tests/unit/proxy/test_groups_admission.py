@@ -63,7 +63,7 @@ async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: 
         first.leave()  # the connection broke in the midst of it
         again = await w.ask("same")
         assert again.group_id == first.group_id
-        assert await w.reply(again) is given
+        assert await w.reply(again) == given
         await w.closed()
         after = await w.ask("same")  # asked on purpose: another sample
         assert after.group_id != first.group_id
@@ -97,7 +97,7 @@ async def test_a_delivered_answer_is_given_again_only_to_what_says_it_is_a_retry
         given = await w.reply(first)
         retry = await w.ask("same", {"x-stainless-retry-count": "1"})
         assert retry.group_id == first.group_id
-        assert await w.reply(retry) is given
+        assert await w.reply(retry) == given
         row = await w.ask("same", {"x-ajet-row": "r1"})
         assert row.group_id != first.group_id
         other = await w.ask("same", {"authorization": "Bearer other", **{"x-session-id": "s"}})
