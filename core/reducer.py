@@ -66,7 +66,7 @@ def reduce(state: State, event: Event) -> Dirty:
     return handler(state, event) if handler else NOTHING
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _dirty(group_id: str) -> Dirty:
     return frozenset((f"group:{group_id}", "groups", "totals"))
 
