@@ -66,7 +66,7 @@ class EndKind(StrEnum):
     ERROR = "error"
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """An episode that is ours until it is ended, aborted or its time is up."""
 
     episode_uuid: str
@@ -83,14 +83,14 @@ class Claimed(msgspec.Struct, frozen=True):
         return f"Claimed({self.episode_uuid}, {self.episode_type})"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """A claim without an episode."""
 
     kind: RefusedKind
     text: str = ""
 
 
-class EndOutcome(msgspec.Struct, frozen=True):
+class EndOutcome(msgspec.Struct, frozen=True, gc=False):
     """What became of an `end_episode`, with the server's words."""
 
     kind: EndKind
@@ -102,7 +102,7 @@ class EndOutcome(msgspec.Struct, frozen=True):
         return self.kind is EndKind.ENDED
 
 
-class ChatAnswer(msgspec.Struct, frozen=True):
+class ChatAnswer(msgspec.Struct, frozen=True, gc=False):
     """A usable completion, as bytes and parsed; `answer_of` makes one."""
 
     status: int

@@ -15,7 +15,7 @@ class GroupEvent(Event, frozen=True, kw_only=True):
     group_id: str
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One named part of a reward."""
 
     name: str
@@ -25,7 +25,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True):
+class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The automatic reward of one candidate, with what it is made of."""
 
     index: int
@@ -33,7 +33,7 @@ class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
 
 
-class SentReward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SentReward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A reward as it was fixed when the group was sealed."""
 
     index: int
@@ -94,7 +94,7 @@ class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-class ClaimedEpisode(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClaimedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of `EpisodesClaimed`."""
 
     index: int
@@ -144,7 +144,7 @@ class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
+class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of `CandidatesAnswered`; the fields are those of `CandidateAnswered`."""
 
     index: int
@@ -275,7 +275,7 @@ class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
     text: str = ""
 
 
-class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True):
+class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of `EpisodesEnded`; the fields are those of `EpisodeEnded`."""
 
     index: int

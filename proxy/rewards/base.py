@@ -29,7 +29,7 @@ __all__ = [
 Listener = Callable[["SourceHealth"], None]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """One candidate's answer, as the upstream gave it."""
 
     index: int

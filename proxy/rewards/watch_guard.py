@@ -21,7 +21,7 @@ EVERY = 2.0
 """Seconds between two tellings."""
 QUEUE = 4_000
 """Groups that wait at most; the oldest are left out."""
-LOOKED = 40
+LOOKED = 20
 """Groups between two tellings whose texts are read; correlations gain nothing from more."""
 AT_ONCE = 20
 """Groups whose rewards alone are counted in one turn of the loop."""
