@@ -263,8 +263,8 @@ class ConsoleApp(Telling):
             self.exit(0)
         elif choice == "stop":
             stopping = StoppingScreen(self.session, running)
-            await self.push_screen(stopping)
             try:
+                await self.push_screen(stopping)
                 await boss.stop_all()
             except BaseException:  # asked once more, or it failed
                 stopping.leave()

@@ -20,7 +20,14 @@ import msgspec
 from console.cli_common import cert_of, need_proxy, open_home, token_of
 from console.event_lines import told
 from core.errors import AjetError, UsageError
-from core.events import AnyEvent, Event, GroupEvent
+from core.events import (
+    AnyEvent,
+    EpisodesClaimed,
+    Event,
+    GenerationStarted,
+    GroupEvent,
+    singles,
+)
 from core.full_json import encode_full
 from core.home import Home
 from core.reducer import reduce
@@ -143,7 +150,11 @@ class Json:
         return [encode_full(data)]
 
     def event(self, event: Event) -> list[bytes]:
-        return [encode_full(event)]
+        lines = [encode_full(event)]
+        if isinstance(event, EpisodesClaimed) and event.expires_at:
+            begun = [one for one in singles(event) if isinstance(one, GenerationStarted)]
+            lines += map(encode_full, begun)  # a script may wait for it
+        return lines
 
     def lost(self, cause: str) -> list[bytes]:
         data = {"kind": "lost", "at": time.time(), "cause": cause}

@@ -59,15 +59,19 @@ def _given_up(state: State, server: Server) -> list[str]:
     return lines
 
 
+def _other(one: int | None, two: int | None) -> bool:
+    return one is not None and two is not None and one != two
+
+
 def _by_hand(state: State, server: Server) -> int:
     """Groups of ours that were rated by hand since the pool began to fill, and are in it."""
     if server.lost or server.state not in FILLING:
         return 0
     began, step = server.since, None
     for span in reversed(server.spans):
-        if span.state not in FILLING or (step and span.step and span.step != step):
+        if span.state not in FILLING or _other(step, span.step):
             break
-        began, step = span.since, span.step or step
+        began, step = span.since, step if span.step is None else span.step
     return sum(
         group.server == server.name
         and group.phase == "DONE"

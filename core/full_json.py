@@ -4,6 +4,7 @@ Events go to the journal and over the wire without what is as always; only who k
 can read that.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ def every_field(value: Any) -> Any:
         for name in value.__struct_fields__:
             told[name] = every_field(getattr(value, name))
         return told
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: every_field(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {name: every_field(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -136,8 +136,6 @@ def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
         if candidate.episode_uuid in event.episode_uuids:
             candidate.episode_uuid = ""
             candidate.phase = "waiting"
-    if group.phase == "GENERATING" and all(one.phase == "waiting" for one in group.candidates):
-        group.phase = "CLAIMING"
     group.cause = event.cause
 
 

@@ -118,8 +118,8 @@ class StoppingScreen(ModalScreen[None]):
             self.dismiss()
 
     def on_screen_resume(self) -> None:
-        """What lay above is gone."""
-        if self._over:
+        """What lay above is gone; or it has come on top, and was dismissed before it knew."""
+        if self._over and self.is_current:
             self.dismiss()
 
     def _look(self) -> None:

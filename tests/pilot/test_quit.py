@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from console.screens.quit import QuitScreen, StoppingScreen
 from tests.pilot.test_app import running_boss
 from tests.support.console import FakeBoss, Seat, sample_state, seat
 
@@ -86,3 +87,19 @@ async def test_quit_does_not_ask_when_nothing_runs() -> None:
         async with asyncio.timeout(20):
             while console.app.is_running:
                 await asyncio.sleep(0)
+
+
+async def test_asking_again_at_once_leaves_no_screen_behind() -> None:
+    boss = SlowBoss()
+    async with seat(sample_state(), boss=boss) as console:
+        await console.press("ctrl+q")
+        question = console.app.screen
+        assert isinstance(question, QuitScreen)
+        question.action_choose("stop")
+        while not isinstance(console.app.screen, StoppingScreen):
+            await asyncio.sleep(0)
+        await console.app.action_quit()  # before that screen is ready
+        await until(console, "something still runs")
+        await console.press("escape")
+        await console.pilot.pause()
+        assert not any(isinstance(one, StoppingScreen) for one in console.app.screen_stack)

@@ -4,11 +4,21 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from console.cli_watch import Follower, Json, People, Wanted, known_kinds
 from core.errors import UsageError
-from core.events import AnyEvent, EngineChanged, Event, GroupEvent, GroupNoted, WhatIfChanged
+from core.events import (
+    AnyEvent,
+    ClaimedEpisode,
+    EngineChanged,
+    EpisodesClaimed,
+    Event,
+    GroupEvent,
+    GroupNoted,
+    WhatIfChanged,
+)
 from core.reducer import reduce
 from core.state import State
 from proxy.client import ControlLost, Reset
@@ -152,6 +162,17 @@ async def test_people_get_one_safe_line_an_event() -> None:
     assert "\u202e" not in text
     assert "will train" in text
     assert all(len(line.decode()) < 260 for line in told.lines)
+
+
+def test_scripts_hear_that_generation_starts_whichever_event_tells_it() -> None:
+    whole = EpisodesClaimed(
+        group_id="g", episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")), expires_at=9.0
+    )
+    told = [msgspec.json.decode(line) for line in Json().event(whole)]
+    assert [one["kind"] for one in told] == ["episodes_claimed", "generation_started"]
+    assert (told[1]["n"], told[1]["expires_at"]) == (2, 9.0)
+    part = msgspec.structs.replace(whole, expires_at=0.0)
+    assert len(Json().event(part)) == 1
 
 
 def test_every_event_has_a_line_or_is_left_out_on_purpose() -> None:

@@ -1,5 +1,7 @@
 """Events leave out what is as always; scripts get every field."""
 
+from dataclasses import dataclass
+
 import msgspec
 
 from core.events import CandidateScore, EpisodesEnded, GroupScored, Part, decode, encode
@@ -39,3 +41,17 @@ def test_scripts_get_every_field() -> None:
 
 def test_what_holds_no_record_stays_as_it_is() -> None:
     assert every_field({"a": [1, None, {"b": (2.5, "x")}]}) == {"a": [1, None, {"b": [2.5, "x"]}]}
+
+
+@dataclass
+class Figures:
+    part: Part
+    count: int
+
+
+def test_records_within_other_classes_are_whole_too() -> None:
+    told = every_field(Figures(Part("length", 0.5), 2))
+    assert told == {
+        "part": {"name": "length", "value": 0.5, "weight": 1.0, "gate": False, "reason": ""},
+        "count": 2,
+    }

@@ -323,6 +323,3 @@ def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
             reduce(told, one)
     assert begun == told
     assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
-    back = ClaimsReturned(group_id="g", episode_uuids=("e0", "e1"), cause="not rolling")
-    reduce(begun, msgspec.structs.replace(back, seq=4))
-    assert begun.groups["g"].phase == "CLAIMING"
