@@ -196,6 +196,8 @@ class OverviewScreen(ConsoleScreen):
         way = self._way()
         if way is not None:
             self.host.action_go(way.place.name)
+            if way.keys:  # those of its front page, where another one was left open on it
+                self.host.action_go(way.place.name)
             if way.keys or way.does:
                 self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
 

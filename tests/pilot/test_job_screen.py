@@ -6,10 +6,11 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from console.palette import entries
+from console.screens.engine import EngineScreen
 from console.screens.inside import InsideScreen, episode_loss
 from console.screens.job import JobScreen
 from console.widgets.job_parts import work_lines
-from core.events import EngineChanged, WorkChanged, WorkStep
+from core.events import AlertRaised, EngineChanged, WorkChanged, WorkStep
 from core.job_sheet import JobSheet
 from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state_work import Work
@@ -346,3 +347,18 @@ def test_what_aborting_an_episode_costs() -> None:
     assert "goes back to the pool" in episode_loss(one, group, "me", "ROLLING")
     assert "is deleted" in episode_loss(one, None, "me", "ROLLING_POST")
     assert "no open group holds it" in episode_loss(one, None, "me", "ROLLING")
+
+
+async def test_the_way_of_an_alert_leads_past_a_job_that_was_left_open() -> None:
+    refused = AlertRaised(server="embedded", key="refused:embedded", cause="off", todo="start it")
+    async with seat(link=link(), at="engine") as console:
+        await opened(console)
+        console.app.session.state.alerts.clear()
+        console.link.publish(refused)
+        await console.settle()
+        await console.press("f1", "a")
+        assert isinstance(console.app.screen, EngineScreen), console.app.screen_stack
+        await opened(console)
+        await typed(console, "lr", "3e-4")
+        await console.press("f1", "a")
+        assert "Leave the job of embedded?" in console.text()  # what was changed is not dropped
