@@ -240,7 +240,7 @@ class _Exchange:
         self.dialect = dialect
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
-        self.at_once: Whole | None = scope.get(AT_ONCE)
+        self.at_once: Whole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
         self.headers = headers_of(scope)
         if session := scope.get("session"):
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
