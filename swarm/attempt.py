@@ -1,12 +1,14 @@
-"""One try of a group to get what it misses: all claims together, without a task of its own."""
+"""One try to get what groups miss: all claims together, without a task of its own."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from swarm.answers import Claimed, Refused, RefusedKind
+from swarm.answers import Claimed, Refused
 from swarm.calls import Call, listen_to
+from swarm.errors import SwarmError
+from swarm.flight import Flight
 from swarm.orders import Order
 from swarm.seam import Response
 
@@ -17,27 +19,27 @@ class Attempt:
     """Hears the answers of claims; whoever waits for it may be cancelled, it goes on to its end.
 
     Args:
-        order: What is wanted.
-        note: Called with each answer.
-        give_back: Returns what the order holds: a claim was refused, or nobody wants it any more.
+        flight: What is wanted, and who gets it.
+        serve: Called with each order but the first, as soon as it is complete.
+        give_back: Returns what an order holds: a claim was refused, or nobody wants it any more.
         spawn: Starts what takes time.
         finished: Called once all claims are answered and nothing is on its way back.
-        over: Made done after `finished`.
+        over: Made done once the first order is complete, else after `finished`.
     """
 
     def __init__(
         self,
-        order: Order,
+        flight: Flight,
         *,
-        note: Callable[[Order, Claimed | Refused], None],
+        serve: Callable[[Order], None],
         give_back: Callable[[Order], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"],
         finished: Callable[[], None],
         over: "asyncio.Future[None]",
     ) -> None:
         self.over = over
-        self._order = order
-        self._note = note
+        self.flight = flight
+        self._serve = serve
         self._give_back = give_back
         self._spawn = spawn
         self._finished = finished
@@ -47,7 +49,9 @@ class Attempt:
         self._abandoned = False
         self._waiting: asyncio.Future[None] | None = None
         self._others: list[asyncio.Task[None]] = []
-        """Claims that take a new connection, and what is on its way back."""
+        """Claims that take a new connection."""
+        self._back: list[asyncio.Task[None]] = []
+        """What is on its way back."""
 
     def begin(
         self,
@@ -74,13 +78,17 @@ class Attempt:
         """
         if self._ended:
             return
-        self._waiting = self.over.get_loop().create_future()
+        if self._waiting is None:
+            self._waiting = self.over.get_loop().create_future()
         try:
-            await self._waiting
+            await asyncio.shield(self._waiting)
         except asyncio.CancelledError:
             self._abandoned = True
             for call in self._calls:
                 call.cancel()
+            if not self._ended:
+                self.flight.fail_others(SwarmError("claims were given up: the desk was closed"))
+                self._done()
             raise
 
     def _heard(self, index: int, _: "asyncio.Future[Response]") -> None:
@@ -88,39 +96,68 @@ class Attempt:
             return
         self._left -= 1
         try:
-            self._note(self._order, self._calls[index].result())
+            answer = self._calls[index].result()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the rest is heard
             self._broken(error)
-        if self._order.stop is not None and self._order.held:
-            self._others.append(self._spawn(self._give_back(self._order), "give back"))
+            self._give_up()
+        else:
+            self.answered(answer)
         if not self._left:
             self._end()
 
+    def answered(self, answer: Claimed | Refused) -> None:
+        """A claim was answered: who is complete goes on, who cannot be gives back."""
+        done = self.flight.answered(answer)
+        if done is self.flight.orders[0]:
+            if self.flight.left and not self.over.done():
+                self.over.set_result(None)
+                self._spawn(self.end(), "claims on their way")
+        elif done is not None:
+            self._serve(done)
+        self._give_up()
+
+    def stop(self, why: Refused) -> None:
+        """Nobody who is not complete will be: what they hold goes back."""
+        self.flight.stop_all(why)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for order in self.flight.loose():
+            self._back.append(self._spawn(self._give_back(order), "give back"))
+
     def _end(self) -> None:
-        if self._others:
+        if self._others or self._back:
             self._spawn(self._wind_up(), "claim")
         else:
             self._done()
 
     async def _wind_up(self) -> None:
         try:
-            while self._others:
+            while self._others or self._back:
+                claim = bool(self._others)
                 try:
-                    await self._others.pop()
+                    await (self._others or self._back).pop()
                 except Exception as error:  # noqa: BLE001  as of an answer; the others go on
-                    self._broken(error)
+                    if claim:  # what goes wrong on the way back is logged, and swept later
+                        self._broken(error)
+                        self._give_up()
         finally:
             self._done()
 
     def _done(self) -> None:
         self._ended = True
-        self._finished()
-        for one in (self.over, self._waiting):
-            if one is not None and not one.done():
-                one.set_result(None)
+        finished, self._finished = self._finished, _nothing  # what it knows knows this
+        try:
+            finished()
+        finally:
+            for one in (self.over, self._waiting):
+                if one is not None and not one.done():
+                    one.set_result(None)
 
     def _broken(self, error: BaseException) -> None:
         log.error("a claim failed in a way nobody foresaw", exc_info=error)
-        if isinstance(error, Exception):
-            self._order.error = self._order.error or error
-        self._order.stop = self._order.stop or Refused(RefusedKind.OTHER, "it failed")
+        self.flight.broken(error if isinstance(error, Exception) else None)
+
+
+def _nothing() -> None:
+    """Has been called."""

@@ -2,9 +2,7 @@
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -62,11 +60,23 @@ class Order(msgspec.Struct, eq=False):
     """What the caller's hook raised."""
     in_turn: bool = False
     """It has the turn."""
+    alongside: bool = False
+    """What it wants is claimed, or was, in the turn of another one."""
     back: "list[asyncio.Task[None]]" = []
     """What is on its way back since somebody gave up a try."""
 
     def stopped(self) -> bool:
         return self.stop is not None
+
+    @property
+    def complete(self) -> bool:
+        """It has all it wants."""
+        return self.had >= self.n and self.stop is None
+
+    def like(self, other: "Order") -> bool:
+        """Whether both want the same kind of episodes, and neither was refused before."""
+        mine = (self.episode_type, self.discard_timeout, self.tried)
+        return mine == (other.episode_type, other.discard_timeout, False)
 
     def goes_on(self, refused: Refused) -> bool:
         """Whether it goes on after this refusal."""
@@ -123,123 +133,3 @@ class Windows:
 
     def _first(self) -> float:
         return self._rng.uniform(0.8, 1.2) * GATHER_AFTER
-
-
-class Line:
-    """The groups that wait for the turn: lanes take turns, the groups of one lane go in order.
-
-    A lane that comes anew goes before those that had a turn since: a session with one request does
-    not wait for all that another has in the line.
-    """
-
-    def __init__(self) -> None:
-        self.taken = False
-        """Somebody has the turn."""
-        self._lanes: dict[str, _Lane] = {}
-        self._order: list[tuple[int, int, _Lane]] = []
-        """A heap: rank and number of each lane; those without anybody are left out when met."""
-        self._came = 0
-        """Lanes there were so far."""
-        self._turns = 0
-        self._last = ""
-        """Lane of the turn that was given last."""
-        self._aside = 0
-        """What one wanted that stepped aside, until a turn is taken."""
-
-    async def take(self, n: int, lane: str = "") -> bool:
-        """Wait for the turn.
-
-        Args:
-            n: Episodes wanted.
-            lane: Whom it takes turns with.
-
-        Returns:
-            False, without the turn, when one that wants no more than `n` has stepped aside for a
-            smaller one that still waits: many large groups go behind it together.
-        """
-        if not self.taken:
-            self.taken, self._last, self._aside = True, lane, 0
-            return True
-        await self._wait(_Waiter(asyncio.get_running_loop().create_future(), n), lane)
-        if self._aside and min(self._behind(), default=n) < self._aside <= n:
-            self.release()
-            return False
-        self._aside = 0
-        return True
-
-    def release(self) -> None:
-        """The turn is over; the next one has it."""
-        order = self._order
-        while order:
-            _, number, lane = heappop(order)
-            if not lane.waiters:
-                continue
-            waiter = lane.waiters.popleft()
-            self._turns += 1
-            self._last = lane.name
-            if lane.waiters:
-                heappush(order, (self._turns, number, lane))
-            else:
-                del self._lanes[lane.name]
-            if not waiter.turn.done():
-                waiter.turn.set_result(None)
-                return
-        self.taken = False
-
-    def owes(self, order: Order) -> bool:
-        """Whether a smaller group waits, and this one has never let another go first."""
-        return order.patience == PATIENCE[0] and min(self._behind(), default=order.n) < order.n
-
-    def steps_aside(self, order: Order, waited: float) -> bool:
-        """Whether a smaller group goes first now; the turn is then the caller's to release."""
-        if not order.steps_aside(waited, self._behind()):
-            return False
-        self._aside = order.n
-        return True
-
-    async def _wait(self, waiter: "_Waiter", lane: str) -> None:
-        mine = self._lanes.get(lane)
-        if mine is None:
-            mine = self._lanes[lane] = _Lane(lane)
-            self._came += 1
-            rank = self._turns if lane == self._last else self._turns - 1
-            heappush(self._order, (rank, self._came, mine))
-        mine.waiters.append(waiter)
-        try:
-            await waiter.turn
-        except asyncio.CancelledError:
-            if not waiter.turn.cancelled():  # it came at the same moment
-                self.release()
-            elif waiter in mine.waiters:
-                mine.waiters.remove(waiter)
-                if not mine.waiters:
-                    self._forget(lane)
-            raise
-
-    def _forget(self, lane: str) -> None:
-        """Nobody of it waits any more."""
-        del self._lanes[lane]
-        if len(self._order) > 2 * len(self._lanes) + 64:  # no turn may be over for hours
-            self._order = [one for one in self._order if one[2].waiters]
-            heapify(self._order)
-
-    def _behind(self) -> list[int]:
-        """How many episodes each of those that wait wants."""
-        return [waiter.n for lane in self._lanes.values() for waiter in lane.waiters]
-
-
-class _Lane:
-    """Those of one lane that wait, in order."""
-
-    __slots__ = ("name", "waiters")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.waiters: deque[_Waiter] = deque()
-
-
-class _Waiter(msgspec.Struct, eq=False):
-    """Somebody in the line."""
-
-    turn: asyncio.Future[None]
-    n: int

@@ -144,6 +144,7 @@ async def test_an_engine_that_moves_on_begins_the_group_anew(tmp_path: Path) -> 
         swarm.delay = 0.0
         swarm.set_state("WEIGHT_SYNCING")
         await w.until(lambda: len(w.kinds(CandidateFailed)) == 4)
+        await w.until(lambda: w.groups.waiting == 1)  # a retry may have been on its way
         swarm.set_state("ROLLING", 2)
         assert (await w.reply(ticket)).index == 3
         await w.closed()

@@ -12,7 +12,8 @@ from swarm.answers import Claimed
 from swarm.claims import ClaimDesk
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
-from swarm.orders import EMPTY, GATHER, GATHER_MORE, Line, Windows
+from swarm.line import Line
+from swarm.orders import EMPTY, GATHER, GATHER_MORE, Windows
 from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
