@@ -120,8 +120,18 @@ class Bus:
             self.journal.append_snapshot(self.state)
         return seq
 
+    async def publish_committed(self, event: Event) -> int:
+        """Publish and wait until no kill of the process loses the event.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        seq = self.publish(event)
+        await self.journal.committed(seq)
+        return seq
+
     async def publish_durable(self, event: Event) -> int:
-        """Publish and wait until the event is committed to disk.
+        """Publish and wait until the event is on the disk: no loss of power loses it either.
 
         Raises:
             JournalError: it could not be written.

@@ -1,7 +1,8 @@
 """The append-only record of everything: SQLite in WAL mode, one writer thread, batched commits.
 
-It is the truth: state is rebuilt from it, and a reward is committed here before it is sent. A kill
-can lose the batch that was open (some tens of milliseconds), never a committed row. What cannot be
+It is the truth: state is rebuilt from it, and a reward is on the disk before it is sent. A kill
+can lose the batch that was open (some tens of milliseconds), never a committed row; what was
+committed follows to the disk at once, see `core.journal_sync`. What cannot be
 written because of a full disk or a lock is kept in order, and written as soon as it can be.
 """
 
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,6 +36,7 @@ from core.journal_jobs import (
 )
 from core.journal_reading import STATE_VERSION, JournalReader
 from core.journal_rows import PAGE, SCHEMA
+from core.journal_sync import Syncer
 from core.state import State
 
 log = logging.getLogger(__name__)
@@ -45,10 +48,14 @@ SPACING = 0.03
 """Seconds between the beginnings of two commits at least where many wait: they share one."""
 CROWD = 16
 """Open groups from which on that holds; fewer wait less, a single one hardly at all."""
+REST = 20.0
+"""A commit that took so little CPU that it could be had so many times meanwhile need not be shared:
+the writer then takes a twentieth of one processor at most."""
 RETRY = (0.5, 5.0)
 """Seconds until what could not be written is tried again: at first, and at most."""
 LOOK = 0.5
 """Seconds between two looks at what has come meanwhile, so that it is bounded."""
+DISK = "Look after the disk: it is tried again by itself"
 RETRY_BUSY = 1.0
 """Seconds a lock is waited for meanwhile: closing waits for it."""
 
@@ -71,7 +78,7 @@ class Journal(JournalReader):
         """Why nothing can be written; empty while all is well, and again once all was written."""
         self._todo = ""
         self._lost = False
-        """Events are missing for good: nothing becomes durable any more."""
+        """Events are missing for good: nothing counts as committed any more."""
         try:
             self._prepare()
         except sqlite3.Error as error:
@@ -96,6 +103,12 @@ class Journal(JournalReader):
         """The same, once all is written that could not be: after how many seconds."""
         self._db: sqlite3.Connection | None = None
         """The writer's own."""
+        self._syncer = Syncer(
+            path,
+            self._committed,
+            failed=partial(_not_synced, str(path)),
+            on_change=self._disk,
+        )
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
@@ -112,7 +125,7 @@ class Journal(JournalReader):
                 )
             journal_rows.prepare(db, found)
             self._open_groups = journal_rows.open_ids(db)
-            self._durable = self._written = journal_rows.last_seq(db)
+            self._committed = self._written = journal_rows.last_seq(db)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -139,15 +152,30 @@ class Journal(JournalReader):
             self._some.set()
 
     async def durable(self, seq: int) -> None:
-        """Wait until all events up to `seq` are committed.
+        """Wait until all events up to `seq` are on the disk: not even the loss of power loses them.
 
         Raises:
-            JournalError: they cannot be written now. They are durable later, all the same, where
+            JournalError: as of `committed`; or the disk does not take them.
+        """
+        with self._lock:
+            if self.error and self._committed < seq:
+                raise self._failed()
+            future = self._syncer.waits_for(seq, self._committed)
+        if future is not None:
+            if not self._urgent.is_set():
+                self._urgent.set()
+            await future
+
+    async def committed(self, seq: int) -> None:
+        """Wait until all events up to `seq` are committed: no kill of the process loses them.
+
+        Raises:
+            JournalError: they cannot be written now. They are committed later, all the same, where
                 the error passes.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
-            if self._durable >= seq:
+            if self._committed >= seq:
                 return
             if self.error:
                 raise self._failed()
@@ -163,6 +191,20 @@ class Journal(JournalReader):
         self._urgent.set()
         self._closing.set()
         self._thread.join(timeout=10)
+        self._syncer.close()
+
+    def _disk(self, error: Exception | None, seconds: float) -> None:
+        """From the syncer's thread. While the disk refuses nothing new is trained on."""
+        if error is None:
+            if self._todo == DISK:
+                self._recovered(seconds)
+            return
+        with self._lock:
+            if self._lost or self.error:  # what was wrong before is told already
+                return
+            self.error, self._todo = f"to the disk: {error}", DISK
+        if self.on_error is not None:
+            self.on_error(self._failed())
 
     def _failed(self) -> JournalError:
         return JournalError(
@@ -173,18 +215,20 @@ class Journal(JournalReader):
 
     def _write(self) -> None:
         running = True
-        began = 0.0
+        began = cost = 0.0
         while running:
             self._some.wait()
-            spacing = SPACING * min(1.0, len(self._open_groups) / CROWD)
-            time.sleep(max(began + spacing - time.monotonic(), 0.0))
+            spacing = min(SPACING * min(1.0, len(self._open_groups) / CROWD), REST * cost)
+            if (rest := began + spacing - time.monotonic()) > 0:  # a sleep of 0 s waits as well
+                time.sleep(rest)
             self._urgent.wait(LINGER)
-            began = time.monotonic()
+            began, cpu = time.monotonic(), time.thread_time()
             jobs = self._taken()
             running = not any(isinstance(job, Stop) for job in jobs)
             try:
                 self._db = self._db or self._opened()
                 self._commit(jobs)
+                cost = time.thread_time() - cpu
             except Exception as error:  # noqa: BLE001  without this thread all who wait hang
                 running = self._recover(Kept(jobs), error) and running
         self._hang_up()
@@ -193,6 +237,8 @@ class Journal(JournalReader):
         db = self._connect()
         try:
             journal_rows.open_intake(db)
+            db.execute("pragma synchronous=normal")  # the syncer does it, and nobody waits here
+            self._syncer.opened()
             if self.error:
                 db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
                 self._open_groups = journal_rows.open_ids(db)  # a failed commit has been at them
@@ -205,6 +251,7 @@ class Journal(JournalReader):
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()  # which ends what it had begun
+            self._syncer.closed()
             self._db = None
 
     def _commit(self, jobs: list[Job]) -> None:
@@ -214,13 +261,14 @@ class Journal(JournalReader):
     def _advance(self, seq: int) -> None:
         self._written = max(self._written, seq)
         with self._lock:
-            if self._lost:  # rows after those do not make them durable
+            if self._lost:  # rows after those do not make up for them
                 return
-            self._durable = self._written
-            done = [waiter for waiter in self._waiters if waiter[0] <= self._durable]
+            self._committed = self._written
+            done = [waiter for waiter in self._waiters if waiter[0] <= self._committed]
             if done:
-                self._waiters = [one for one in self._waiters if one[0] > self._durable]
+                self._waiters = [one for one in self._waiters if one[0] > self._committed]
         settle(done)
+        self._syncer.committed(self._committed)
 
     # --- writing again --------------------------------------------------------------------------
 
@@ -316,9 +364,14 @@ class Journal(JournalReader):
             if anew or not self._lost:  # what was lost, and why, stays
                 self.error = f"{str(error) or type(error).__name__}{lost}"
             waiters, self._waiters = self._waiters, []
+            waiters += self._syncer.given_up(self._committed)
         if anew:
             defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
             if self.on_error is not None:
                 self.on_error(self._failed())
         settle(waiters, self._failed)
+
+
+def _not_synced(path: str, error: Exception) -> JournalError:
+    return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK)

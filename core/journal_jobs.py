@@ -1,6 +1,7 @@
 """What the journal's writer has to do, how it commits that, and what it keeps while it cannot."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -163,7 +164,7 @@ def settle(waiters: Sequence[Waiter], error: Callable[[], Exception] | None = No
     for _, loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
     for loop, futures in by_loop.items():
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits there any more
             loop.call_soon_threadsafe(_set_all, futures, error)
 
 

@@ -53,7 +53,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
             discard_timeout=run.discard_timeout,
         )
         if durable:
-            await run.seat.bus.publish_durable(event)
+            await run.seat.bus.publish_committed(event)
         else:
             run.seat.bus.publish(event)
 
