@@ -1,8 +1,10 @@
 """The mock user: asks the questions of a dataset through the fake vLLM."""
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -32,6 +34,9 @@ from console.widgets.pane import Pane
 from console.wrap import wrapped
 from core.state import Group, Mock, MockRow
 from core.text import plain
+
+_LOOK = 5.0
+"""Seconds a start waits for the look at its dataset."""
 
 
 class MockScreen(ConsoleScreen):
@@ -149,10 +154,13 @@ class MockScreen(ConsoleScreen):
             self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
 
     def _say_error(self, text: str) -> None:
+        self._say(text, "$reward-down")
+
+    def _say(self, text: str, tone: str) -> None:
         pane = self.query_one("#mock-error", Pane)
         pane.display = bool(text)
         lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
-        pane.show_lines([((f" {line}", "$reward-down"),) for line in lines])
+        pane.show_lines([((f" {line}", tone),) for line in lines])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter in a field leaves the form; starting is a key of its own."""
@@ -253,6 +261,25 @@ class MockScreen(ConsoleScreen):
         except FieldError as error:
             self._refuse(error.field, str(error))
             return
+        self._look()  # what was typed last may not have come up to the screen yet
+        if args.get("dataset") and not self.query_one(_Side).seen:
+            self._start_once_seen(**more)
+        else:
+            self._send(args, **more)
+
+    @work(group="start", exclusive=True, exit_on_error=False)
+    async def _start_once_seen(self, **more: bool) -> None:
+        """Keys may come before the look at a dataset; what cannot be read is not started."""
+        form = self.query_one(MockForm)
+        wanted = form.values()
+        self._say("Looking at the dataset first …", "$muted")
+        with suppress(TimeoutError):  # as from a share that is gone: the mock user tells why
+            async with asyncio.timeout(_LOOK):
+                await self.query_one(_Side).until_seen()
+        if form.values() == wanted:
+            self._send(form.arguments(), **more)
+
+    def _send(self, args: dict[str, Any], **more: bool) -> None:
         preview = self.preview
         if preview.error and args.get("dataset", "") == preview.path:
             self._refuse("dataset", f"The dataset {preview.error}")

@@ -27,6 +27,17 @@ class DatasetPane(Pane):
         super().__init__(id=id)
         self.preview = Preview()
         self._reading: Worker[None] | None = None
+        self._seen = asyncio.Event()
+
+    @property
+    def seen(self) -> bool:
+        """Whether `preview` is of what was last looked at."""
+        return self._seen.is_set()
+
+    async def until_seen(self) -> None:
+        """Wait until `preview` is of what was last looked at, also if that changes meanwhile."""
+        while not self._seen.is_set():
+            await self._seen.wait()
 
     def look(self, read: Reader, delay: float = DELAY) -> None:
         """Look at another dataset; the one before is let go.
@@ -37,11 +48,13 @@ class DatasetPane(Pane):
         """
         if self._reading is not None:
             self._reading.cancel()
+        before, self._seen = self._seen, asyncio.Event()
+        before.set()  # who waits for it waits for the new one now
         self._reading = self.run_worker(
-            self._read(read, delay), group="preview", exclusive=True, exit_on_error=False
+            self._read(read, delay, self._seen), group="preview", exclusive=True, exit_on_error=False
         )
 
-    async def _read(self, read: Reader, delay: float) -> None:
+    async def _read(self, read: Reader, delay: float, seen: asyncio.Event) -> None:
         await asyncio.sleep(delay)
         found = read()
         step: asyncio.Future[Preview | None] | None = None
@@ -52,6 +65,7 @@ class DatasetPane(Pane):
                 if preview is None:
                     return
                 self.preview = preview
+                seen.set()
                 self.paint_preview()
                 await asyncio.sleep(0.02)
         finally:

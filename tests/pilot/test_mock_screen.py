@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from textual.widgets import Input
 
 from console.places import SCREENS
+from console.preview import Preview, previews
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_results import ResultList
 from core.events import (
@@ -91,8 +95,42 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
         await here.pilot.press(*"/nowhere")
         await eventually(here, "cannot be read")
         await here.press("enter", "s", "s")
+        await eventually(here, "e goes to the field")
         assert boss.commands == []
         assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
+
+
+async def test_a_start_waits_for_the_look_at_its_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"query": "What is red?"}\n')
+    may_look = threading.Event()
+
+    def held(*args: Any) -> Iterator[Preview]:
+        may_look.wait(30)
+        yield from previews(*args)
+
+    boss = FakeBoss()
+    monkeypatch.setattr("console.screens.mock.previews", held)
+    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+        dataset = here.app.screen.query_one("#mock-dataset", Input)
+        try:
+            dataset.value = "/nowhere"
+            await here.press("s", "s")
+            assert "Looking at the dataset first" in here.text()
+            dataset.value = str(file)  # what was asked for is not what stands there now
+            await here.press("s", "s")
+            assert boss.commands == []
+        finally:
+            may_look.set()
+        await eventually(here, "What is red?")
+        assert boss.commands == [("mock.start", {"dataset": str(file)})]
+        assert "Looking" not in here.text()
+        dataset.value = "/nowhere"
+        await here.press("s")
+        await eventually(here, "e goes to the field")
+        assert len(boss.commands) == 1
 
 
 async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(home: Path) -> None:
