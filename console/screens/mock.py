@@ -20,7 +20,7 @@ from console.mock_view import (
     share,
     summary_lines,
 )
-from console.preview import Preview, previews
+from console.preview import previews
 from console.rate_view import bar_pieces, stall_words
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
@@ -32,7 +32,7 @@ from console.widgets.dataset_results import ResultList
 from console.widgets.mock_form import FieldError, MockForm
 from console.widgets.pane import Pane
 from console.wrap import wrapped
-from core.state import Group, Mock, MockRow
+from core.state import Mock, MockRow
 from core.text import plain
 
 _LOOK = 5.0
@@ -93,11 +93,6 @@ class MockScreen(ConsoleScreen):
         """Look at the questions that come with the program."""
         self._look()
 
-    @property
-    def preview(self) -> Preview:
-        """What is known of the dataset in the form."""
-        return self.query_one(_Side).preview
-
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -121,7 +116,9 @@ class MockScreen(ConsoleScreen):
         if mock is not None and mock.mock_id != self._filled:
             self._filled = mock.mock_id
             form.fill(mock)
-        self.query_one(ResultList).take(mock, self._found)
+        self.query_one(ResultList).take(
+            mock, lambda row: self.session.state.groups.get(row.group_id)
+        )
         if dirty.isdisjoint({"*", "mock", "children"}):
             return
         problems = tuple(mock.problems) if mock is not None else ()
@@ -143,7 +140,7 @@ class MockScreen(ConsoleScreen):
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
         """Look at another file, once the typing rests."""
         self._at_fault = ""
-        self._say_error("")
+        self._say("")
         self._look()
 
     def _look(self) -> None:
@@ -153,10 +150,7 @@ class MockScreen(ConsoleScreen):
             self._asked_for = wanted
             self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
 
-    def _say_error(self, text: str) -> None:
-        self._say(text, "$reward-down")
-
-    def _say(self, text: str, tone: str) -> None:
+    def _say(self, text: str, tone: str = "$reward-down") -> None:
         pane = self.query_one("#mock-error", Pane)
         pane.display = bool(text)
         lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
@@ -206,9 +200,6 @@ class MockScreen(ConsoleScreen):
         rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
         near = [found for row in rows if (found := self._group_of(row))]
         self.host.push_screen(GroupScreen(group_id, near))
-
-    def _found(self, row: MockRow) -> Group | None:
-        return self.session.state.groups.get(row.group_id)
 
     def _group_of(self, row: MockRow) -> str:
         groups = self.session.state.groups
@@ -280,17 +271,17 @@ class MockScreen(ConsoleScreen):
             self._send(form.arguments(), **more)
 
     def _send(self, args: dict[str, Any], **more: bool) -> None:
-        preview = self.preview
+        preview = self.query_one(_Side).preview
         if preview.error and args.get("dataset", "") == preview.path:
             self._refuse("dataset", f"The dataset {preview.error}")
             return
-        self._say_error("")
+        self._say("")
         self.run_command("mock.start", **args, **more)
 
     def _refuse(self, field: str, why: str) -> None:
         """Say why it does not start. The keys stay keys: `e` is the way into the field."""
         self._at_fault = field
-        self._say_error(f"{why} · e goes to the field")
+        self._say(f"{why} · e goes to the field")
 
     def action_pause(self) -> None:
         """Send nothing more until it is resumed."""

@@ -51,7 +51,10 @@ class DatasetPane(Pane):
         before, self._seen = self._seen, asyncio.Event()
         before.set()  # who waits for it waits for the new one now
         self._reading = self.run_worker(
-            self._read(read, delay, self._seen), group="preview", exclusive=True, exit_on_error=False
+            self._read(read, delay, self._seen),
+            group="preview",
+            exclusive=True,
+            exit_on_error=False,
         )
 
     async def _read(self, read: Reader, delay: float, seen: asyncio.Event) -> None:

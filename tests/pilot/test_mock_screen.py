@@ -1,19 +1,12 @@
 """The mock user on a screen: its form, its orders, its results."""
 
-import asyncio
-import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from textual.widgets import Input
 
 from console.places import SCREENS
-from console.preview import Preview, previews
-from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_results import ResultList
 from core.events import (
     AlertRaised,
@@ -30,7 +23,6 @@ from tests.support.console import (
     NOW,
     FakeBoss,
     FakeChild,
-    Seat,
     group_events,
     seat,
     state_of,
@@ -52,27 +44,17 @@ def row(number: int, **more: object) -> MockRowDone:
     return MockRowDone(mock_id="m1", row_id=f"r{number}", at=NOW - 10 + number, **given)  # type: ignore[arg-type]  # fields of the event
 
 
-async def eventually(here: Seat, words: str) -> None:
-    """Wait until `words` are on screen; a file is read in a thread meanwhile."""
-    for _ in range(1_000):
-        if words in here.text():
-            return
-        await asyncio.sleep(0.02)
-        await here.settle()
-    raise AssertionError(f"{words!r} never came:\n{here.text()}")
-
-
 async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) -> None:
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
     boss = FakeBoss()
     async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
-        await eventually(here, "What is the speed of light?")
+        await here.shows("What is the speed of light?")
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(file)[:-3]
         await here.pilot.press("end", *"spk")
         assert boss.commands == []
-        await eventually(here, "What is red?")
+        await here.shows("What is red?")
         assert "a colour" in here.text()
         await here.press("tab", "tab", "tab", "5", "tab", *"x")
         await here.press("enter", "s")
@@ -82,75 +64,11 @@ async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) ->
         await here.press("backspace", *"9", "escape", "s", "e")
         assert "Pace s cannot be `x`" in here.text()  # what was typed is taken back
         await here.press("backspace", *"1.5", "enter", "s")
+        await here.until(lambda: boss.commands)
         assert boss.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
         ]
         assert here.link.commands == []
-
-
-async def test_a_file_that_cannot_be_read_is_not_started() -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
-        await here.press("e")
-        await here.pilot.press(*"/nowhere")
-        await eventually(here, "cannot be read")
-        await here.press("enter", "s", "s")
-        await eventually(here, "e goes to the field")
-        assert boss.commands == []
-        assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
-
-
-async def test_a_start_waits_for_the_look_at_its_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text('{"query": "What is red?"}\n')
-    may_look = threading.Event()
-
-    def held(*args: Any) -> Iterator[Preview]:
-        may_look.wait(30)
-        yield from previews(*args)
-
-    boss = FakeBoss()
-    monkeypatch.setattr("console.screens.mock.previews", held)
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
-        dataset = here.app.screen.query_one("#mock-dataset", Input)
-        try:
-            dataset.value = "/nowhere"
-            await here.press("s", "s")
-            assert "Looking at the dataset first" in here.text()
-            dataset.value = str(file)  # what was asked for is not what stands there now
-            await here.press("s", "s")
-            assert boss.commands == []
-        finally:
-            may_look.set()
-        await eventually(here, "What is red?")
-        assert boss.commands == [("mock.start", {"dataset": str(file)})]
-        assert "Looking" not in here.text()
-        dataset.value = "/nowhere"
-        await here.press("s")
-        await eventually(here, "e goes to the field")
-        assert len(boss.commands) == 1
-
-
-async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(home: Path) -> None:
-    boss = FakeBoss()
-    good = home / "datasets" / "sums.csv"
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
-        here.session.home = home
-        await here.press("e", "escape", "o")
-        await eventually(here, "chats.jsonl")
-        here.app.screen.query_one("#picker-filter", Input).value = f"{good}x"
-        await here.press("enter")
-        await eventually(here, "Not taken: cannot be read: No such file")
-        assert isinstance(here.app.screen, DatasetPicker)
-        await here.press("backspace")
-        assert "Not taken" not in here.text()
-        await here.press("enter")
-        await eventually(here, "1,200 rows")
-        assert not isinstance(here.app.screen, DatasetPicker)
-        await here.press("s")
-        assert boss.commands == [("mock.start", {"dataset": str(good)})]
 
 
 async def test_the_shipped_questions_need_no_field() -> None:
@@ -191,8 +109,9 @@ async def test_a_killed_mock_user_can_be_started_again() -> None:
         await here.settle()
         assert "✖ ended: no process" in here.text()
         assert "s Start" in here.text()
-        await eventually(here, "1 row")
+        await here.shows("1 row")
         await here.press("p", "k", "s")
+        await here.until(lambda: boss.commands)
         assert here.link.commands == []
         assert boss.commands == [("mock.start", LAST)]
 
@@ -222,9 +141,9 @@ async def test_what_was_wrong_with_another_dataset_does_not_stand_above_this_one
 ) -> None:
     broken = MockRowSkipped(mock_id="m1", line=7, cause="not JSON")
     async with seat(state_of(STARTED, broken), places=PLACES, at="mock", size=(160, 48)) as here:
-        await eventually(here, "line 7")
+        await here.shows("line 7")
         here.app.screen.query_one("#mock-dataset", Input).value = ""
-        await eventually(here, "What is the speed of light?")
+        await here.shows("What is the speed of light?")
         assert "line 7" not in here.text()
 
 
@@ -235,90 +154,11 @@ async def test_a_read_only_console_starts_nothing() -> None:
         assert boss.commands == []
 
 
-# --- datasets -----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def rows_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dataset of the last run is still there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"query": "a"}\n')
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with datasets, and a working folder with others."""
-    root, here = tmp_path / "home", tmp_path / "here"
-    (root / "datasets").mkdir(parents=True)
-    here.mkdir()
-    rows = "".join(f"q{number},{number},x\n" for number in range(1_200))
-    (root / "datasets" / "sums.csv").write_text(f"question,solution,level\n{rows}")
-    (here / "chats.jsonl").write_text('{"turns": ["Hello you", "and then?"]}\nnonsense\n')
-    (here / "notes.txt").write_text("no dataset")
-    monkeypatch.chdir(here)
-    return root
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_a_dataset_is_picked_by_typing_and_looked_at(
-    home: Path, size: tuple[int, int]
-) -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss, size=size) as here:
-        here.session.home = home
-        await here.press("o")
-        await eventually(here, "chats.jsonl")
-        assert "sums.csv" in here.text()
-        assert "notes.txt" not in here.text()
-        await here.press(*"chats")
-        await eventually(here, "Hello you  (+1 turns)")
-        assert "line 2: not JSON" in here.text()
-        assert "sums.csv" not in here.text()
-        await here.press(*["backspace"] * 5, "down")
-        await eventually(here, "1,200 rows")
-        assert "query ← question   reference ← solution   also level" in here.text()
-        await here.press("enter")
-        await eventually(here, "1,200 rows")
-        await here.press("s")
-        assert boss.commands == [
-            ("mock.start", {"dataset": str(home / "datasets" / "sums.csv")}),
-        ]
-
-
-async def test_leaving_the_picker_changes_nothing(home: Path) -> None:
-    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
-        here.session.home = home
-        await here.press("o", "k", "escape")
-        assert here.app.screen.query_one("#mock-dataset", Input).value == ""
-
-
-async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
-    boss = FakeBoss()
-    path = home / "datasets" / "wrong.csv"
-    path.write_text("qestion,label\nred?,yes\n")
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
-        await here.press("e")
-        here.app.screen.query_one("#mock-dataset", Input).value = str(path)
-        await eventually(here, "Put into Columns:")
-        await here.press("enter", "s")
-        assert boss.commands == []
-        here.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
-        await eventually(here, "red?")
-        await here.press("escape", "s")
-        assert boss.commands == [("mock.start", {"dataset": str(path), "columns": "query=qestion"})]
-
-
-async def test_hostile_files_are_shown_safely(home: Path) -> None:
-    evil = "\x1b[31m\u202e[red]x[/red]\u200b"
-    (home / "datasets" / "evil.jsonl").write_text(
-        json.dumps({"query": evil, evil: 1, "answer": evil}) + "\n" + evil + "\n"
-    )
-    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
-        here.session.home = home
-        await here.press("o", *"evil")
-        await eventually(here, "[red]x[/red]")
-        for sign in ("\x1b", "\u202e", "\u200b"):
-            assert sign not in here.text()
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -343,7 +183,7 @@ async def test_enter_on_a_row_opens_the_group_it_became() -> None:
         assert "Question 2" in here.text()
         await here.press("escape", "down", "enter")
         assert type(here.app.screen).__name__ == "MockScreen"
-        await eventually(here, "No group is known of this row")
+        await here.shows("No group is known of this row")
 
 
 async def test_the_cursor_stays_on_its_row_while_others_come_in() -> None:
@@ -375,13 +215,14 @@ async def test_beginning_anew_asks_first() -> None:
     boss = FakeBoss()
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
     async with seat(state_of(STARTED, row(1), ended), places=PLACES, at="mock", boss=boss) as here:
-        await eventually(here, "1 row")
+        await here.shows("1 row")
         await here.press("n")
-        await eventually(here, "Their groups and results stay")
+        await here.shows("Their groups and results stay")
         await here.press("n")
         assert boss.commands == []
         await here.press("n")
         await here.press("y")
+        await here.until(lambda: boss.commands)
         assert boss.commands == [("mock.start", {**LAST, "restart": True})]
 
 
@@ -403,20 +244,6 @@ async def test_how_it_asks_is_told() -> None:
             assert words in here.text()
         assert "6/1,200" in here.text()
         assert "4 skipped" in here.text()
-
-
-async def test_the_form_has_what_the_last_run_was_started_with(home: Path) -> None:
-    boss = FakeBoss()
-    path = str(home / "datasets" / "sums.csv")
-    started = msgspec.structs.replace(
-        STARTED, dataset=path, target="fake vLLM", seed=7, split="train", held_out=0.2
-    )
-    ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
-    async with seat(state_of(started, ended), places=PLACES, at="mock", boss=boss) as here:
-        await eventually(here, "1,200 rows")
-        await here.press("s")
-        told = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
-        assert boss.commands == [("mock.start", told)]
 
 
 async def test_a_replay_that_waits_for_ratings_says_so_and_which_key_leads_there() -> None:

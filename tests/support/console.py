@@ -1,7 +1,7 @@
 """Console apps on a fake link: no sockets, no processes, a clock that stands still."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -236,6 +236,19 @@ class Seat:
         """Keys, then settle."""
         await self.pilot.press(*keys)
         await self.settle()
+
+    async def until(self, check: Callable[[], object], what: str = "") -> None:
+        """Wait for what settling alone does not bring, as of a file that is read in a thread."""
+        for _ in range(1_000):
+            if check():
+                return
+            await asyncio.sleep(0.02)
+            await self.settle()
+        raise AssertionError(f"{what or check} never came:\n{self.text()}")
+
+    async def shows(self, words: str) -> None:
+        """Wait until `words` are on screen."""
+        await self.until(lambda: words in self.text(), repr(words))
 
     def text(self) -> str:
         """Everything on the screen, line by line."""
