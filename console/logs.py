@@ -24,6 +24,7 @@ _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d+)? (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
 )
+_CALM = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
 _FOLLOWS = re.compile(r"^(\s+\S|Traceback |[\w.]+(Error|Exception|Interrupt)\b|$)")
 
 
@@ -119,6 +120,15 @@ class Tail:
         self._offset += len(data)
         *whole, self._rest = (self._rest + data).split(b"\n")
         return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The line of a log's end that says why the process ended; empty when none does.
+
+    That is the last line, when it is an error, the end of a traceback or words outside the log.
+    """
+    last = lines[-1] if lines else ""
+    return "" if _CALM.match(last) else last
 
 
 def last_lines(path: Path, n: int, since: int = 0) -> list[str]:

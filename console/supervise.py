@@ -7,7 +7,6 @@ console when the operator leaves it running; who looks for it later finds it by 
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -20,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from console.launch import PROGRAM, Launch, launch_of, role_args
-from console.logs import last_lines
+from console.logs import last_lines, last_words
 from console.processes import exists, group_of, is_zombie, send, send_group
 from core.errors import AjetError
 from core.home import Home, RunInfo, running
@@ -84,18 +83,6 @@ class ChildState:
         return self.last_lines
 
 
-_CALM = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """The line of a log's end that says why the process ended; empty when none does.
-
-    That is the last line, when it is an error, the end of a traceback or words outside the log.
-    """
-    last = lines[-1] if lines else ""
-    return "" if _CALM.match(last) else last
-
-
 def exit_text(code: int | None) -> str:
     """How a process ended, for people."""
     if code is None:
@@ -125,6 +112,12 @@ class _Child:
     state: ChildState = field(default_factory=lambda: ChildState(""))
     log_mark: tuple[int, int] = (0, 0)
     """Inode and size of the log when its end was last read."""
+
+    def is_gone(self, pid: int | None) -> bool:
+        """Whether that process has ended."""
+        if self.process is not None and self.process.pid == pid:
+            return self.process.poll() is not None
+        return pid is None or not exists(pid) or is_zombie(pid)
 
 
 class Supervisor:
@@ -287,8 +280,7 @@ class Supervisor:
         if not before.alive or before.pid is None:
             self._note(child, replace(before, phase="stopped"))
             return
-        pid = before.pid
-        group = group_of(pid)
+        pid, group = before.pid, group_of(before.pid)
         self._note(child, replace(before, phase="stopping", since=time.time()))
         send(pid, signal.SIGTERM)
         if not await self._gone(child, pid, seconds):
@@ -310,7 +302,11 @@ class Supervisor:
     def _look(self, child: _Child, role: str) -> ChildState:
         before, process = child.state, child.process
         if before.phase == "stopping":
-            return before
+            if child.lock.locked() or not child.is_gone(before.pid):
+                return before
+            code = process.returncode if process else None
+            before = replace(before, phase="stopped", exit_code=code)  # nobody waited for its end
+            child.process = process = None
         if process is not None and (code := process.poll()) is not None:
             send_group(process.pid, None, signal.SIGKILL)  # what it left behind
             child.process = process = None
@@ -333,7 +329,7 @@ class Supervisor:
         return replace(before, pid=None, url="")
 
     def _lost(self, before: ChildState) -> ChildState:
-        """A process that was started elsewhere is gone and we did not stop it."""
+        """Started elsewhere, it is gone, and we did not stop it."""
         left = (self.home.run / f"{before.role}.json").exists()
         # A mock user ends by itself when all is asked, and takes its run file away.
         phase: Phase = "exited" if left or before.role != "mock" else "stopped"
@@ -356,14 +352,11 @@ class Supervisor:
 
     async def _gone(self, child: _Child, pid: int, seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while True:
-            if child.process is not None and child.process.pid == pid:
-                gone = child.process.poll() is not None
-            else:
-                gone = not exists(pid) or is_zombie(pid)
-            if gone or time.monotonic() > until:
-                return gone
+        while not child.is_gone(pid):
+            if time.monotonic() > until:
+                return False
             await asyncio.sleep(_LOOK_EVERY)
+        return True
 
     def _spawn(self, child: _Child, role: str, launch: Launch) -> None:
         path = self.log(role)

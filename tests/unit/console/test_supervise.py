@@ -28,6 +28,12 @@ if how == "dies":
     sys.exit(3)
 if how == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+elif how == "thinks":
+    def end(*_):
+        while not Path(root, "end").exists():
+            time.sleep(0.01)
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, end)
 else:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 with Role(Home(Path(root)), role) as held:
@@ -189,6 +195,25 @@ async def test_a_stubborn_child_is_killed(seat: Seat) -> None:
     await seat.supervisor.stop("proxy", grace=0.1)
     assert seat.supervisor.state("proxy").exit_code == -signal.SIGKILL
     assert not psutil.pid_exists(pid)
+
+
+async def test_a_stop_nobody_waits_for_any_more_is_seen_to_its_end(seat: Seat) -> None:
+    seat.how = "thinks"
+    await seat.supervisor.start("proxy")
+    await seat.supervisor.wait_ready("proxy", 90)
+    async with asyncio.TaskGroup() as group:
+        stopping = group.create_task(seat.supervisor.stop("proxy", grace=60))
+        await until(lambda: seat.supervisor.state("proxy").phase == "stopping")
+        stopping.cancel()
+    state = seat.supervisor.state("proxy")
+    assert (state.phase, state.alive) == ("stopping", True)
+    (seat.home.root / "end").touch()
+    await until(lambda: seat.supervisor.state("proxy").phase != "stopping")
+    state = seat.supervisor.state("proxy")
+    assert (state.phase, state.pid, state.exit_code) == ("stopped", None, 0)
+    seat.how = "well"
+    await seat.supervisor.start("proxy")
+    await seat.supervisor.wait_ready("proxy", 90)
 
 
 async def test_what_a_child_leaves_behind_ends_with_it(seat: Seat) -> None:
