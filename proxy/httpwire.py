@@ -34,6 +34,8 @@ STALL = 120.0
 """Seconds a client may leave unread what it was sent."""
 WHOLE = 10
 """Times the limit on a pause that a body may take in all, so that drops of it hold nothing."""
+AHEAD = 4
+"""Requests that are read while the answer of one before is still awaited."""
 LINGER = 1.0
 """Seconds a refused connection stays open: closed at once, it would be reset before the client
 has read why."""
@@ -197,6 +199,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Call `tell` when the client leaves; returns what takes that back."""
         key = object()
         self._leaving[key] = tell
+        if self.transport.is_closing():  # it left while its body was read
+            self.loop.call_soon(tell)
+        else:
+            self.flow.resume_reading()  # behind a large body nothing is read, nor the end seen
 
         def take_back() -> None:
             self._leaving.pop(key, None)
@@ -289,6 +295,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._in_head, self._in_body = False, True
             self._body_time.begin()
             super().on_headers_complete()
+            if self._leaving and len(self.pipeline) <= AHEAD:
+                self.flow.resume_reading()  # paused for it, we would not see that the client leaves
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave
             if scope["http_version"] == "1.0":

@@ -12,6 +12,7 @@ import uvicorn
 from core.settings import ProxySettings
 from proxy import httpwire
 from proxy.asgi import (
+    ON_LEAVE,
     Receive,
     Scope,
     Send,
@@ -252,6 +253,48 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
         await one.send(GET)
         async with asyncio.timeout(30):
             await left.wait()
+
+
+class Waits:
+    """An application that answers a request when its client has left, which it asks twice."""
+
+    def __init__(self) -> None:
+        self.read, self.left, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        await read_body(headers_of(scope), receive, 1 << 24)
+        self.read.set()
+        scope[ON_LEAVE](self.left.set)
+        await self.left.wait()
+        scope[ON_LEAVE](self.told.set)  # as one whose body was still looked through
+        await self.told.wait()
+        await send_json(send, 200, b"1")
+
+
+@pytest.mark.parametrize("size", [0, 60_000, 300_000, 500_000, 3_000_000])
+async def test_a_client_that_leaves_is_noticed_however_large_its_body(size: int) -> None:
+    app = Waits()
+    async with serving(app, body_timeout=30.0) as url:
+        async with wire(url) as one:
+            await one.ask("POST", "/", b"x" * size)
+            await app.read.wait()
+            assert not app.left.is_set()
+        async with asyncio.timeout(30.0):
+            await app.told.wait()
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+async def test_a_client_that_leaves_is_noticed_behind_requests_sent_ahead(ahead: int) -> None:
+    app = Waits()
+    async with serving(app) as url:
+        async with wire(url) as one:
+            await one.ask("POST", "/", b"x")
+            await app.read.wait()
+            for _ in range(ahead):
+                await one.send(GET)
+        async with asyncio.timeout(30.0):
+            await app.told.wait()
 
 
 async def test_an_offer_to_speak_http2_is_passed_over() -> None:
