@@ -76,7 +76,10 @@ class Journal(JournalReader):
         super().__init__(path)
         self.error: str = ""
         """Why nothing can be written; empty while all is well, and again once all was written."""
-        self._todo = ""
+        self._fault = self._todo = ""
+        """Why nothing can be committed, and what to do."""
+        self._unsynced = ""
+        """Why the disk does not have what is committed."""
         self._lost = False
         """Events are missing for good: nothing counts as committed any more."""
         try:
@@ -103,12 +106,13 @@ class Journal(JournalReader):
         """The same, once all is written that could not be: after how many seconds."""
         self._db: sqlite3.Connection | None = None
         """The writer's own."""
-        self._syncer = Syncer(
+        self.disk = Syncer(
             path,
             self._committed,
             failed=partial(_not_synced, str(path)),
             on_change=self._disk,
         )
+        """Whoever would know of a disk that stalls calls its `look` now and then."""
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
@@ -160,7 +164,7 @@ class Journal(JournalReader):
         with self._lock:
             if self.error and self._committed < seq:
                 raise self._failed()
-            future = self._syncer.waits_for(seq, self._committed)
+            future = self.disk.waits_for(seq, self._committed)
         if future is not None:
             if not self._urgent.is_set():
                 self._urgent.set()
@@ -191,27 +195,33 @@ class Journal(JournalReader):
         self._urgent.set()
         self._closing.set()
         self._thread.join(timeout=10)
-        self._syncer.close()
+        self.disk.close()
 
     def _disk(self, error: Exception | None, seconds: float) -> None:
-        """From the syncer's thread. While the disk refuses nothing new is trained on."""
-        if error is None:
-            if self._todo == DISK:
-                self._recovered(seconds)
-            return
+        """From the syncer. While the disk refuses or stalls nothing new is trained on."""
         with self._lock:
-            if self._lost or self.error:  # what was wrong before is told already
+            self._unsynced = "" if error is None else f"to the disk: {error}"
+            self.error = self._fault or self._unsynced
+            if self._fault:  # which is told, and stays
                 return
-            self.error, self._todo = f"to the disk: {error}", DISK
-        if self.on_error is not None:
-            self.on_error(self._failed())
+        self._tell(seconds)
 
     def _failed(self) -> JournalError:
         return JournalError(
             f"the journal cannot be written: {self.error}",
             where=str(self.path),
-            todo=f"{self._todo}; no reward is sent meanwhile",
+            todo=f"{self._todo if self._fault else DISK}; no reward is sent meanwhile",
         )
+
+    def _tell(self, seconds: float) -> None:
+        """What is wrong now; or that nothing is, and for how long something was."""
+        if self.error:
+            if self.on_error is not None:
+                self.on_error(self._failed())
+            return
+        log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
+        if self.on_recovered is not None:
+            self.on_recovered(seconds)
 
     def _write(self) -> None:
         running = True
@@ -238,8 +248,8 @@ class Journal(JournalReader):
         try:
             journal_rows.open_intake(db)
             db.execute("pragma synchronous=normal")  # the syncer does it, and nobody waits here
-            self._syncer.opened()
-            if self.error:
+            self.disk.opened()
+            if self._fault:
                 db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
                 self._open_groups = journal_rows.open_ids(db)  # a failed commit has been at them
         except sqlite3.Error:
@@ -251,7 +261,7 @@ class Journal(JournalReader):
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()  # which ends what it had begun
-            self._syncer.closed()
+            self.disk.closed()
             self._db = None
 
     def _commit(self, jobs: list[Job]) -> None:
@@ -268,7 +278,7 @@ class Journal(JournalReader):
             if done:
                 self._waiters = [one for one in self._waiters if one[0] > self._committed]
         settle(done)
-        self._syncer.committed(self._committed)
+        self.disk.committed(self._committed)
 
     # --- writing again --------------------------------------------------------------------------
 
@@ -303,7 +313,10 @@ class Journal(JournalReader):
             else:
                 break
         if not self._lost:
-            self._recovered(time.monotonic() - began)
+            with self._lock:
+                self._fault = self._todo = ""
+                self.error = self._unsynced
+            self._tell(time.monotonic() - began)
         return not kept.stop
 
     def _wait(self, kept: Kept, seconds: float) -> None:
@@ -333,13 +346,6 @@ class Journal(JournalReader):
             kept.written(len(jobs))
         db.execute(f"pragma busy_timeout={journal_reading.BUSY * 1_000:.0f}")
 
-    def _recovered(self, seconds: float) -> None:
-        with self._lock:
-            self.error = self._todo = ""
-        log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
-        if self.on_recovered is not None:
-            self.on_recovered(seconds)
-
     def _lose(self, error: Exception, what: str) -> None:
         self._lost = True
         self._fail(error, f"; {what}")
@@ -360,16 +366,15 @@ class Journal(JournalReader):
     def _fail(self, error: Exception, lost: str = "") -> None:
         todo = "Mend it and restart the proxy" if self._lost else todo_of(error)
         with self._lock:
-            anew, self._todo = not self.error or todo != self._todo, todo
+            anew, self._todo = not self._fault or todo != self._todo, todo
             if anew or not self._lost:  # what was lost, and why, stays
-                self.error = f"{str(error) or type(error).__name__}{lost}"
+                self.error = self._fault = f"{str(error) or type(error).__name__}{lost}"
             waiters, self._waiters = self._waiters, []
-            waiters += self._syncer.given_up(self._committed)
+            waiters += self.disk.given_up(self._committed)
         if anew:
             defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
-            if self.on_error is not None:
-                self.on_error(self._failed())
+            self._tell(0.0)
         settle(waiters, self._failed)
 
 

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 
 RETRY = 0.5
 """Seconds until a disk that refused is tried again."""
+SLOW = 2.0
+"""Seconds without an answer of the disk from which on it counts as one that refuses, and"""
+HOPELESS = 10.0
+"""from which on those that wait are told so: what they hold, others wait for."""
 
 to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """Of a file's descriptor; not all systems have the first."""
@@ -34,8 +38,8 @@ class Syncer:
             care of what is brought from there into the file.
         committed: The newest event in it.
         failed: Makes the error that those who wait are told.
-        on_change: Called with the error when the disk begins to refuse; with None when all is on
-            the disk again, and the seconds in between.
+        on_change: Called with the error when the disk begins to refuse or stalls; with None when
+            all is on the disk again, and the seconds in between.
     """
 
     def __init__(
@@ -60,6 +64,11 @@ class Syncer:
         """The writer has the journal open and committed to its log."""
         self._faulty = 0.0
         """Since when the disk refuses, on the monotonic clock; 0 while it does not."""
+        self._under_way = 0.0
+        """Since when it is waited for; 0 while it is not."""
+        self._slow = 0.0
+        """The same, once it was told that it stalls."""
+        self._telling = threading.Lock()
         self._ends = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
@@ -105,6 +114,25 @@ class Syncer:
                 self._waiters = [one for one in self._waiters if one[0] <= committed]
         return gone
 
+    def look(self) -> None:
+        """Tell when the disk stalls; from any thread."""
+        began = self._under_way
+        took = time.monotonic() - began
+        if not began or took < SLOW:
+            return
+        error = TimeoutError(f"it has not answered for {took:.0f} s")
+        with self._telling:
+            if self._under_way != began:  # it has answered
+                return
+            if not self._slow:
+                self._slow = began
+                log.error("the journal is not on the disk yet: %s", error)
+                self._on_change(error, 0.0)
+        if took >= HOPELESS:
+            with self._lock:
+                waiters, self._waiters = self._waiters, []
+            settle(waiters, lambda: self._failed(error))
+
     def close(self) -> None:
         """Sync what is left and end; the writer has ended."""
         self._ends.set()
@@ -120,10 +148,12 @@ class Syncer:
             self._some.clear()
             seq, ends = self._committed, self._ends.is_set()
             error: Exception | None = None
+            self._under_way = time.monotonic()
             try:
                 self._sync()
             except Exception as fault:  # noqa: BLE001  without this thread all who wait hang
                 error = fault
+            self._under_way = 0.0
             self._tell(error)  # first: who waits may look at once at what is told
             self._over(seq, error)
         with self._lock:
@@ -147,9 +177,10 @@ class Syncer:
         uri = f"{self._path.as_uri()}?mode=rw"  # a file that is gone stays so
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
             db.execute("pragma synchronous=full")
-            busy, pages, done = db.execute("pragma wal_checkpoint(full)").fetchone()
-        if busy or pages != done:
+            busy, _, _ = db.execute("pragma wal_checkpoint(truncate)").fetchone()
+        if busy:
             raise sqlite3.OperationalError("what the disk refused cannot be written anew yet")
+        to_disk(self._opened())  # a log with a gap would be laid over what was written anew
 
     def _over(self, seq: int, error: Exception | None) -> None:
         with self._lock:
@@ -164,16 +195,20 @@ class Syncer:
             settle(done, lambda: self._failed(error))
 
     def _tell(self, error: Exception | None) -> None:
-        now = time.monotonic()
         if error is not None:
             self._some.set()  # it is tried again
-            if not self._faulty:
-                self._faulty = now
+        if error is None and not (self._faulty or self._slow):
+            return
+        now = time.monotonic()
+        with self._telling:
+            began, self._slow = self._faulty or self._slow or now, 0.0
+            if error is None:
+                self._faulty = 0.0
+                self._on_change(None, now - began)
+            elif not self._faulty:
+                self._faulty = began
                 log.error("the journal could not be written to the disk: %s", error)
                 self._on_change(error, 0.0)
-        elif self._faulty:
-            began, self._faulty = self._faulty, 0.0
-            self._on_change(None, now - began)
 
     def _opened(self) -> int:
         if self._anew or self._file is None:

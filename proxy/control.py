@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -40,6 +41,8 @@ REPLAY_CAP = 20_000
 BODY_CAP = 4 << 20
 
 _TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_PORT = re.compile(r":[0-9]*\Z")
 _LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
@@ -91,7 +94,7 @@ class Control:
         self.seat = seat
         self.orders = orders
         self._token = token.encode()
-        self._hosts = _LOCAL | hosts
+        self._hosts = _LOCAL | {host.lower() for host in hosts}
         self._consoles = 0
         self._closed = False
         self._following: set[Subscription] = set()
@@ -143,11 +146,10 @@ class Control:
 
     def _check(self, request: Request) -> None:
         """A web page must not be able to order anything: Host, Origin and token are looked at."""
-        host = request.headers.get("host", "").rsplit(":", 1)[0]
-        if host not in self._hosts:
+        if _host(request.headers.get("host", "")) not in self._hosts:
             raise _Refused(403, "this Host is not served here")
         origin = request.headers.get("origin")
-        if origin is not None and origin.split("://")[-1].rsplit(":", 1)[0] not in self._hosts:
+        if origin is not None and _host(origin.split("://")[-1]) not in self._hosts:
             raise _Refused(403, "this Origin may not use the control API")
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self._token)
@@ -161,8 +163,8 @@ class Control:
         return _json({"seq": state.seq, "state": state})
 
     async def _groups(self, request: Request) -> Response:
-        first = int(_number(request.query_params.get("first"), "first") or 0)
-        limit = int(_number(request.query_params.get("limit"), "limit") or 50)
+        first = _number(request.query_params.get("first", "0"), "first")
+        limit = _number(request.query_params.get("limit", "50"), "limit")
         await self._settled()
         page = await asyncio.to_thread(read_page, self.seat.journal, first, max(1, limit))
         return _json(page)
@@ -191,12 +193,12 @@ class Control:
     async def _settled(self) -> None:
         """What was published before now can be read from the journal."""
         try:
-            await self.seat.journal.durable(self.seat.bus.state.seq)
+            await self.seat.journal.committed(self.seat.bus.state.seq)
         except JournalError:
             return  # the alert says so; what is on disk is still shown
 
     async def _events(self, request: Request) -> Response:
-        after = int(_number(request.query_params.get("after"), "after") or 0)
+        after = _number(request.query_params.get("after", "0"), "after")
         console = request.query_params.get("console") == "1"
         if request.query_params.get("run", "") not in ("", self.seat.bus.run_id):
             after = -1  # seen in a run that may have lost its last events: begin anew
@@ -295,7 +297,7 @@ class Control:
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
         # Posted again, it is in the journal or kept for it: there is no other event for it.
-        await self.seat.journal.durable(self._facts.get(fact.id, 0))
+        await self.seat.journal.committed(self._facts.get(fact.id, 0))
         return _json({"ok": True})
 
     def _end_rows(self, event: Event) -> None:
@@ -331,17 +333,19 @@ async def _body(request: Request) -> Any:
         return {}
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _Refused(400, f"the body is not JSON: {error}") from error
 
 
-def _number(text: str | None, name: str) -> float | None:
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise _Refused(400, f"`{name}` must be a number") from None
+def _number(text: str, name: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise _Refused(400, f"`{name}` must be a whole number")
+    return int(text)
+
+
+def _host(text: str) -> str:
+    """Of `host:port`, which is as good in capitals; an address of IPv6 stands in brackets."""
+    return _PORT.sub("", text).lower()
 
 
 def _frame(seq: int, kind: str, data: bytes) -> bytes:

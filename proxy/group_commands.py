@@ -121,7 +121,7 @@ class GroupCommands:
         group = await self._any_group(group_id)
         seat = self.seat
         with contextlib.suppress(JournalError):  # then what is on disk must do
-            await seat.journal.durable(seat.bus.state.seq)
+            await seat.journal.committed(seat.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, seat, group.group_id)
         try:
             ticket = await self._submitter(request_of(opened, seat.rows))

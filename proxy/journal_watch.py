@@ -6,9 +6,13 @@ from core.events import AlertCleared, AlertRaised, Event
 from core.journal import JournalError
 from proxy.seat import Seat
 
+LOOK_EVERY = 0.5
+
 
 def follow_journal(seat: Seat) -> None:
     """Raise an alert when writing fails and clear it once all that was kept is written.
+
+    A disk that stalls does not fail by itself: it is looked at every `LOOK_EVERY` seconds.
 
     Both are events, and so in the journal themselves, with everything that happened meanwhile.
     """
@@ -25,4 +29,10 @@ def follow_journal(seat: Seat) -> None:
         note = f"it is written again, after {seconds:.0f} s; nothing is missing"
         tell(AlertCleared(key="journal", note=note))
 
+    async def look() -> None:
+        while True:
+            journal.disk.look()
+            await asyncio.sleep(LOOK_EVERY)
+
     journal.on_error, journal.on_recovered = failed, recovered
+    seat.tasks.spawn(look(), "disk watch")

@@ -131,7 +131,7 @@ class RewardTrials:
 
     async def _score(self, choice: Choice, last: int) -> None:
         journal, loop = self._seat.journal, asyncio.get_running_loop()
-        await journal.durable(self._seat.bus.state.seq)
+        await journal.committed(self._seat.bus.state.seq)
         async with bench(self._home, self._seat.settings, choice) as one:
             ids = await asyncio.to_thread(newest, journal, last)
             if not ids:

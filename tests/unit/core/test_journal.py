@@ -1,9 +1,7 @@
 """The journal is the truth: what it keeps, what it gives back, what it refuses."""
 
 import asyncio
-import os
 import sqlite3
-import threading
 import time
 from pathlib import Path
 
@@ -14,8 +12,6 @@ import core.journal_sync
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
 from core.journal import Journal, JournalError
-from core.journal_reading import JournalReader
-from core.journal_sync import Syncer
 from core.state import GROUP_CAP
 
 
@@ -182,107 +178,3 @@ async def test_next_wakes_on_an_event(tmp_path: Path) -> None:
         bus.publish(opened("g1"))
     assert len(waiting.result()) == 1
     journal.close()
-
-
-# --- the disk -----------------------------------------------------------------------------------
-
-
-class Disk:
-    """Takes what is written when it is let."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lets = threading.Event()
-        self.lets.set()
-        self.error: OSError | None = None
-        self.taken = 0
-        monkeypatch.setattr(core.journal_sync, "to_disk", self)
-
-    def __call__(self, file: int) -> None:
-        assert self.lets.wait(20)
-        if self.error is not None:
-            raise self.error
-        os.fsync(file)
-        self.taken += 1
-
-
-async def test_a_disk_that_stalls_holds_up_only_who_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    await bus.publish_durable(opened("g0"))
-    disk.lets.clear()
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(bus.publish_durable(opened("g1")))
-        for number in range(2, 5):
-            seq = await bus.publish_committed(opened(f"g{number}"))
-            assert JournalReader(tmp_path / "j.db").last_seq() >= seq
-        assert not waiting.done()
-        disk.lets.set()
-    journal.close()
-
-
-async def test_a_disk_that_refuses_is_told_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    told: list[object] = []
-    journal.on_error = told.append
-    journal.on_recovered = told.append
-    mended, anew = threading.Event(), Syncer._bring_home
-
-    def once_mended(self: Syncer) -> None:
-        assert mended.wait(20)
-        anew(self)
-
-    monkeypatch.setattr(Syncer, "_bring_home", once_mended)
-    disk.error = OSError(5, "Input/output error")
-    with pytest.raises(JournalError, match=r"to the disk.*Input/output error"):
-        await bus.publish_durable(opened("g0"))
-    assert "Input/output error" in journal.error
-    with pytest.raises(JournalError, match="Input/output error"):  # nothing new is trained on
-        await bus.publish_committed(opened("g1"))
-    mended.set()
-    async with asyncio.timeout(20):
-        while journal.error:  # what a disk refused is written anew, not only synced once more
-            await asyncio.sleep(0.01)
-    assert [type(one) for one in told] == [JournalError, float]
-    disk.error = None
-    await journal.durable(bus.state.seq)
-    await bus.publish_durable(opened("g2"))
-    journal.close()
-    with pytest.raises(JournalError, match="closed"):
-        await journal.durable(bus.state.seq + 1)
-
-
-async def test_a_journal_behind_a_link_is_brought_to_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    (tmp_path / "real").mkdir()
-    (tmp_path / "j.db").symlink_to(tmp_path / "real" / "other.db")
-    journal = Journal(tmp_path / "j.db")
-    await Bus(journal, "run1").publish_durable(opened("g0"))
-    assert disk.taken
-    journal.close()
-
-
-async def test_what_an_earlier_process_committed_is_brought_to_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    first = Journal(tmp_path / "j.db")
-    seq = await Bus(first, "run1").publish_durable(opened("g0"))
-    reader = sqlite3.connect(tmp_path / "j.db")  # so that the log outlives the first one
-    assert reader.execute("select max(seq) from events").fetchone() == (seq,)
-    first.close()
-    taken = disk.taken
-    second = Journal(tmp_path / "j.db")
-    async with asyncio.timeout(20):
-        await second.durable(seq)
-    assert disk.taken > taken
-    second.close()
-    reader.close()

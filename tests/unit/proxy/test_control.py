@@ -197,8 +197,24 @@ async def test_only_those_with_the_token_from_this_host(tmp_path: Path) -> None:
             for more in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
                 answer = await http.get("/control/snapshot", headers={**right, **more})
                 assert answer.status_code == 403
-            answer = await http.get("/control/snapshot", headers={"origin": one.url, **right})
-            assert answer.status_code == 200
+            port = one.url.rpartition(":")[2]
+            for more in ({"origin": one.url}, {"host": f"LOCALHOST:{port}"}, {"host": "[::1]"}):
+                answer = await http.get("/control/snapshot", headers={**right, **more})
+                assert answer.status_code == 200
+
+
+async def test_odd_numbers_and_bodies_are_told(tmp_path: Path) -> None:
+    async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
+        http.headers["authorization"] = "Bearer secret"
+        for number in ("nan", "inf", "1.5", "9" * 25, "1_0", "\u0661"):
+            for path in ("groups?first=", "groups?limit=", "events?after="):
+                answer = await http.get(f"/control/{path}{number}")
+                assert answer.status_code == 400
+                assert "must be a whole number" in answer.text
+        for body in (b"[" * 100_000, b"{", b"\xff"):
+            answer = await http.post("/control/facts", content=body)
+            assert answer.status_code == 400
+            assert "is not JSON" in answer.text
 
 
 async def test_facts_count_once(tmp_path: Path) -> None:
@@ -227,7 +243,7 @@ async def test_a_fact_that_the_journal_keeps_for_later_is_not_told_twice(
         done = MockFinished(mock_id="m", how="done")
         await client.post_fact("m:start", begun)
         with monkeypatch.context() as patched:
-            patched.setattr(one.seat.journal, "durable", broken)
+            patched.setattr(one.seat.journal, "committed", broken)
             with pytest.raises(ControlError, match="disk is full"):
                 await client.post_fact("m:end", done)
             before = one.seat.bus.state.seq

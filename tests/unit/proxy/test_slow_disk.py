@@ -1,19 +1,26 @@
-"""A disk that takes its time holds up rewards, and no user."""
+"""A disk that takes its time holds up rewards, and no user, no console and no mock user."""
 
+import contextlib
 import os
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import core.journal_sync
-from core.events import GroupSealed
-from tests.support.seat import world
+from core.events import GroupSealed, MockStarted
+from proxy.client import ControlClient
+from proxy.control import Control
+from proxy.journal_watch import follow_journal
+from proxy.orders import Orders
+from tests.support.seat import World, world
+from tests.support.served import served
 
 
-async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While it is not set, the disk does not answer."""
     lets = threading.Event()
     lets.set()
 
@@ -22,6 +29,23 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
         os.fsync(file)
 
     monkeypatch.setattr(core.journal_sync, "to_disk", to_disk)
+    yield lets
+    lets.set()
+
+
+@contextlib.asynccontextmanager
+async def console(w: World) -> AsyncIterator[ControlClient]:
+    orders = Orders(w.seat, w.groups)
+    async with (
+        served(Control(w.seat, orders, "secret", frozenset()).app()) as url,
+        ControlClient(url, "secret") as client,
+    ):
+        yield client
+
+
+async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
+    tmp_path: Path, lets: threading.Event
+) -> None:
     async with world(tmp_path) as w:
         lets.clear()
         try:
@@ -36,3 +60,59 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
         await w.closed()
         assert len(w.swarm.ends) == 12
         assert not w.swarm.claimed()
+
+
+async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
+    tmp_path: Path, lets: threading.Event
+) -> None:
+    async with world(tmp_path) as w, console(w) as client:
+        ticket = await w.ask()
+        await w.closed()
+        await w.seat.journal.durable(w.state.seq)
+        lets.clear()
+        try:
+            again = await w.ask("another question")
+            await w.until(lambda: w.kinds(GroupSealed)[1:])
+            assert await client.group_events(again.group_id)
+            assert await client.history(0, 10)
+            before = w.state.seq
+            started = MockStarted(mock_id="m1", dataset="d", target="t", total=1, concurrency=1)
+            await client.post_fact("f1", started)
+            events = aiter(client.events(after=before))
+            assert isinstance(await anext(events), MockStarted)
+            assert await w.groups.rerun(ticket.group_id)
+        finally:
+            lets.set()
+        await w.closed()
+
+
+async def test_a_stall_is_told_and_gives_back_what_waits_for_it(
+    tmp_path: Path, lets: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal_sync, "SLOW", 0.05)
+    monkeypatch.setattr(core.journal_sync, "HOPELESS", 0.1)
+    async with world(tmp_path) as w:
+        follow_journal(w.seat)
+        await w.seat.journal.durable(w.state.seq)
+        lets.clear()
+        try:
+            first = await w.ask("question 1")
+            assert (await w.reply(first)).why == "winner"
+            await w.until(lambda: "journal" in w.state.alerts)
+            assert "not answered" in w.state.alerts["journal"].cause
+            await w.closed()
+            assert w.group(first).phase == "ABORTED"
+            assert not w.swarm.claimed()
+            second = await w.ask("question 2")  # asked, and not trained on
+            assert (await w.reply(second)).answer is not None
+            await w.closed()
+            assert not w.swarm.claimed()
+            assert not w.swarm.ends
+        finally:
+            lets.set()
+        await w.until(lambda: "journal" not in w.state.alerts)
+        third = await w.ask("question 3")
+        await w.reply(third)
+        await w.closed()
+        assert w.group(third).phase == "DONE"
+        assert len(w.swarm.ends) == 4

@@ -1,0 +1,253 @@
+"""The disk under the journal: it takes its time, stalls, refuses; what was committed stays."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import core.journal
+import core.journal_reading
+import core.journal_sync
+from core.bus import Bus
+from core.events import GroupOpened
+from core.journal import Journal, JournalError
+from core.journal_reading import JournalReader
+
+
+def opened(group_id: str) -> GroupOpened:
+    return GroupOpened(
+        group_id=group_id, request_id="r", task_id="t", n=2, query=f"q {group_id}", body={"x": 1}
+    )
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core.journal_sync, "RETRY", 0.01)
+    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal_reading, "BUSY", 0.02)
+
+
+class Disk:
+    """Takes what is written when it is let."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lets = threading.Event()
+        self.lets.set()
+        self.error: OSError | None = None
+        self.asked = self.taken = self.held_up = 0
+        monkeypatch.setattr(core.journal_sync, "to_disk", self)
+
+    @property
+    def held(self) -> bool:
+        """It is asked, and does not answer."""
+        return self.held_up > 0
+
+    def __call__(self, file: int) -> None:
+        self.held_up += 1
+        assert self.lets.wait(20)
+        self.held_up -= 1
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        os.fsync(file)
+        self.taken += 1
+
+
+async def test_a_disk_that_stalls_holds_up_only_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    await bus.publish_durable(opened("g0"))
+    disk.lets.clear()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(bus.publish_durable(opened("g1")))
+        for number in range(2, 5):
+            seq = await bus.publish_committed(opened(f"g{number}"))
+            assert JournalReader(tmp_path / "j.db").last_seq() >= seq
+        assert not waiting.done()
+        disk.lets.set()
+    journal.close()
+
+
+class Told:
+    """What a journal tells of itself."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.all: list[str] = []
+        journal.on_error = lambda error: self.all.append(error.what)
+        journal.on_recovered = lambda _: self.all.append("well")
+
+    @property
+    def last(self) -> str:
+        return self.all[-1] if self.all else ""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
+        yield journal
+
+
+async def test_a_disk_that_refuses_is_told_and_all_is_written_anew(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk.error = OSError(5, "Input/output error")
+    with pytest.raises(JournalError, match=r"to the disk.*Input/output error"):
+        await bus.publish_durable(opened("g0"))
+    assert "Input/output error" in journal.error
+    with pytest.raises(JournalError, match="Input/output error"):  # nothing new is trained on
+        await bus.publish_committed(opened("g1"))
+    asked = disk.asked
+    await until(lambda: disk.asked > asked + 3)
+    assert len(told.all) == 1
+    log = journal.path.with_name("j.db-wal")
+    disk.error = None
+    await until(lambda: not journal.error)
+    # Of a log that lacks what the disk dropped, an older part would be laid over the journal.
+    assert log.stat().st_size == 0
+    assert told.all[1:] == ["well"]
+    await journal.durable(bus.state.seq)
+    await bus.publish_durable(opened("g2"))
+    assert log.stat().st_size
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        await journal.durable(bus.state.seq + 1)
+
+
+async def test_a_disk_that_is_slow_for_a_moment_is_not_told(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal_sync, "SLOW", 600.0)
+    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk.lets.clear()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(bus.publish_durable(opened("g0")))
+        await until(lambda: disk.held)
+        journal.disk.look()
+        assert not journal.error
+        disk.lets.set()
+    assert waiting.done()
+    assert told.all == []
+
+
+async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
+    disk.lets.clear()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(given_up(bus, "g0"))
+        await until(lambda: disk.held)
+        journal.disk.look()
+        assert "to the disk: it has not answered for" in journal.error
+        with pytest.raises(JournalError, match="not answered"):  # nothing new is trained on
+            await bus.publish_committed(opened("g1"))
+        journal.disk.look()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert len(told.all) == 1
+        monkeypatch.setattr(core.journal_sync, "HOPELESS", 0.0)
+        journal.disk.look()
+    disk.lets.set()
+    await until(lambda: not journal.error)
+    assert told.all[1:] == ["well"]
+    await journal.durable(bus.state.seq)  # g0 and g1 among them
+    journal.disk.look()
+    assert len(told.all) == 2
+
+
+async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_all(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
+    disk.lets.clear()
+    disk.error = OSError(5, "Input/output error")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(given_up(bus, "g0"))
+        await until(lambda: disk.held)
+        journal.disk.look()
+        disk.lets.set()
+    await until(lambda: "Input/output" in journal.error)
+    asked = disk.asked
+    await until(lambda: disk.asked > asked + 1)
+    assert "Input/output" in journal.error
+    disk.error = None
+    await until(lambda: not journal.error)
+    assert ["not answered" in one for one in told.all] == [True, False, False]
+    assert told.last == "well"
+
+
+async def test_a_commit_that_is_made_up_for_does_not_make_the_disk_well(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk.error = OSError(5, "Input/output error")
+    await given_up(bus, "g0")
+    with contextlib.closing(sqlite3.connect(journal.path)) as other:
+        other.execute("begin immediate")
+        bus.publish(opened("g1"))
+        await until(lambda: "locked" in told.last)
+        other.rollback()
+    await until(lambda: "Input/output" in told.last)
+    assert "Input/output" in journal.error
+    with pytest.raises(JournalError, match="Input/output error"):
+        await bus.publish_committed(opened("g2"))
+    disk.error = None
+    await until(lambda: told.last == "well")
+    assert not journal.error
+    await bus.publish_durable(opened("g3"))
+    assert told.all.count("well") == 1
+
+
+async def given_up(bus: Bus, group_id: str) -> None:
+    """An event that the disk does not take."""
+    with pytest.raises(JournalError, match="to the disk"):
+        await bus.publish_durable(opened(group_id))
+
+
+async def test_a_journal_behind_a_link_is_brought_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "j.db").symlink_to(tmp_path / "real" / "other.db")
+    journal = Journal(tmp_path / "j.db")
+    await Bus(journal, "run1").publish_durable(opened("g0"))
+    assert disk.taken
+    journal.close()
+
+
+async def test_what_an_earlier_process_committed_is_brought_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    first = Journal(tmp_path / "j.db")
+    seq = await Bus(first, "run1").publish_durable(opened("g0"))
+    reader = sqlite3.connect(tmp_path / "j.db")  # so that the log outlives the first one
+    assert reader.execute("select max(seq) from events").fetchone() == (seq,)
+    first.close()
+    taken = disk.taken
+    second = Journal(tmp_path / "j.db")
+    async with asyncio.timeout(20):
+        await second.durable(seq)
+    assert disk.taken > taken
+    second.close()
+    reader.close()
