@@ -301,6 +301,7 @@ class BoundedProtocol(HttpToolsProtocol):
             scope[ON_LEAVE] = self._on_leave
             if scope["http_version"] == "1.0":
                 self.cycle.__class__ = _Unchunked
+                self.cycle.waiting_for_100_continue = False  # it knows no such answer
             elif scope["method"] == "POST":
                 scope[AT_ONCE] = whole_of(self.cycle)
 

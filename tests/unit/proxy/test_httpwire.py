@@ -324,6 +324,13 @@ async def test_an_old_client_gets_a_stream_without_chunks(more: str) -> None:
         assert await one.closed() == b""
 
 
+async def test_an_old_client_is_not_asked_to_go_on() -> None:
+    async with serving() as url, wire(url) as one:
+        await one.send("POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        await one.send("ab")
+        assert (await one.answer()).status == 200
+
+
 async def test_an_old_client_gets_the_length_of_a_whole_answer() -> None:
     async with serving() as url, wire(url) as one:
         await one.send("POST / HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}")
