@@ -37,9 +37,9 @@ from proxy.dialects.reading import request_id
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
 from proxy.metrics import COUNTED, Meter
-from proxy.run import Reply, Ticket
 from proxy.seat import Seat
 from proxy.several import Several, admit
+from proxy.ticket import Piece, Reply, Ticket
 from proxy.tokens import Mark, TokenGauge, marks_of
 from proxy.upstream import Windows
 
@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 FOREVER = 1e6
 """Seconds; the ticket's own budget comes first."""
+SOON = 0.05
+"""Seconds for which a stream waits to begin: clients take a refusal for what it is by its status
+alone. An error within a stream many of them take for a broken connection, and try again."""
 
 
 class Desk:
@@ -166,17 +169,18 @@ class Desk:
             request = msgspec.structs.replace(request, extra=told)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
+        news = await _news(ticket, SOON)
+        if isinstance(news, Reply):
+            _winners(news)  # what is refused already is told by the status
         exchange.started, exchange.writer = True, writer
         await start_stream(exchange.send, exchange.more, first)
-        while True:
-            news = await ticket.next(self.settings.keepalive)
-            if ticket.left:
-                return
-            if isinstance(news, Reply):
-                break
-            data = writer.keepalive() if news is None else writer.piece(news.delta)
-            if data:
+        while not isinstance(news, Reply):
+            if news is not None and (data := writer.piece(news.delta)):
                 await send_part(exchange.send, data)
+            news = await _news(ticket, self.settings.keepalive)
+            if news is None:
+                ticket.kept_alive()
+                await send_part(exchange.send, writer.keepalive())
         winners = _winners(news)
         last = writer.finish(winners[0]) if ticket.live else writer.answer(winners)
         await send_part(exchange.send, last, more=False)
@@ -268,6 +272,14 @@ class _Exchange:
         if request.dialect == "messages":
             self.marks = marks_of(request)
         return request
+
+
+async def _news(ticket: Ticket | Several, seconds: float) -> Reply | Piece | None:
+    """What comes next, or None after `seconds`; raises `ClientLeft` when nobody waits for it."""
+    news = await ticket.next(seconds)
+    if ticket.left:
+        raise ClientLeft
+    return news
 
 
 def _winners(reply: Reply) -> list[Winner]:

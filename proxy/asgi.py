@@ -43,7 +43,7 @@ _STREAM = (
 
 
 class ClientLeft(Exception):
-    """The client closed the connection before its request was complete."""
+    """The client has closed the connection: nobody waits for an answer."""
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

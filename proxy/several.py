@@ -56,7 +56,6 @@ class Several:
         for ticket in self.tickets[len(self._replies) :]:
             news = await ticket.next(max(0.0, until - loop.time()))
             if not isinstance(news, Reply):
-                self.keepalives += not self._left
                 return None
             if not news.answers:
                 return news
@@ -67,6 +66,11 @@ class Several:
     def _filled(self, reply: Reply) -> list[ChatAnswer]:
         answers = list(reply.answers[: self._each])
         return answers + [_MISSING] * (self._each - len(answers))
+
+    def kept_alive(self) -> None:
+        """The user was sent that there is no news."""
+        self.keepalives += 1
+        self.tickets[len(self._replies)].kept_alive()
 
     def leave(self) -> None:
         """The user is gone, or was told off."""

@@ -125,11 +125,14 @@ class Ticket:
             if now >= self.deadline:
                 self.host.spend_budget(self)
             elif now >= until:
-                self.keepalives += 1
                 return None
             else:
                 await self._wait(min(until, self.deadline))
         return None
+
+    def kept_alive(self) -> None:
+        """The user was sent that there is no news."""
+        self.keepalives += 1
 
     def leave(self) -> None:
         """The user is gone, or was told off; the last one to leave ends the run."""

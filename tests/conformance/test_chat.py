@@ -135,7 +135,10 @@ async def test_15_usage_that_runs_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_16_done_comes_last_and_once(tmp_path: Path, path: str) -> None:
+async def test_16_done_comes_last_and_once(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.answering.SOON", 0.0)
     async with fronted(tmp_path, configured=settings(rewards={"retries": 0})) as f:
         says: tuple[Any, ...] = (GREETING, completion("cut", finish="length"), RuntimeError("x"))
         for number, one in enumerate(says):

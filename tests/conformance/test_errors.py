@@ -80,14 +80,15 @@ async def test_46_47_bodies_that_are_no_objects(tmp_path: Path, path: str) -> No
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, MESSAGES])
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("streams", "begun"), [(False, False), (True, False), (True, True)])
 async def test_51_a_prompt_too_long_for_a_server_that_does_not_tell_its_window(
-    tmp_path: Path, path: str, streams: bool
+    tmp_path: Path, path: str, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(400, f"{VLLM_OVERFLOW} is 4096 tokens."))
         answer = await ask(f, path, {**BODIES[path], "stream": streams})
-        assert answer.status == (200 if streams else 400)  # nobody knew before
+        assert answer.status == (200 if begun else 400)
         assert b"maximum context length" in answer.body
         await settle(f)
 

@@ -49,8 +49,12 @@ async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
         await settle(f)
 
 
-@pytest.mark.parametrize("streams", [False, True])
-async def test_35_one_prompt_without_an_answer_is_an_error(tmp_path: Path, streams: bool) -> None:
+@pytest.mark.parametrize(("streams", "begun"), [(False, False), (True, False), (True, True)])
+async def test_35_one_prompt_without_an_answer_is_an_error(
+    tmp_path: Path, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
+
     async def fails(name: str, body: dict[str, Any], index: int) -> Any:
         if body["messages"][-1]["content"] == "Ask":
             raise Denied(400, "no")
@@ -59,7 +63,7 @@ async def test_35_one_prompt_without_an_answer_is_an_error(tmp_path: Path, strea
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = fails
         answer = await ask(f, COMPLETIONS, {**MANY, "stream": streams})
-        if streams:
+        if begun:
             assert answer.body.endswith(b"data: [DONE]\n\n")
             assert b'"error":{' in answer.body
             assert b"Say!" not in answer.body

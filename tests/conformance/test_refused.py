@@ -55,7 +55,25 @@ async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, s
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_stream_says_so_without_asking_to_come_back(tmp_path: Path, path: str) -> None:
+async def test_a_stream_refused_at_once_has_the_status_of_any_other_answer(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.answering.SOON", 60.0)  # however slow this machine is
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(Denied(422, "That cannot be read."))
+        whole = await ask(f, path, BODIES[path])
+        streamed = await ask(f, path, {**BODIES[path], "stream": True, "user": "other"})
+        assert (streamed.status, streamed.json()) == (whole.status, whole.json())
+        assert streamed.status in (400, 422)
+        assert "retry-after" not in streamed.headers
+        await settle(f)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_stream_says_so_without_asking_to_come_back(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.answering.SOON", 0.0)
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, "That cannot be read."))
         answer = await ask(f, path, {**BODIES[path], "stream": True})

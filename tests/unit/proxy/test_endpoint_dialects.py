@@ -221,13 +221,19 @@ async def broken(name: str, body: dict[str, Any], index: int) -> Any:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_when_no_candidate_answers(tmp_path: Path, path: str) -> None:
+async def test_when_no_candidate_answers(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with fronted(tmp_path, configured=ONCE) as f, wire(f.url) as one:
         f.world.swarm.answer = broken
         await one.ask("POST", path, BODIES[path])
         answer = await one.answer()
         assert answer.status >= 500
         message_of(path, answer.json())
+        monkeypatch.setattr("proxy.answering.SOON", 60.0)
+        await one.ask("POST", path, {**streamed(path), "user": "other"})
+        assert (await one.answer()).status == answer.status
+        monkeypatch.setattr("proxy.answering.SOON", 0.0)
         await one.ask("POST", path, streamed(path))
         told = (await one.answer()).body.decode()
         last = sse(told)[-1]
@@ -357,10 +363,11 @@ async def test_a_fault_of_ours_is_told_without_its_details(
 
     monkeypatch.setattr("proxy.answering.winner", fault)
     async with fronted(tmp_path) as f, wire(f.url) as one:
-        for stream in (False, True):
-            await one.ask("POST", path, {**BODIES[path], "stream": stream})
+        for stream, begun in ((False, False), (True, False), (True, True)):
+            monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
+            await one.ask("POST", path, {**BODIES[path], "stream": stream, "user": str(begun)})
             answer = await one.answer()
-            assert answer.status == (200 if stream else 500)
+            assert answer.status == (200 if begun else 500)
             assert b"could not be completed" in answer.body
             assert b"secret" not in answer.body
         await until_closed(f)
