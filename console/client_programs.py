@@ -67,9 +67,15 @@ export ANTHROPIC_BASE_URL=%BASE%
 export ANTHROPIC_AUTH_TOKEN=%KEY%
 export ANTHROPIC_MODEL=%MODEL%
 export ANTHROPIC_SMALL_FAST_MODEL=%MODEL%
+export ANTHROPIC_DEFAULT_SONNET_MODEL=%MODEL%
+export ANTHROPIC_DEFAULT_OPUS_MODEL=%MODEL%
+export ANTHROPIC_DEFAULT_HAIKU_MODEL=%MODEL%
+export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768
 claude""",
         ),
-        note="No `/v1` at the end of its address.",
+        note="No `/v1` at the end of its address. `CLAUDE_CODE_MAX_CONTEXT_TOKENS` is your "
+        "policy's window: unset, it assumes 1m tokens. In auto mode risky calls are judged by the "
+        "Sonnet model.",
     ),
     client(
         "openclaw",
@@ -202,9 +208,13 @@ OPENAI_API_KEY=%KEY% vllm bench serve --backend openai-chat --base-url %BASE% \\
         Snippet(
             "sh",
             """\
-guidellm benchmark --target %BASE% --model %MODEL% --processor gpt2 \\
-  --profile concurrent --rate 4 --max-seconds 30 --data prompt_tokens=64,output_tokens=32""",
+guidellm run --backend kind=openai_http,target=%BASE%,model=%MODEL%,api_key=%KEY% \\
+  --profile kind=concurrent,streams=4 --constraint kind=max_duration,seconds=30 \\
+  --tokenizer kind=huggingface_auto,model=gpt2 \\
+  --data kind=synthetic_text,prompt_tokens=64,output_tokens=32""",
         ),
+        note="A folder with a tokenizer will do for `gpt2`, with `HF_HUB_OFFLINE=1`. Equal prompts "
+        "are answered once while they are in flight: `proxy.join: false` asks each.",
     ),
     client(
         "curl",

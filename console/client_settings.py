@@ -86,7 +86,8 @@ import { generateText } from "ai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 
 const ajet = createOpenAICompatible({
-  name: "ajet", baseURL: "%BASE%/v1", apiKey: "%KEY%", includeUsage: true,
+  name: "ajet", baseURL: "%BASE%/v1", apiKey: "%KEY%",
+  includeUsage: true, supportsStructuredOutputs: true,
 });
 console.log((await generateText({ model: ajet("%MODEL%"), prompt: "Say hello." })).text);""",
         ),
@@ -148,6 +149,7 @@ model = OpenAIChatModel(credential=credential, model="%MODEL%", stream=True)""",
 - model_id: ajet
   model_name: %MODEL%
   api_base: %BASE%/v1
+  api_key_name: ajet
   supports_tools: true""",
             file="~/.config/io.datasette.llm/extra-openai-models.yaml",
         ),

@@ -44,6 +44,7 @@ class Refusal(AjetError):
         message: For the client.
         kind: vLLM's `type`.
         param: The field that is wrong, or None.
+        details: What a dialect whose errors have details tells there; None for none.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class Refusal(AjetError):
         *,
         kind: str = "",
         param: str | None = None,
+        details: dict[str, Any] | None = None,
     ) -> None:
         self.status = status
         self.retry_after = retry_after
         self.message = message
         self.kind = kind or TYPES.get(status, "InternalServerError")
         self.param = param
+        self.details = details
         super().__init__(message)
 
     def body(self) -> bytes:

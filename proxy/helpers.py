@@ -58,9 +58,10 @@ RULES = (
     ),
     Rule(
         "opencode-summary",
-        "opencode",
+        "opencode, pi",
         "shortens a conversation that has grown too long; not a turn of it",
-        system=r"^\s*you are a helpful ai assistant tasked with summarizing conversations",
+        system=r"^\s*you are a (?:helpful ai assistant tasked with summarizing conversations"
+        r"|context summarization (?:agent|assistant)\b)",
     ),
     Rule(
         "opencode-recap",
@@ -134,7 +135,7 @@ RULES = (
         "Claude Code",
         "names the session in its list",
         system=r"(?:generate a concise, sentence-case title|summarize this coding conversation in "
-        r"under \d+|write a 5-10 word title)",
+        r"under \d+|write a 5-10 word title|you are naming a coding session\b)",
         tools=False,
     ),
     Rule(
@@ -173,20 +174,50 @@ RULES = (
         user=r"^\s*(?:quota|warmup)\s*$",
     ),
     Rule(
+        "claude-recap",
+        "Claude Code",
+        "what was done, for a user who was away; its tools and the conversation stand before it",
+        user=r"^\s*the user stepped away and is coming back\. recap in under \d+ words",
+    ),
+    Rule(
+        "guard",
+        "Claude Code, qwen-code",
+        "judges a call of a tool before it is run; the system prompt is nothing but this task",
+        system=r"^\s*you are a security (?:monitor for autonomous ai coding agents"
+        r"|classifier for an ai coding agent)\b",
+    ),
+    Rule(
+        "codex-title",
+        "Codex",
+        "names the thread; sent in a session of its own, with nothing but this task",
+        user=r"^\s*generate a concise, single-line task title of at most \d+ characters",
+        tools=False,
+    ),
+    Rule(
         "compaction",
-        "Claude Code, Codex, openclaw, Open WebUI",
+        "Claude Code, Codex, openclaw, qwen-code, Open WebUI",
         "shortens a conversation that has grown too long; sent by the program, with or without "
         "its tools",
         user=r"(?m)^[^\S\n]*(?:your task is to create a detailed summary of (?:the|this) "
         r"(?:recent portion of the )?conversation"
         r"|you are performing a context checkpoint compaction|pre-compaction memory flush"
+        r"|you are the component that summarizes a conversation when its context window"
         r"|### task:\s*summarize the conversation history that will be compacted)",
     ),
     Rule(
         "compression",
         "qwen-code and its kin",
         "shortens a conversation that has grown too long",
-        system=r"^\s*you are the component that summarizes internal chat history",
+        system=r"^\s*you are the component that summarizes (?:internal chat history"
+        r"|a conversation when its context window)",
+    ),
+    Rule(
+        "qwen-summary",
+        "qwen-code and its kin",
+        "a summary for a file, asked by a command of the program; without its tools",
+        user=r"^\s*please analyze the conversation history above and generate a comprehensive "
+        r"project summary in markdown",
+        tools=False,
     ),
     Rule(
         "next-speaker",

@@ -4,8 +4,9 @@ Clients change what they send back: reasoning is dropped or renamed, ids of tool
 rewritten, arguments written anew, lists of blocks become strings, the system prompt changes its
 form, a last message moves. So messages are compared in a normal form without all that, and a
 request belongs to the conversation whose last prompt, or prompt and answer, it goes on from with an
-assistant's turn. A prompt without an assistant's turn begins a conversation, and so does one that
-was asked before: many equal prompts are many conversations, none of them a runaway.
+assistant's turn. A prompt without an assistant's turn begins a conversation. One that was asked
+before goes on from the newest conversation that leads to it and has not asked it (the same task
+held once more), else it begins one: many equal prompts are many conversations, none a runaway.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import msgspec
 from core.ids import hex_id
 from core.text import content_text
 from proxy.body_size import MOST_VALUES
-from proxy.dialects.asides import own_words
+from proxy.dialects.asides import without_asides
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
@@ -55,7 +56,7 @@ def normal(message: Mapping[str, Any], work: _Work | None = None) -> bytes:
     speakers and cache marks are no part of it.
     """
     text = content_text(message.get("content"))
-    said = _text(own_words(text) or text)
+    said = _text(without_asides(text) or text)
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return f"{message.get('role')}\0{said}".encode(errors="replace")
@@ -185,16 +186,20 @@ class Conversations:
         messages, known = prompt.messages, self._by_key
         if not any([message.get("role") == "assistant" for message in messages]):
             return None
+        asked = False
         for index in range(len(messages) - 1, -1, -1):
             talk = known.get(prompt.chain[index])
             if talk is None:
                 continue
-            if index == len(messages) - 1 and talk.keys.get(prompt.chain[index]):
-                return None  # the same once more goes on from nothing
+            if talk.keys.get(prompt.tail):
+                asked = True  # the same once more is no turn of it; a newer one may lead here
+                continue
             if messages[index].get("role") == "assistant" or (
                 index + 1 < len(messages) and messages[index + 1].get("role") == "assistant"
             ):
                 return talk
+        if asked:
+            return None
         answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
         for index in answers[:-9:-1]:
             if talk := known.get(_digest("a", prompt.opening, prompt.parts[index])):

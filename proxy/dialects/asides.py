@@ -1,7 +1,10 @@
 """What agents write into their user's messages: notes to the model, no words of the user's.
 
-An aside is taken out of what a request is known by (its query), never out of what is asked.
+An aside is taken out of what a request is known by (its query), never out of what is asked. So is
+what OpenClaw writes around a message: the time before it, what it runs on after it.
 """
+
+import re
 
 ASIDES = (
     ("<system-reminder>", "</system-reminder>"),  # Claude Code, qwen-code, AgentScope
@@ -12,9 +15,26 @@ ASIDES = (
 MOST_ASIDES = 1000
 """How many of a kind are taken out of one text."""
 
+_STAMP = re.compile(
+    r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d [\w:/+-]{1,40}\] "
+)
+_RUNTIME = "Runtime: agent="
+
 
 def own_words(text: str) -> str:
-    """`text` without asides; as it is when it has none, empty when there is nothing else."""
+    """What of `text` is the user's: all of it, or empty when there is nothing else."""
+    found = without_asides(text)
+    stamp = _STAMP.match(found)
+    kept = _without_runtime(found[stamp.end() :] if stamp else found)
+    return found if kept is found else kept.strip()
+
+
+def without_asides(text: str) -> str:
+    """`text` without asides; as it is when it has none, empty when there is nothing else.
+
+    What OpenClaw writes around stays: it is the same when a message is sent again, and tells
+    conversations apart that begin with the same words.
+    """
     found = text
     for begin, end in ASIDES:
         if begin in found:
@@ -48,3 +68,10 @@ def _without(text: str, begin: str, end: str) -> str:
         kept.append(text[at:start])
         at = stop + len(end)
     return text if not at else "".join((*kept, text[at:]))
+
+
+def _without_runtime(text: str) -> str:
+    """Without a last line that tells what OpenClaw runs on."""
+    line = text.rstrip()
+    begin = line.rfind("\n") + 1
+    return line[:begin].rstrip() if line.startswith(_RUNTIME, begin) else text

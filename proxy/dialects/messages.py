@@ -1,8 +1,9 @@
 """Anthropic Messages: a request as it came and as the upstream gets it. No I/O.
 
 Read as vLLM reads it. What belongs to Anthropic's own service is taken and left out: caching,
-context management, thinking budgets, metadata and the tools that run on its servers. Fields that
-no form knows go upstream untouched. `max_tokens` is required, a model is not.
+context management, thinking budgets, metadata and the tools that run on its servers. A `thread` is
+refused: it would be answered without the conversation that it stands for. Fields that no form knows
+go upstream untouched. `max_tokens` is required, a model is not.
 """
 
 import re
@@ -45,6 +46,8 @@ _OWN = frozenset(
         "betas",
         "anthropic_beta",
         "anthropic_version",
+        "safeguards",
+        "thread",
     }
 )
 """What belongs to Anthropic's own service; of `output_config` effort and format are told."""
@@ -54,6 +57,8 @@ _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _UNREAD = re.compile(r"body(\.\d+)?")
 """`param` of an error that found no object in the body; others name a field."""
+_THREADED = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""What Anthropic's SDKs look for before they send the whole conversation without a thread."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -134,6 +139,9 @@ def refusal_body(refusal: Refusal) -> bytes:
 
 def _conversation(body: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The messages, and what of the upstream's body makes its prompt."""
+    if body.get("thread") is not None:
+        text = "thread: no conversations are kept here; send the whole one without a thread."
+        raise Refusal(400, None, text, param="thread", details=_THREADED)
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise invalid("string_type", "body.model", "Input should be a valid string", model)

@@ -37,7 +37,10 @@ def error_body(refusal: Refusal) -> bytes:
     kind = _ERRORS.get(refusal.status)
     if kind is None:
         kind = "api_error" if refusal.status >= 500 else "invalid_request_error"
-    return _encode({"type": "error", "error": {"type": kind, "message": refusal.message}})
+    error: dict[str, Any] = {"type": kind, "message": refusal.message}
+    if refusal.details is not None:
+        error["details"] = refusal.details
+    return _encode({"type": "error", "error": error})
 
 
 class MessagesWriter:

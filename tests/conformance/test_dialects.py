@@ -221,6 +221,21 @@ async def test_38_nothing_is_stored(tmp_path: Path) -> None:
         assert not f.world.state.groups
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_38_a_thread_is_refused_before_anything_is_asked(
+    tmp_path: Path, streams: bool
+) -> None:
+    """Only its newest message is sent: the policy would answer it without all the rest."""
+    body = {**BODIES[MESSAGES], "thread": {"type": "create"}, "stream": streams}
+    async with fronted(tmp_path) as f:
+        answer = await ask(f, f"{MESSAGES}?beta=true", body)
+        assert answer.status == 400
+        details = answer.json()["error"]["details"]
+        assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        assert not f.world.state.groups
+        assert not f.world.swarm.claims
+
+
 # --- messages -----------------------------------------------------------------------------------
 
 
@@ -292,6 +307,7 @@ CLAUDE_CODE: dict[str, Any] = {
     "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     "output_config": {"effort": "medium"},
     "metadata": {"user_id": '{"session_id": "5b0e"}'},
+    "safeguards": [{"type": "dangerous_tool_use", "classifier_context": {"v": 1}}],
 }
 """What Claude Code sends, in short."""
 
@@ -314,6 +330,7 @@ async def test_40_what_claude_code_sends_is_taken(tmp_path: Path, streams: bool)
             assert roles == ["system", "user", "system", "assistant", "tool"]
             for name in ("thinking", "context_management", "output_config", "cache_control"):
                 assert name not in body
+            assert "safeguards" not in body
         await settle(f)
 
 

@@ -1,6 +1,7 @@
 """The settings of clients: what is printed, and that the guide says the same."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -51,6 +52,30 @@ def test_snippets_can_be_read(client: Client) -> None:
                 assert done.returncode == 0
             case other:
                 assert other == "js"
+
+
+def printed(name: str, model: str = "my-policy") -> str:
+    (one,) = find(name)
+    return "\n".join(fill(each.text, model=model) for each in one.snippets)
+
+
+def test_claude_code_asks_for_the_models_name_whatever_it_is_about_to_do() -> None:
+    """Its judge in auto mode asks for a name of its own, else: a 404 where names are checked."""
+    told = printed("claude-code").splitlines()
+    for which in ("", "_SMALL_FAST", "_DEFAULT_SONNET", "_DEFAULT_OPUS", "_DEFAULT_HAIKU"):
+        assert f"export ANTHROPIC{which}_MODEL=my-policy" in told
+
+
+def test_the_same_window_is_told_to_all_who_ask_for_one() -> None:
+    """Claude Code takes a name it does not know for a model of 1m tokens, and says so each time."""
+    assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in printed("claude-code").splitlines()
+    for name in ("opencode", "openclaw", "pi"):
+        assert re.search(r'"context(?:Window)?": 32768\b', printed(name))
+
+
+def test_the_ai_sdk_is_told_that_schemas_are_taken() -> None:
+    """Else it leaves an object's schema out and warns."""
+    assert "supportsStructuredOutputs: true" in printed("ai-sdk")
 
 
 def test_a_name_finds_exactly_that_one_or_what_begins_so() -> None:

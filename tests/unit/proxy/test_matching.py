@@ -289,3 +289,68 @@ def test_a_prompt_that_ends_in_what_was_answered_goes_on() -> None:
     first = known.match([ASKED])
     known.answered(first.session, said("one, two"))
     assert known.match([ASKED, said("one, two")]).session == first.session
+
+
+# --- the same once more -------------------------------------------------------------------------
+
+TASK = user("Please use the tool.")
+RAN = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {
+            "id": "call-1",
+            "type": "function",
+            "function": {"name": "bash", "arguments": '{"command": "echo AJET-RAN"}'},
+        }
+    ],
+}
+TOLD = {"role": "tool", "tool_call_id": "call-1", "content": "AJET-RAN"}
+SUM = said("The tool said it: AJET-RAN. That is all there is to tell.")
+STEPS = (([TASK], RAN), ([TASK, RAN, TOLD], SUM), ([TASK, RAN, TOLD, SUM, user("thanks")], SUM))
+"""The prompts of a conversation, word by word the same each time, and their answers."""
+
+
+def step(known: Conversations, number: int) -> tuple[str, int]:
+    prompt, answer = STEPS[number]
+    place = known.match(prompt)
+    known.answered(place.session, answer)
+    return place.session, place.turn
+
+
+def test_the_same_conversation_held_again_is_one_each_time() -> None:
+    """As the passes over a dataset whose tool call repeats."""
+    known = Conversations()
+    passes = [[step(known, number) for number in range(len(STEPS))] for _ in range(4)]
+    for one in passes:
+        assert [turn for _, turn in one] == [1, 2, 3]
+        assert len({session for session, _ in one}) == 1
+    assert len({one[0][0] for one in passes}) == 4
+
+
+def test_also_when_its_answers_come_back_changed() -> None:
+    known = Conversations()
+    for _ in range(3):
+        one = known.match([SYSTEM, TASK])
+        known.answered(one.session, said("something the client did not keep"))
+        assert known.match([SYSTEM, TASK, RAN, TOLD]).session == one.session
+
+
+def test_samples_of_a_later_turn_are_apart_also_in_a_second_pass() -> None:
+    known = Conversations()
+    found = []
+    for _ in range(2):
+        first, _ = step(known, 0)
+        samples = [step(known, 1) for _ in range(5)]
+        assert samples[0] == (first, 2)  # the first goes on, the others have nothing to go on from
+        assert {turn for _, turn in samples[1:]} == {1}
+        found += [session for session, _ in samples]
+    assert len(set(found)) == 10
+
+
+@given(st.lists(st.sampled_from(range(len(STEPS))), max_size=40))
+def test_no_conversation_asks_the_same_twice(order: list[int]) -> None:
+    """Whatever is held at once, repeated or begun in the middle."""
+    known = Conversations()
+    asked = [(step(known, number)[0], number) for number in order]
+    assert len(set(asked)) == len(asked)

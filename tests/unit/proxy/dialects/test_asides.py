@@ -15,6 +15,12 @@ from proxy.matching import Conversations
 REMINDER = "<system-reminder>\nThe time is noon.\n</system-reminder>"
 OPENCLAW = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 CODEX = "<environment_context>\n  <cwd>/x</cwd>\n</environment_context>"
+STAMP = "[Sun 2026-11-22 03:41 UTC] "
+RUNTIME = (
+    "Runtime: agent=main | session=agent:main:explicit:s2 | sessionId=s2 | host=vm | "
+    "os=Linux 6.18.44 (x64) | node=v26.10.0 | active_node=unknown | model=ajet/ajet | "
+    "default_model=ajet/ajet | shell=bash"
+)
 HEADERS = {"content-type": "application/json"}
 
 
@@ -35,9 +41,68 @@ def test_an_aside_that_does_not_end_stays() -> None:
     assert own_words(f"{REMINDER} and <system-reminder> so on") == "and <system-reminder> so on"
 
 
-def test_many_beginnings_take_no_time() -> None:
-    text = "<system-reminder>" * 200_000
+@pytest.mark.parametrize(
+    "piece", ["<system-reminder>", STAMP[:-1], "[Sun ", f"{RUNTIME} |", "Runtime: agent=", "\n \n."]
+)
+def test_many_beginnings_take_no_time(piece: str) -> None:
+    text = "-" + piece * 200_000
     assert own_words(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{STAMP}Please use the tool.\n\n{RUNTIME}", "Please use the tool."),
+        (f"{STAMP}And which word was it?", "And which word was it?"),
+        (f"Say hello.\n\n{RUNTIME}\n", "Say hello."),
+        ("[Mon 2026-01-26 20:30 GMT+5:30] Two\nlines.", "Two\nlines."),
+        ("[Mon 2026-01-26 20:30 America/New_York] Say hello.", "Say hello."),
+        (f"{STAMP}{STAMP}Twice.", f"{STAMP}Twice."),
+        (f"{OPENCLAW}\n{STAMP}Say hello.\n\n{RUNTIME}", "Say hello."),
+        (f"{STAMP}\n\n{RUNTIME}", ""),
+        (RUNTIME, ""),
+    ],
+)
+def test_what_openclaw_writes_around_a_message_is_taken_off(text: str, words: str) -> None:
+    assert own_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[2026-11-22 03:41] a line of a log ",
+        "[Sun] 2026-11-22 03:41 UTC it rained",
+        "[Sun 2026-11-22 03:41 UTC]without a space",
+        "[Sun 2026-11-22 03:41 of all the days that there are] x",
+        f"What is {STAMP}for?",
+        f"What does this say?\n{RUNTIME}\nIs it new?",
+        f"What is '{RUNTIME}'?",
+        "Runtime: 5 s\n",
+    ],
+)
+def test_what_only_reads_like_it_stays(text: str) -> None:
+    assert own_words(text) == text
+
+
+def test_the_query_of_openclaw_is_its_users_words_and_the_prompt_stays() -> None:
+    told = [
+        user(f"{STAMP}Please use the tool.\n\n{RUNTIME}"),
+        user([{"type": "text", "text": OPENCLAW}]),
+    ]
+    data = json.dumps({"model": "m", "messages": told}).encode()
+    request = read_request(data, HEADERS, "host")
+    assert request.query == "Please use the tool."
+    assert request.messages[0] == told[0]
+
+
+def test_its_sessions_with_the_same_words_are_told_apart() -> None:
+    """By what stands around them, which is the same in each turn."""
+    found = Conversations()
+    asked = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
+    places = [found.match([one], "key", "") for one in asked]
+    for one, place in zip(asked, places, strict=True):
+        more = [one, {"role": "assistant", "content": "Hi."}, user(f"{STAMP}And now?")]
+        assert found.match(more, "key", "").session == place.session
 
 
 def user(content: Any) -> dict[str, Any]:

@@ -260,6 +260,17 @@ def test_what_claude_code_sends() -> None:
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         "output_config": {"effort": "medium"},
         "metadata": {"user_id": "user_0_account__session_5b0e"},
+        "safeguards": [  # in auto mode
+            {
+                "type": "dangerous_tool_use",
+                "classifier_context": {
+                    "v": 1,
+                    "permission_mode": "auto",
+                    "home_dir": "/home/somebody",
+                    "rules": {"allow": [], "deny": [], "ask": []},
+                },
+            }
+        ],
     }
     request = read(
         body, x_claude_code_session_id="5b0e", anthropic_beta="claude-code-20250219,made-up"

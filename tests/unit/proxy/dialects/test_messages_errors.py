@@ -1,6 +1,7 @@
 """Anthropic Messages requests that are refused, and that nothing breaks the reader."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -128,6 +129,56 @@ def test_overload() -> None:
     assert said["error"]["message"].startswith("The engine is currently busy")
 
 
+# --- threads -------------------------------------------------------------------------------------
+
+CREATED = {**ASKED, "thread": {"type": "create"}}
+CONTINUED = {
+    "model": "tiny",
+    "max_tokens": 64,
+    "messages": [
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "marmalade"}],
+        }
+    ],
+    "thread": {"type": "continue", "previous_message_id": "chatcmpl-644ef8aa6ebca857"},
+}
+"""What the tool runner of Anthropic's JavaScript SDK asks first and then, where it is let."""
+
+
+@pytest.mark.parametrize("reader", [read_messages, read_count])
+@pytest.mark.parametrize("body", [CREATED, CONTINUED, {**CONTINUED, "messages": []}])
+def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole(
+    body: dict[str, Any], reader: Callable[..., Any]
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        reader(json.dumps(body).encode(), {**JSON, "anthropic-beta": "message-threads-2026-08-12"})
+    assert caught.value.status == 400
+    said = json.loads(MESSAGES.refusal(caught.value))
+    text = said["error"].pop("message")
+    assert text.startswith("thread: ")
+    assert said == {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+        },
+    }
+
+
+@pytest.mark.parametrize("thread", [5, "create", [], {}, False])
+def test_whatever_stands_there_is_no_reason_to_answer(thread: Any) -> None:
+    said = refused({**ASKED, "thread": thread})
+    assert said["error"]["details"]["error_code"] == "thread_unsupported_request"
+
+
+def test_a_thread_of_null_is_none() -> None:
+    bare = read_messages(json.dumps(ASKED).encode(), JSON)
+    found = read_messages(json.dumps({**ASKED, "thread": None}).encode(), JSON)
+    assert found.body == bare.body
+    assert found.messages == bare.messages
+
+
 # --- anything ------------------------------------------------------------------------------------
 
 LEAF = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -152,6 +203,7 @@ TURN = st.fixed_dictionaries({"role": ROLES, "content": ANY | st.lists(ANY, max_
 FIELDS = [
     *("model", "system", "tools", "tool_choice", "stop_sequences", "temperature", "top_p"),
     *("top_k", "stream", "output_config", "metadata", "thinking", "max_tokens", "session_id"),
+    *("thread", "safeguards"),
 ]
 
 
