@@ -202,9 +202,12 @@ class Journal(JournalReader):
         with self._lock:
             self._unsynced = "" if error is None else f"to the disk: {error}"
             self.error = self._fault or self._unsynced
-            if self._fault:  # which is told, and stays
-                return
-        self._tell(seconds)
+            waiters: list[Waiter] = []
+            if error is not None:  # the writer may wait for the disk, too
+                waiters, self._waiters = self._waiters, []
+        if not self._fault:  # which is told, and stays
+            self._tell(seconds)
+        settle(waiters, self._failed)
 
     def _failed(self) -> JournalError:
         return JournalError(
@@ -237,9 +240,11 @@ class Journal(JournalReader):
             running = not any(isinstance(job, Stop) for job in jobs)
             try:
                 self._db = self._db or self._opened()
+                self.disk.writing = began
                 self._commit(jobs)
                 cost = time.thread_time() - cpu
             except Exception as error:  # noqa: BLE001  without this thread all who wait hang
+                self.disk.writing = 0.0
                 running = self._recover(Kept(jobs), error) and running
         self._hang_up()
 
@@ -266,7 +271,9 @@ class Journal(JournalReader):
 
     def _commit(self, jobs: list[Job]) -> None:
         assert self._db is not None
-        self._advance(commit(self._db, jobs, self._open_groups))
+        seq = commit(self._db, jobs, self._open_groups)
+        self.disk.writing = 0.0
+        self._advance(seq)
 
     def _advance(self, seq: int) -> None:
         self._written = max(self._written, seq)

@@ -64,8 +64,11 @@ class Syncer:
         """The writer has the journal open and committed to its log."""
         self._faulty = 0.0
         """Since when the disk refuses, on the monotonic clock; 0 while it does not."""
+        self.writing = 0.0
+        """Since when the writer commits, which may have to wait for the disk, too; 0 while it does
+        not."""
         self._under_way = 0.0
-        """Since when it is waited for; 0 while it is not."""
+        """Since when the disk is waited for here; 0 while it is not."""
         self._slow = 0.0
         """The same, once it was told that it stalls."""
         self._telling = threading.Lock()
@@ -116,13 +119,13 @@ class Syncer:
 
     def look(self) -> None:
         """Tell when the disk stalls; from any thread."""
-        began = self._under_way
+        began = min(filter(None, (self.writing, self._under_way)), default=0.0)
         took = time.monotonic() - began
         if not began or took < SLOW:
             return
         error = TimeoutError(f"it has not answered for {took:.0f} s")
         with self._telling:
-            if self._under_way != began:  # it has answered
+            if began not in (self.writing, self._under_way):  # it has answered
                 return
             if not self._slow:
                 self._slow = began

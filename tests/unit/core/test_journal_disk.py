@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +174,33 @@ async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
     assert len(told.all) == 2
 
 
+async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, bus = Told(journal), Bus(journal, "run1")
+    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
+    lets, held, commit = threading.Event(), threading.Event(), core.journal.commit
+
+    def waits(*args: Any) -> int:
+        held.set()
+        assert lets.wait(20)
+        return commit(*args)
+
+    await bus.publish_durable(opened("g0"))
+    with monkeypatch.context() as stalls:
+        stalls.setattr(core.journal, "commit", waits)
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            tasks.create_task(given_up(bus, "g1", committed=True))
+            await until(held.is_set)
+            journal.disk.look()
+        assert "to the disk: it has not answered for" in journal.error
+        assert len(told.all) == 1
+        lets.set()
+        await until(lambda: told.last == "well")
+    await journal.durable(bus.state.seq)
+    assert JournalReader(journal.path).last_seq() == bus.state.seq
+
+
 async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_all(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,10 +245,11 @@ async def test_a_commit_that_is_made_up_for_does_not_make_the_disk_well(
     assert told.all.count("well") == 1
 
 
-async def given_up(bus: Bus, group_id: str) -> None:
+async def given_up(bus: Bus, group_id: str, committed: bool = False) -> None:
     """An event that the disk does not take."""
+    publish = bus.publish_committed if committed else bus.publish_durable
     with pytest.raises(JournalError, match="to the disk"):
-        await bus.publish_durable(opened(group_id))
+        await publish(opened(group_id))
 
 
 async def test_a_journal_behind_a_link_is_brought_to_the_disk(
