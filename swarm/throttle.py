@@ -16,6 +16,9 @@ from swarm.schemas import PoolInfo
 
 METHOD = "rollout_until_finish_enough_tasks"
 """The only stop rule under which shares mean something."""
+STILL = 0.5
+"""Seconds for which nothing may have run in a batch that is not full until a task beyond a share
+goes on, or the batch would never end. Between two tasks of a client nothing runs for a moment."""
 OLDEST = 60.0
 """Seconds after which no reading of the batch is used any more."""
 
@@ -100,6 +103,8 @@ class Throttle:
         """Tasks of the claims on their way."""
         self._fresh: dict[str, float] = {}
         """Task -> when an episode of it was claimed last: no reading that is older has it."""
+        self._still: tuple[Counter[str], float] | None = None
+        """What the batch held while nothing ran, and since when."""
 
     def lets(
         self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
@@ -132,10 +137,13 @@ class Throttle:
     def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
         own, alien, count = self._tasks(pool)
         unseen = self._coming.keys() | {t for t, at in self._fresh.items() if at >= read_at}
-        if not pool.running_episode_details and not unseen:
-            complete = sum(1 for n in count.values() if n >= policy.expected_num_repeat)
-            if complete < policy.expected_batch_size:
-                return True
+        complete = sum([n >= policy.expected_num_repeat for n in count.values()])
+        if pool.running_episode_details or unseen or complete >= policy.expected_batch_size:
+            self._still = None
+        elif self._still is None or self._still[0] != count:
+            self._still = count, read_at
+        elif read_at - self._still[1] >= STILL:
+            return True
         own |= unseen
         task = policy.current_task_id
         if task in self._passed or task in own or task in alien:

@@ -49,8 +49,8 @@ class Over(SwarmError):
 class Client:
     """One kind's tasks: two at a time, the repeats of each side by side.
 
-    With one, nothing would run between two tasks, and then a throttle policy lets anybody through.
-    More than its share of a batch would be taken over into the next one.
+    With one, nothing would run between two tasks, and once that lasts a throttle policy lets
+    anybody through. More than its share of a batch would be taken over into the next one.
     """
 
     def __init__(self, client: SwarmClient, asker: Asker, given: argparse.Namespace) -> None:

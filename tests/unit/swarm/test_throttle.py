@@ -113,9 +113,32 @@ def test_tasks_shared_with_others_do_not_count() -> None:
     assert Throttle("me").lets(policy("z"), shared)
 
 
-def test_nothing_runs_and_the_batch_is_not_full() -> None:
+def test_nothing_runs_any_more_and_the_batch_is_not_full() -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
-    assert Throttle("me").lets(policy("c"), done), "or the batch would never end"
+    throttle = Throttle("me")
+    assert throttle.lets(policy("c"), done, 1.0) is None
+    assert throttle.lets(policy("c"), done, 1.4) is None
+    assert throttle.lets(policy("c"), done, 1.5), "or the batch would never end"
+    assert throttle.lets(policy("d"), done, 9.0) is None, "there is one on its way"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pool({"a": ["me", "me"], "b": ["me", "me"]}, {"y": "other"}),
+        pool({"a": ["me", "me"], "b": ["me", "me"], "y": ["other"]}),
+        pool({}),
+    ],
+)
+def test_that_nothing_runs_between_two_tasks_lets_nobody_through(between: PoolInfo) -> None:
+    done = pool({"a": ["me", "me"], "b": ["me", "me"]})
+    throttle = Throttle("me")
+    assert throttle.lets(policy("c"), done, 1.0) is None
+    if place := throttle.lets(policy("a"), between, 1.3):
+        place.release()
+    assert throttle.lets(policy("c"), done, 1.6) is None
+    assert throttle.lets(policy("c"), done, 2.0) is None
+    assert throttle.lets(policy("c"), done, 2.1)
 
 
 def test_another_stop_rule_is_an_error() -> None:
