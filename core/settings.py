@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
-import yaml
 
 from core.addresses import web_address
-from core.errors import UsageError
+from core.settings_file import SettingsError, read_settings, switched
 
 PREFIX = "AJET_CONSOLE__"
 
@@ -25,12 +24,10 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 ModelName = Literal["tiny", "smollm2"]
 
+MOST_TAGS = 9
+"""A vote's reasons have a digit each."""
 _LOGIN = re.compile(r"([^/]*://)?[^/]*@")
 """A URL with a user or a password before its host."""
-
-
-class SettingsError(UsageError):
-    """A setting is misspelt or invalid."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -255,13 +252,15 @@ def load(
         SettingsError: a key is unknown or a value invalid; names source, key and what is valid.
     """
     values: dict[str, Any] = {}
-    found = _file_values(file) if file is not None else {}
+    found = read_settings(file) if file is not None else {}
     _merge(values, found, str(file))
     environ = os.environ if environment is None else environment
     _merge(values, _env_values(environ), "environment")
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     _merge(values, _nest(given), "command line")
-    return _convert(values, "command line")
+    settings = _convert(values, "command line")
+    _look_at(settings.rating)
+    return settings
 
 
 def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict[str, str]:
@@ -302,28 +301,6 @@ def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict
     return named
 
 
-def _file_values(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the settings cannot be read: {error}", str(file)) from error
-    try:
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise SettingsError(
-            f"this is not YAML: {error.problem or error.context}", where=f"{file}{line}"
-        ) from error
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise SettingsError("the settings must be `key: value` lines", where=str(file))
-    return data
-
-
 def _env_values(environment: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in environment.items():
@@ -362,7 +339,7 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: str) -> None
 def _convert(values: Mapping[str, Any], source: str) -> Settings:
     _known(values, Settings, source, "")
     try:
-        settings = msgspec.convert(values, Settings, strict=False)
+        settings = msgspec.convert(switched(values, Settings), Settings, strict=False)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         key = path.rstrip("`") or "settings"
@@ -374,6 +351,22 @@ def _convert(values: Mapping[str, Any], source: str) -> Settings:
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
+
+
+def _look_at(rating: RatingSettings) -> None:
+    """What no field alone can say."""
+    low, high = rating.score_low, rating.score_high
+    if not low < high:
+        raise SettingsError(
+            f"`rating.score_low` ({low:g}) does not lie below `rating.score_high` ({high:g})",
+            where="settings",
+            todo="Else the best score would be worth the least",
+        )
+    tags = rating.tags.split(",") if isinstance(rating.tags, str) else rating.tags
+    if len(tags) > MOST_TAGS:
+        raise SettingsError(
+            f"`rating.tags` has {len(tags)} entries", where="settings", todo="Nine at most"
+        )
 
 
 def _valid(key: str) -> str:

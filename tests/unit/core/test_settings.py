@@ -33,6 +33,12 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
         ("- a\n", "must be `key: value` lines"),
         ("a: b: c\n", "this is not YAML"),
         ("swarm_url: nowhere\n", "is no URL of a swarm server"),
+        (
+            "proxy:\n  repeats: 2\nproxy:\n  port: 1\n",
+            "config.yaml:3: `proxy` stands here twice, first in line 1",
+        ),
+        ("proxy:\n  port: 2\n  port: 1\n", "config.yaml:3: `port` stands here twice"),
+        ("proxy: {port: yes}\n", "`proxy.port` is invalid"),
     ],
 )
 def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, said: str) -> None:
@@ -44,6 +50,33 @@ def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, s
     if "URL" not in said:
         assert str(file) in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_off_is_a_word_and_yes_a_truth(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, join: off}\n")
+    found = load(file, {})
+    assert (found.rating.mode, found.proxy.watch_only, found.proxy.join) == ("off", True, False)
+    file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, join: true}\n")
+    found = load(file, {"AJET_CONSOLE__PROXY__JOIN": "no"})
+    assert (found.rating.mode, found.proxy.watch_only, found.proxy.join) == ("hold", False, False)
+
+
+def test_what_no_setting_says_alone(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("rating: {score_low: 3}\n")
+    with pytest.raises(SettingsError, match="does not lie below"):
+        load(file, {})
+    assert load(file, {}, {"rating.score_high": 5}).rating.score_low == 3
+    file.write_text(f"rating: {{tags: [{', '.join('abcdefghij')}]}}\n")
+    with pytest.raises(SettingsError, match=r"`rating\.tags` has 10 entries. Nine at most"):
+        load(file, {})
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(SettingsError, match="leads nowhere"):
+        load(tmp_path / "config.yaml", {})
 
 
 def test_a_mistake_in_the_environment_is_named_as_such() -> None:
