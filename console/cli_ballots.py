@@ -6,7 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
-from console.cli_common import open_home, settings_of
+from console.cli_common import look_home, settings_of
 from console.cli_orders import rating_of, send
 from console.rater_name import kept_name
 from core.errors import UsageError
@@ -15,7 +15,7 @@ from core.home import Home
 
 def repeat(given: argparse.Namespace) -> int:
     """A second vote on a group that was rated and sent."""
-    home = open_home(given)
+    home = look_home(given)
     given.undo = False
     _, args = rating_of(given)
     return send(given, home, "group.repeat", {**args, "rater": _rater(given, home)})
@@ -23,7 +23,7 @@ def repeat(given: argparse.Namespace) -> int:
 
 def lease(given: argparse.Namespace) -> int:
     """Keep a group for oneself, or give it back."""
-    home = open_home(given)
+    home = look_home(given)
     args = {
         "group_id": given.group_id,
         "holder": given.holder or f"{getpass.getuser()}@{socket.gethostname()}",
@@ -39,7 +39,7 @@ def edit(given: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no such candidate, or no text.
     """
-    home = open_home(given)
+    home = look_home(given)
     if given.candidate < 1:
         raise UsageError("candidates are counted from 1", f"edit {given.group_id}")
     text = "" if given.clear else _text(given)

@@ -5,7 +5,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-from console.cli_common import confirm, open_home, say, settings_of
+from console.cli_common import confirm, look_home, say, settings_of
 from console.cli_swarm import addresses, choose
 from core.errors import AjetError, UsageError
 from core.text import one_line
@@ -20,7 +20,7 @@ class EngineRefused(AjetError):
 
 def checkpoints(given: argparse.Namespace) -> int:
     """List, save, restore, prune, export or import; `given.verb` names which."""
-    home = open_home(given)
+    home = look_home(given)
     known = addresses(settings_of(home, given.swarm_url), home)
     every = getattr(given, "all", False)
     engines = [_Engine(*one) for one in (known.items() if every else [choose(known, given)])]
@@ -110,7 +110,7 @@ def _import(engine: "_Engine", given: argparse.Namespace) -> None:
 
 def tokens(given: argparse.Namespace) -> int:
     """Print each token of an episode."""
-    home = open_home(given)
+    home = look_home(given)
     known = addresses(settings_of(home, given.swarm_url), home)
     found = _Engine(*choose(known, given)).ask("GET", f"/ajetc/tokens/{given.episode}")
     reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"

@@ -52,7 +52,7 @@ def clients(given: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no client of that name.
     """
-    from console.cli_common import open_home, proxy_url, say, settings_of
+    from console.cli_common import look_home, proxy_url, say, settings_of
     from core.errors import UsageError
     from core.keys import proxy_key
     from core.sockets import public_url
@@ -65,7 +65,7 @@ def clients(given: argparse.Namespace) -> int:
     if not found:
         names = ", ".join(one.name for one in CLIENTS)
         raise UsageError(f"no client is called {given.name}", todo=f"One of: {names}")
-    home = open_home(given)
+    home = look_home(given)
     proxy = settings_of(home).proxy
     asked = proxy_key(proxy)
     scheme = "https" if proxy.tls_cert else "http"

@@ -24,9 +24,15 @@ def say(text: str) -> None:
 
 
 def open_home(given: argparse.Namespace) -> Home:
-    """The home that was named, or the usual one."""
+    """The home that was named, or the usual one; made where there is none."""
     root: Path | None = given.home
     return Home.open(root.expanduser() if root is not None else None)
+
+
+def look_home(given: argparse.Namespace) -> Home:
+    """The same for those who ask or order: nothing is made or changed in it."""
+    root: Path | None = given.home
+    return Home.at(root.expanduser() if root is not None else None)
 
 
 def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> Settings:

@@ -13,8 +13,8 @@ from console.cli_common import (
     cert_of,
     confirm,
     count,
+    look_home,
     need_proxy,
-    open_home,
     order,
     proxy_url,
     say,
@@ -95,13 +95,13 @@ def stop(given: argparse.Namespace) -> int:
 
 def plain(given: argparse.Namespace) -> int:
     """An order that needs a proxy and no question."""
-    aim = aimed(given, proxy=need_proxy(given, open_home(given)))
+    aim = aimed(given, proxy=need_proxy(given, look_home(given)))
     return each(given, aim, lambda target: _ordered(given, aim, target))
 
 
 def asked(given: argparse.Namespace) -> int:
     """An order that needs a proxy and destroys something."""
-    proxy = need_proxy(given, open_home(given))
+    proxy = need_proxy(given, look_home(given))
     aim = aimed(given, look=not given.yes, proxy=proxy)
     act = COMMANDS[given.order_name].title.partition(": ")[2]
     if given.order_name == "engine.abort_episode":
@@ -132,7 +132,7 @@ def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = 
     Raises:
         UsageError: there is no server of that name.
     """
-    home = open_home(given)
+    home = look_home(given)
     if proxy is None:
         direct = getattr(given, "swarm_url", None) and not given.url
         proxy = "" if direct else proxy_url(given, home)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from console.cli_common import cert_of, confirm, count, need_proxy, open_home, say, token_of
+from console.cli_common import cert_of, confirm, count, look_home, need_proxy, say, token_of
 from console.cli_orders import find_group, say_json
 from core.commands import validate
 from core.errors import AjetError, UsageError
@@ -44,7 +44,7 @@ def each(given: argparse.Namespace) -> int:
             else "not both: groups by their ids, or those of --where",
             given.command,
         )
-    home = open_home(given)
+    home = look_home(given)
     args = _arguments(given)
     validate(given.order_name, {**args, "group_id": "g"})
     wanted = _filter(given)

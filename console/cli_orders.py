@@ -10,8 +10,8 @@ from console.cli_common import (
     cert_of,
     confirm,
     count,
+    look_home,
     need_proxy,
-    open_home,
     order,
     say,
     token_of,
@@ -29,12 +29,12 @@ def plain_order(given: argparse.Namespace) -> int:
     """A command whose arguments are those of the registry."""
     names = [arg.name for arg in COMMANDS[given.order_name].args]
     args = {name: getattr(given, name, None) for name in names}
-    return send(given, open_home(given), given.order_name, args)
+    return send(given, look_home(given), given.order_name, args)
 
 
 def rate(given: argparse.Namespace) -> int:
     """Rate a group, or take a rating back."""
-    home = open_home(given)
+    home = look_home(given)
     name, args = rating_of(given)
     args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
     if name == "group.rate":
@@ -75,7 +75,7 @@ def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 def abort_all(given: argparse.Namespace) -> int:
     """Abort all groups that wait without a rating, after saying how many."""
-    home = open_home(given)
+    home = look_home(given)
     if not given.yes:
         state = asyncio.run(_snapshot(given, home))
         groups = [

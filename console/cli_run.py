@@ -5,18 +5,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from console.cli_common import open_home, settings_of
+from console.cli_common import look_home, open_home, settings_of
 from console.cli_model import have_model
 from core.addresses import web_address
 from core.errors import UsageError
-from core.home import Home
+from core.home import Home, no_home
 from core.settings import Settings
 from core.tls import absolute
 
 
 def console(given: argparse.Namespace) -> int:
-    """The console."""
-    home = open_home(given)
+    """The console.
+
+    Raises:
+        HomeError: `--read-only`, and there is no home: it makes none.
+    """
+    home = look_home(given)
+    if not given.console_read_only or given.console_attach:
+        home = open_home(given)
+    elif not home.exists:
+        raise no_home(home)
     settings = _proxy_settings(
         home,
         given.console_swarm_url,

@@ -9,8 +9,8 @@ from console.cli_common import (
     NotRunning,
     cert_of,
     confirm,
+    look_home,
     need_proxy,
-    open_home,
     say,
     settings_of,
     token_of,
@@ -26,7 +26,7 @@ def dismiss(given: argparse.Namespace) -> int:
     """Take alerts off the screen; without a key list them."""
     if given.keys and given.all:
         raise UsageError("not both: keys, or --all", "alert-dismiss")
-    home = open_home(given)
+    home = look_home(given)
     return asyncio.run(_dismiss(given, home))
 
 
@@ -80,7 +80,7 @@ def restart(given: argparse.Namespace) -> int:
         NotRunning: there is none.
     """
     role = "proxy" if given.order_name == "proxy.restart" else "engine"
-    home = open_home(given)
+    home = look_home(given)
     info = running(home, role)
     if info is None:
         raise NotRunning(

@@ -5,11 +5,11 @@ import asyncio
 import time
 from typing import Any
 
-from console.cli_common import cert_of, open_home, proxy_url, say, settings_of, token_of
+from console.cli_common import cert_of, look_home, proxy_url, say, settings_of, token_of
 from console.cli_orders import say_json
 from console.cli_swarm import ServerReport, addresses, report
 from core.errors import AjetError
-from core.home import Home, running
+from core.home import Home, no_home, running
 from core.settings import Settings
 from core.state import Mock, State
 from core.text import one_line
@@ -19,9 +19,12 @@ def status(given: argparse.Namespace) -> int:
     """Show how everything is.
 
     Raises:
-        AjetError: a proxy named with --url does not answer.
+        AjetError: a proxy named with --url does not answer; or nothing is named, and there is no
+            home.
     """
-    home = open_home(given)
+    home = look_home(given)
+    if not (home.exists or given.url or given.swarm_url):
+        raise no_home(home)
     data = asyncio.run(_gather(given, home))
     if given.json:
         say_json(data)

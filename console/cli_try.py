@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 
-from console.cli_common import cert_of, need_proxy, open_home, say, token_of
+from console.cli_common import cert_of, look_home, need_proxy, say, token_of
 from console.cli_orders import say_json, send
 from console.try_view import compared, progress
 from console.widgets.words import clock, duration
@@ -27,7 +27,7 @@ GIVEN_BACK = 20.0
 
 def stop(given: argparse.Namespace) -> int:
     """Cancel a try."""
-    return send(given, open_home(given), "engine.try_stop", {"try_id": given.try_id})
+    return send(given, look_home(given), "engine.try_stop", {"try_id": given.try_id})
 
 
 def try_prompt(given: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def try_prompt(given: argparse.Namespace) -> int:
 
 
 async def _tried(given: argparse.Namespace, prompt: str) -> int:
-    home = open_home(given)
+    home = look_home(given)
     try_id = secrets.token_hex(4)
     args = validate("engine.try", {"prompt": prompt, "server": given.server, "try_id": try_id})
     async with ControlClient(

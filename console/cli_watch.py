@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from console.cli_common import cert_of, need_proxy, open_home, token_of
+from console.cli_common import cert_of, look_home, need_proxy, token_of
 from console.event_lines import told
 from core.errors import AjetError, UsageError
 from core.events import (
@@ -49,7 +49,7 @@ def watch(given: argparse.Namespace) -> int:
         AjetError: there is no proxy, or it refuses.
     """
     wanted = Wanted(given.filter, given.kind or (), given.until)
-    home = open_home(given)
+    home = look_home(given)
     follower = Follower(wanted, Json() if given.json else People(), given.after)
     try:
         asyncio.run(_bounded(follower, given, home))

@@ -4,9 +4,11 @@ Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `engine/` (
 `logs/`, `run/<role>.json` (pid, port, url of a running process) beside `run/<role>.lock`.
 """
 
+import errno
 import logging
 import os
 import secrets
+import stat
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +22,10 @@ from core.errors import AjetError
 
 if sys.platform != "win32":
     import fcntl
+
+_OURS = frozenset({"token", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"})
+"""Names that stand in a home, made by us or put there for us; any of them, or all of"""
+_FOLDERS = frozenset({"run", "logs", "engine"})
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +84,10 @@ class Home:
         """Make the folders and see that they can be written.
 
         Raises:
-            HomeError: the place cannot be made or written; names it and the way out.
+            HomeError: the place cannot be made or written, or holds other things and is open to
+                others; names it and the way out.
         """
-        home = cls((root or default_root()).absolute())
+        home = cls.at(root)
         probe = home.run / f".probe-{os.getpid()}"
         try:
             home.root.mkdir(0o700, parents=True, exist_ok=True)
@@ -96,6 +103,16 @@ class Home:
                 todo=f"Make it writable or name another with {ENVIRONMENT}",
             ) from error
         return home
+
+    @classmethod
+    def at(cls, root: Path | None = None) -> Self:
+        """To look at: nothing is made or changed."""
+        return cls((root or default_root()).absolute())
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was ever opened."""
+        return self.run.is_dir()
 
     @property
     def run(self) -> Path:
@@ -122,7 +139,13 @@ class Home:
         return self.root / "token"
 
     def token(self) -> str:
-        """The control token of this home, made once, mode 0600."""
+        """The control token of this home, made once, mode 0600.
+
+        Raises:
+            HomeError: there is no home yet, or the file is empty.
+        """
+        if not self.exists:
+            raise no_home(self)
         try:
             fd = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -137,12 +160,36 @@ class Home:
         return text
 
 
+def no_home(home: Home) -> HomeError:
+    """For those who look for one."""
+    return HomeError(
+        "there is no home here",
+        where=str(home.root),
+        todo=f"Start ajet-console in it, or name another with --home or {ENVIRONMENT}",
+    )
+
+
 def _close_to_others(root: Path) -> None:
-    """Nobody else reads the journal, the settings or their keys, whatever modes the files have."""
-    mode = root.stat().st_mode & 0o777
-    if mode & 0o077:
-        root.chmod(0o700)
-        log.warning("%s was open to others (mode %o), now only you can enter it", root, mode)
+    """Nobody else reads the journal, the settings or their keys, whatever modes the files have.
+
+    Raises:
+        HomeError: it is no folder of ours alone, whose mode others may count on.
+    """
+    mode = stat.S_IMODE(root.stat().st_mode)
+    if not mode & 0o077:
+        return
+    names = {entry.name for entry in root.iterdir()}
+    ours = not names or names & _OURS or names >= _FOLDERS
+    if mode & stat.S_ISVTX or not ours:
+        raise HomeError(
+            f"this folder is open to others (mode {mode:o}) and not made for a home",
+            where=str(root),
+            todo=f"Name one of its own with --home or {ENVIRONMENT}, or close it: chmod 700",
+        )
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    root.chmod(0o700)
+    log.warning("%s was open to others (mode %o), now only you can enter it", root, mode)
 
 
 class Role:

@@ -38,7 +38,8 @@ from proxy.watch_only_slots import look
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
 """A follower that is further behind than this reads the snapshot instead."""
-BODY_CAP = 4 << 20
+BODY_CAP = 64 << 20
+"""Bytes of a body: a dataset's longest row, whatever JSON makes of its characters."""
 
 _TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")

@@ -103,6 +103,13 @@ def test_a_home_that_cannot_be_written_names_it(
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
+def test_a_question_makes_no_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["status"], ["--read-only"], ["mode"], ["clients", "pi"]):
+        main(["--home", str(tmp_path / "tpyo"), *verb])
+        assert not list(tmp_path.iterdir())
+    assert "there is no home here" in capsys.readouterr().err
+
+
 def test_the_home_is_taken_before_and_after_the_command(tmp_path: Path) -> None:
     before = parse(["--home", str(tmp_path), "status"])
     after = parse(["status", "--home", str(tmp_path)])

@@ -9,6 +9,7 @@ import pytest
 from console.cli import main
 from console.cli_groups import loss
 from core.errors import AjetError
+from core.home import Home
 from core.state import Alert, State
 from proxy.client import CommandReply, ControlLost
 from tests.support.sample import group_events, state_of
@@ -41,6 +42,7 @@ class Proxy:
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
     made = Proxy()
+    Home.open()
     monkeypatch.setattr("proxy.client.ControlClient", lambda *_, **__: made)
     monkeypatch.setattr("console.cli_groups.need_proxy", lambda *_: "http://proxy")
     monkeypatch.setattr("console.cli_seat.need_proxy", lambda *_: "http://proxy")

@@ -38,6 +38,43 @@ def test_a_home_is_made_for_one_user_and_an_open_one_is_closed(
     assert "was open to others (mode 755)" in caplog.text
 
 
+def test_looking_makes_and_changes_nothing(tmp_path: Path) -> None:
+    home = Home.at(tmp_path / "new")
+    with pytest.raises(HomeError, match="there is no home here"):
+        home.token()
+    assert not home.exists
+    assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o755)
+    with pytest.raises(HomeError, match="there is no home here"):
+        Home.at(tmp_path).token()
+    assert not list(tmp_path.iterdir())
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [(0o755, "theirs.txt"), (0o1777, "theirs.txt"), (0o1777, "token")]
+)
+def test_a_folder_of_others_is_not_taken_for_a_home(tmp_path: Path, mode: int, name: str) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / name).touch()
+    folder.chmod(mode)
+    with pytest.raises(HomeError, match=f"open to others .mode {mode:o}. and not made for a home"):
+        Home.open(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert [one.name for one in folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "config.yaml", "hooks"])
+def test_a_folder_made_ready_for_a_home_is_taken(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(0o755)
+    if name:
+        (folder / name).touch()
+    assert Home.open(folder).exists
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
     code = (
         "import sys,time; from core.home import Home, Role; from pathlib import Path\n"
