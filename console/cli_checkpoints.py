@@ -12,6 +12,8 @@ from core.text import one_line
 
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
+LONGEST_NAME = 64
+"""Characters of a checkpoint's name."""
 
 
 class EngineRefused(AjetError):
@@ -20,6 +22,7 @@ class EngineRefused(AjetError):
 
 def checkpoints(given: argparse.Namespace) -> int:
     """List, save, restore, prune, export or import; `given.verb` names which."""
+    _check_name(given)
     home = look_home(given)
     known = addresses(settings_of(home, given.swarm_url), home)
     every = getattr(given, "all", False)
@@ -44,6 +47,18 @@ def checkpoints(given: argparse.Namespace) -> int:
         _do(engines[0], verb, given)
         return 0
     return max([_guarded(engine, verb, given) for engine in engines], default=0)
+
+
+def _check_name(given: argparse.Namespace) -> None:
+    """What no checkpoint is called is not asked of an engine, nor of the operator."""
+    name: str | None = getattr(given, "name", None)
+    if name is None:
+        return
+    if not name.strip():
+        raise UsageError("the name is empty", f"checkpoints {given.verb}", "Give the checkpoint's")
+    if len(name) > LONGEST_NAME:
+        what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
+        raise UsageError(what, f"checkpoints {given.verb}", "Give a shorter one")
 
 
 def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
@@ -194,8 +209,11 @@ class _Engine:
     def _why(self, status: int, body: bytes) -> str:
         import msgspec
 
+        from swarm.answers import violations
+
         try:
             detail = msgspec.json.decode(body)["detail"]
+            detail = violations(detail) or detail
         except (msgspec.MsgspecError, KeyError, TypeError):
             detail = None
         if status == 404 and detail in (None, "Not Found"):

@@ -46,7 +46,8 @@ def each(given: argparse.Namespace) -> int:
         )
     home = look_home(given)
     args = _arguments(given)
-    validate(given.order_name, {**args, "group_id": "g"})
+    for group_id in given.groups or ["g"]:
+        validate(given.order_name, {**args, "group_id": group_id})
     wanted = _filter(given)
     return asyncio.run(_give(given, home, args, wanted))
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from core.text import one_line
+
 Maker = Callable[..., argparse.ArgumentParser]
 
 
@@ -31,7 +33,7 @@ def add_reward_test(commands: Any, command: Maker) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--last", type=_positive, metavar="K", help="the newest K groups of the journal; 100"
+        "--last", type=whole_number, metavar="K", help="the newest K groups of the journal; 100"
     )
     what.add_argument("--one", metavar="GROUP", help="one group, each answer with its parts")
     what.add_argument(
@@ -56,8 +58,16 @@ def add_reward_test(commands: Any, command: Maker) -> None:
     parser.add_argument("--json", action="store_true", help="the same as data, all groups")
 
 
-def _positive(text: str) -> int:
-    number = int(text)
+def whole_number(text: str) -> int:
+    """The number, 1 or more.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a whole number: {one_line(text, 40)!r}") from None
     if number < 1:
         raise argparse.ArgumentTypeError("give 1 or more")
     return number

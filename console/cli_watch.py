@@ -45,9 +45,11 @@ def watch(given: argparse.Namespace) -> int:
         0, or 1 when `--timeout` is over first.
 
     Raises:
-        UsageError: the filter or an event's name cannot be read.
+        UsageError: the filter or an event's name cannot be read, or the time is none.
         AjetError: there is no proxy, or it refuses.
     """
+    if given.timeout is not None and not given.timeout >= 0:
+        raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
     wanted = Wanted(given.filter, given.kind or (), given.until)
     home = look_home(given)
     follower = Follower(wanted, Json() if given.json else People(), given.after)

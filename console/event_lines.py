@@ -116,7 +116,7 @@ def _rewards(event: ev.RewardsChanged) -> Told:
         return Told("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
     if event.waits and not event.cause:
         return Told("rewards", one_line(f"the newest rewards wait for {event.waits}"))
-    where = f" ({event.file}:{event.line})" if event.file else ""
+    where = f" ({event.file}:{event.line})" if event.file and event.line else ""
     judge = event.judge_in_trouble
     what = f"judge {judge} in trouble" if judge else "broken"
     level = "warning" if event.level == "warning" else "error"

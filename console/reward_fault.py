@@ -29,7 +29,7 @@ class Fault:
     """The last thing that went wrong with the rewards."""
 
     what: str
-    """`did not load`, or what it failed on."""
+    """`did not load`, `ended`, or what it failed on."""
     cause: str
     traceback: str
     file: str
@@ -63,7 +63,7 @@ def last_fault(state: State) -> Fault | None:
 
 def _what(loading: RewardFault) -> str:
     if not loading.judge:
-        return "did not load"
+        return "ended" if loading.fell else "did not load"
     trouble = "not reached yet" if loading.level == "warning" else "in trouble"
     return f"judge {one_line(loading.judge, 40)} {trouble}"
 

@@ -202,6 +202,8 @@ def validate(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
                 raise CommandError(f"`{name}` needs `{arg.name}`", todo=arg.help)
             continue
         checked[arg.name] = _convert(name, arg, value)
+        if arg.name == "group_id" and not checked[arg.name].strip():
+            raise CommandError(f"`{name}`: the group's id is empty", todo=f"It is: {arg.help}")
     return checked
 
 

@@ -160,6 +160,7 @@ def _fault(known: RewardFault | None, event: RewardsChanged) -> RewardFault | No
         at=event.at,
         judge=event.judge_in_trouble,
         level=event.level,
+        fell=event.fell,
     )
     if known is not None and known.mended_at is None and known.cause == found.cause:
         found.at = known.at

@@ -239,6 +239,8 @@ class RewardFault(msgspec.Struct, kw_only=True):
     judge: str = ""
     """Name of the judge that cannot be asked; empty when it is not about one."""
     level: str = "error"
+    fell: bool = False
+    """It had loaded, and its process ended."""
 
 
 class Rewards(msgspec.Struct, kw_only=True):

@@ -10,6 +10,9 @@ _UNSEEN = (
     "\ud800-\udfff\U000e0000-\U000e0fff"  # lone surrogates, tags, variation selectors
 )
 _HIDDEN = re.compile(f"[{_UNSEEN}]")
+_SCRIPT = f"[^\x00-\u02ff\u2000-\u206f{_UNSEEN}]"  # neither Latin nor a sign between words
+_JOINERS = re.compile(f"(?<={_SCRIPT})[\u200c\u200d]{{1,2}}|[\u200c\u200d]{{1,2}}(?={_SCRIPT})")
+"""Those beside an emoji or a letter that is joined: nothing is lost to a reader without them."""
 HARMFUL = re.compile(f"[\t\n{_UNSEEN}]")
 """What no cell of a terminal may hold."""
 _SECRET = re.compile(
@@ -21,7 +24,10 @@ def plain(text: str) -> str:
     """`text` with each control or invisible character as a visible stand-in.
 
     The result cannot move the cursor, change colours, reorder what is read or hide anything.
+    Joiners where a script or an emoji uses them are left out: terminals disagree on their widths.
     """
+    if "\u200c" in text or "\u200d" in text:
+        text = _JOINERS.sub("", text)
     return _HIDDEN.sub(_visible, text)
 
 

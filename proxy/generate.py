@@ -315,14 +315,19 @@ class _Effort:
 
 
 def is_empty(message: Mapping[str, Any]) -> bool:
-    """Neither text nor reasoning nor a tool call: nothing that a user could be given."""
+    """Neither text nor reasoning nor a tool call: nothing that a user could be given.
+
+    What is neither a string nor a list is no text, as null is none.
+    """
     if message.get("tool_calls"):
         return False
     content = message.get("content")
     if isinstance(content, str) and content.strip():
         return False
     texts = (message.get(name) for name in ("content", "reasoning", "reasoning_content"))
-    return not any(text.strip() if isinstance(text, str) else text for text in texts)
+    return not any(
+        text.strip() if isinstance(text, str) else isinstance(text, list) and text for text in texts
+    )
 
 
 def answered(

@@ -15,7 +15,7 @@ import msgspec
 
 from core.settings import UpstreamSettings
 from proxy.observe_engine import NoEngine
-from proxy.upstream_faults import LATER, RETRY_AFTER, fault, hide, spread
+from proxy.upstream_faults import LATER, RETRY_AFTER, fault, hide, redirected, spread
 from proxy.upstream_wire import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
 from swarm.answers import ChatAnswer, Claimed, EndKind, EndOutcome, Refused, RefusedKind
 from swarm.chat import CHAT, ask, ask_stream
@@ -128,6 +128,9 @@ class ObserveClient(NoEngine):
             self._note(fault(answer.status, answer.headers, answer.body, self.key))
             return
         self._listed = True
+        if 300 <= answer.status < 400:
+            self._note(redirected(answer.status, answer.headers, f"{self.base}/models", self.key))
+            return
         if self.trouble.startswith("key"):
             self.trouble = ""
         try:
@@ -334,5 +337,7 @@ class ObserveClient(NoEngine):
             self.trouble = f"key refused ({error.status})"
         elif error.status in (404, 405):
             self.trouble = f"{error.status}: {hide(error.text, self.key)[:200]}"
+        elif 300 <= error.status < 400:
+            self.trouble = error.text
         elif error.status in LATER:
             self.trouble = f"too many requests for it ({error.status})"

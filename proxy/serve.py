@@ -36,7 +36,7 @@ from proxy.journal_watch import follow_journal
 from proxy.listening import Server
 from proxy.observe_seat import seat_of as observing
 from proxy.orders import Orders
-from proxy.rewards.base import SourceHealth
+from proxy.rewards.base import Abstention, SourceHealth
 from proxy.rewards.chosen import chosen, source_of
 from proxy.rewards.live import kind_of, parts_of
 from proxy.rewards.watch_guard import RewardGuard
@@ -55,6 +55,8 @@ GRACE = 10.0
 """Seconds a SIGTERM leaves to requests in flight."""
 KEEP_ALIVE = 120
 """Seconds an idle connection stays open: longer than clients keep theirs."""
+FALLEN = "Where it goes on, mend what ends it and save the file; 6 shows the fault"
+"""Way out when the process of rewards that had loaded ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +322,16 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     error, key = health.error, ""
     judging = error is not None and kind_of(seat.rewards, error.part) == "judge"
     if error is not None:
-        at = f"{error.file}:{error.line}: " if error.file else ""
         key, what, todo = _reward_trouble(error.part if judging else "", health)
+        cause = f"{what}: {_place(error)}{error.cause}"
+        if error.fell:
+            cause, todo = error.cause, FALLEN
         log.log(
             logging.WARNING if health.level == "warning" else logging.ERROR,
-            "%s: %s%s\n%s", what, at, error.cause, error.traceback,
+            "%s\n%s", cause, error.traceback,
         )  # fmt: skip
-        cause = f"{what}: {at}{error.cause}; {_serving(health, judging)}"
+        if not error.fell:  # that says itself what becomes of groups
+            cause = f"{cause}; {_serving(health, judging)}"
         seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level=health.level))
     for old in {"judge", "rewards"} - {key}:
         if old in seat.bus.state.alerts:
@@ -343,10 +348,17 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
             part=error.part if error else "",
             judge=judging,
             level=health.level,
+            fell=error.fell if error else False,
             waits=health.waits,
             parts=parts_of(seat.rewards),
         )
     )
+
+
+def _place(error: Abstention) -> str:
+    if not error.file:
+        return ""
+    return f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
 
 
 def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from core.text import plain, redact
+from core.text import one_line, plain, redact
 from proxy.errors import Refusal
 from swarm.answers import THE_REQUESTS, VLLM_OVERFLOW, violations
 from swarm.errors import ChatError, ChatErrorKind
@@ -92,6 +93,30 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
         retry_after=seconds(headers.get("Retry-After", "")),
         param=param if isinstance(param, str) else None,
     )
+
+
+def redirected(status: int, headers: Mapping[str, str], url: str, key: str = "") -> UpstreamFault:
+    """The error behind an answer that points elsewhere: it is not followed, for it gets the key.
+
+    Args:
+        status: 300 to 399.
+        headers: Where to; of that no more than scheme, host and port is told.
+        url: What was asked.
+        key: Never to be found in the error's text.
+    """
+    try:
+        asked, told = urlsplit(url), urlsplit(urljoin(url, headers.get("Location", "")))
+        host = f"[{told.hostname}]" if ":" in (told.hostname or "") else told.hostname or ""
+        port = f":{told.port}" if told.port else ""
+        same = (asked.scheme, asked.netloc) == (told.scheme, told.netloc)
+    except ValueError:
+        same, host = False, ""
+    if same:
+        there = "to another path of its own"
+    else:
+        there = f"to {one_line(f'{told.scheme}://{host}{port}', 120)}" if host else "elsewhere"
+    text = f"it redirects {there} (HTTP {status}): the base URL is wrong"
+    return UpstreamFault(ChatErrorKind.REFUSED, hide(text, key), status)
 
 
 def refusal_of(failures: Iterable[ChatError | None]) -> Refusal | None:

@@ -10,7 +10,7 @@ import msgspec
 from core.addresses import web_address
 from core.errors import AjetError
 from core.settings import UpstreamSettings
-from proxy.upstream_faults import fault
+from proxy.upstream_faults import fault, redirected
 from swarm.answers import Claimed
 from swarm.seam import Response, Streamed, Transport
 
@@ -66,6 +66,8 @@ class Checked:
         )
         if answer.status >= 400:
             raise fault(answer.status, answer.headers, answer.body, self._key)
+        if answer.status >= 300:
+            raise redirected(answer.status, answer.headers, url, self._key)
         return answer
 
     @asynccontextmanager
@@ -87,6 +89,8 @@ class Checked:
                 while part := await answer.read():
                     parts.append(part)
                 raise fault(answer.status, answer.headers, b"".join(parts), self._key)
+            if answer.status >= 300:
+                raise redirected(answer.status, answer.headers, url, self._key)
             yield answer
 
 

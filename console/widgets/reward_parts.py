@@ -32,6 +32,8 @@ def rewards(session: Session, room: Room) -> Content:
     points = reward_points(server) if server is not None else []
     if server is None or not points:
         what = "No reward was sent yet: the curve begins with the first group that is sealed"
+        if server is not None and server.state == "OBSERVING":
+            what = "Rewards are recorded and nothing is trained: there is no step to show"
         return lines(heading("REWARD", "by global step"), _note(what))
     last = points[-1]
     said = Content.assemble(

@@ -74,6 +74,8 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     """That part is a judge."""
     level: str = "error"
     """How bad it is when not `ok`: a warning where it may pass by itself."""
+    fell: bool = False
+    """It had loaded, and its process ended since."""
     waits: str = ""
     """Name of the part the newest rewards wait for; without a cause nothing is wrong with it."""
     parts: tuple[RewardPart, ...] = ()

@@ -77,6 +77,8 @@ class Abstention:
     file: str = ""
     line: int = 0
     """1-based; 0 when there is no such place."""
+    fell: bool = False
+    """What had loaded ended since: a process fell."""
 
 
 class ScoreSheet(msgspec.Struct, frozen=True):

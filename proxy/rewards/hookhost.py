@@ -23,6 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from core.tasks import Tasks
 from proxy.rewards.hookapi import EpisodeResult, Task, install_shim, reward_caller
 from proxy.rewards.hookcheck import BadResultError, checked_rewards, notes_of
@@ -54,6 +56,8 @@ OURS = ("console", "proxy", "engine", "mock", "swarm", "core")
 """Our own packages; a hook's helper module of such a name must win over them."""
 GRACE = 1.0
 """Seconds hooks have to clean up once the proxy is gone."""
+CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
+"""Also said where the proxy cancelled it, who knows better."""
 
 
 class Hooks:
@@ -190,23 +194,33 @@ class Host:
 
     def _take(self, message: Down) -> None:
         if isinstance(message, CancelCall):
-            if (task := self._calls.get(message.id)) is not None:
-                task.cancel()
+            if (task := self._calls.pop(message.id, None)) is not None:
+                task.cancel()  # one that has not begun says nothing: the proxy knows why
             return
         work = self._score(message) if isinstance(message, ScoreCall) else self._request(message)
         task = self._tasks.spawn(self._guard(message.id, work), f"call {message.id}")
         self._calls[message.id] = task
-        task.add_done_callback(lambda _: self._calls.pop(message.id, None))
+        task.add_done_callback(lambda _: self._over(message.id, work))
+
+    def _over(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
+        """A call whose task another hook cancelled before it began has said nothing yet."""
+        work.close()
+        if self._calls.pop(id_, None) is not None:
+            self._send(Failed(id_, Trouble(CANCELLED)))
 
     async def _guard(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
         try:
             answer = await Marked(self, id_, work)
         except BadResultError as error:
             answer = Failed(id_, self._hooks.bad_result(str(error)))
+        except asyncio.CancelledError as error:
+            trouble = trouble_of(error, self._hooks.folder)
+            answer = Failed(id_, msgspec.structs.replace(trouble, cause=CANCELLED))
         except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
             full = isinstance(error, MemoryError)  # and stays so: a new process is better
             answer = Failed(id_, trouble_of(error, self._hooks.folder), last=full)
         self._send(answer)
+        self._calls.pop(id_, None)
         if isinstance(answer, Failed) and answer.last:
             end_group()
 

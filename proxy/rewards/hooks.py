@@ -272,11 +272,15 @@ class HookSource:
             self._settled.clear()
             self._retry_at = 0.0
             self._kick.set()
-            next_ = "it is started again"
+            next_ = "it is started again, and groups wait for it"
         else:
             self._retry_at = now + self._limits.retry_seconds
-            next_ = f"for the {self._deaths}th time; the next start waits a while"
-        self._fail(Abstention("hook", f"{child.end}; {next_}", file=str(self.folder)))
+            next_ = (
+                f"for the {self._deaths}th time; the next start waits a while, "
+                "and groups go to the operator"
+            )
+        fell = Abstention("hook", f"{child.end}; {next_}", file=str(self.folder), fell=True)
+        self._fail(fell)
 
 
 def _wire(answer: Answer) -> WireAnswer:

@@ -304,10 +304,11 @@ def _given(file: Path, number: int, rewards: Any, count: int) -> dict[int, float
 
 def _missing(file: Path, number: int, field: str, row: Mapping[str, Any]) -> UsageError:
     names = ", ".join(one_line(str(name), 30) for name in list(row)[:8]) or "nothing"
-    near = difflib.get_close_matches(field, [str(name) for name in row], 1, 0.5)
+    others = [] if field in row else [str(name) for name in row]
+    near = difflib.get_close_matches(field, others, 1, 0.5)
     hint = f"Is it `{one_line(near[0], 30)}`? " if near else ""
     kind = "a text" if field == "query" else "a list of at least one answer"
-    what = f"`{field}` is missing or not {kind}"
+    what = f"`{field}` is not {kind}" if field in row else f"`{field}` is missing: {kind}"
     return _bad(file, number, field, what, f"{hint}The line has {names}")
 
 

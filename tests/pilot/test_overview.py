@@ -319,6 +319,13 @@ def test_no_rewards_no_curve() -> None:
     assert "No reward was sent yet" in rewards(session_of(State()), ROOM).plain
 
 
+def test_in_observe_mode_rewards_are_recorded_and_there_is_no_step() -> None:
+    events = [EngineChanged(server="e", state="OBSERVING"), *group_events(1)]
+    text = rewards(session_of(state_of(*events)), ROOM).plain
+    assert "Rewards are recorded" in text
+    assert "No reward was sent yet" not in text
+
+
 def test_the_curve_has_the_size_it_is_given() -> None:
     points = [Point(step, 0.1 * step, 0.05) for step in range(1, 6)]
     for width, height in ((20, 4), (60, 9), (150, 20)):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Self
 
+import httpx
 import pytest
 
 from console.cli import main
@@ -141,6 +142,11 @@ def test_a_proxy_that_goes_ends_it(proxy: Proxy, capsys: pytest.CaptureFixture[s
         ["edit", "g1", "1", "--file", "/no/such/file"],
         ["alert-dismiss", "a", "--all"],
         ["repeat", "g1"],
+        ["rate", "", "1"],
+        ["rate", " ", "--undo"],
+        ["accept", "g1", ""],
+        ["abort", ""],
+        ["lease", ""],
     ],
     ids=" ".join,
 )
@@ -150,6 +156,40 @@ def test_wrong_use_orders_nothing(
     assert main(argv) == 2
     assert not proxy.orders
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_empty_id_is_called_so(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rate", "", "1"]) == 2
+    assert "the group's id is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["save", "restore"])
+@pytest.mark.parametrize(("name", "said"), [("", "the name is empty"), ("n" * 65, "at most 64")])
+def test_a_name_no_checkpoint_has_is_not_asked_for(
+    verb: str,
+    name: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("httpx.request", lambda *given, **_: asked.append(given[1]))
+    assert main(["checkpoints", "--swarm-url", "http://127.0.0.1:9", verb, name]) == 2
+    assert said in capsys.readouterr().err
+    assert not asked
+
+
+def test_what_an_engine_says_of_a_field_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    detail = [{"type": "x", "loc": ["body", "keep"], "msg": "Input should be 0 or more"}]
+    answer = httpx.Response(422, json={"detail": detail})
+    monkeypatch.setattr("httpx.request", lambda *_, **__: answer)
+    told = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "-3"]
+    assert main(told) == 1
+    said = capsys.readouterr().err
+    assert "body.keep: Input should be 0 or more" in said
+    assert "{" not in said
 
 
 def test_the_loss_of_one_group_names_it() -> None:

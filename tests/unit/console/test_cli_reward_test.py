@@ -85,6 +85,7 @@ def test_abstentions_and_faults_have_their_exit_codes(
     "args",
     [
         ("--last", "0"),
+        ("--last", "abc"),
         ("--pdb",),
         ("--last", "3"),
         ("--weight", "lenth=1", "--file", "F"),
@@ -98,6 +99,30 @@ def test_abstentions_and_faults_have_their_exit_codes(
 def test_wrong_use(args: tuple[str, ...], home: Path, tmp_path: Path) -> None:
     file = str(written(tmp_path / "f.jsonl", *ROWS))
     assert run(home, *(file if one == "F" else one for one in args)) == 2
+
+
+def test_a_number_that_is_none_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(home, "--last", "abc") == 2
+    said = capsys.readouterr().err
+    assert "--last: not a whole number: 'abc'" in said
+    assert "_positive" not in said
+
+
+@pytest.mark.parametrize("row", [{"query": "q", "answers": []}, {"query": "q", "answers": "a"}])
+def test_a_field_that_is_there_is_not_called_missing(
+    row: dict[str, object], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", row))
+    assert run(home, "--file", file) == 2
+    said = capsys.readouterr().err
+    assert "`answers` is not a list of at least one answer" in said
+    assert "Is it" not in said
+    near = str(written(tmp_path / "near.jsonl", {"query": "q", "answer": ["a"]}))
+    assert run(home, "--file", near) == 2
+    assert "`answers` is missing: a list of at least one answer" in (
+        said := capsys.readouterr().err
+    )
+    assert "Is it `answer`?" in said
 
 
 def test_the_debugger_stops_in_the_hook(

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from console.cli import main
 from console.cli_watch import Follower, Json, People, Wanted, known_kinds
 from core.errors import UsageError
 from core.events import (
@@ -196,3 +198,11 @@ async def test_who_reads_no_more_ends_it() -> None:
     follower = Follower(Wanted(None, (), None), Json(), write=broken)
     with pytest.raises(BrokenPipeError):
         await follower.follow(Proxy(*group_events(1)))
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+def test_a_time_that_is_none_is_wrong_use(
+    seconds: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["watch", "--home", str(tmp_path), f"--timeout={seconds}"]) == 2
+    assert "seconds, 0 or more" in capsys.readouterr().err

@@ -240,3 +240,25 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
     kinds = [type(one) for one in events]
     assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
+
+
+def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None:
+    state = State()
+    bus = SimpleNamespace(publish=lambda event: reduce(state, event), state=state)
+    model = parse("parts:\n  length: {kind: length}\n", None)
+    rewards = ComposedSource(model=model)
+    seat = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
+    said = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
+    fell = Abstention("hook", said, file="/h", fell=True)
+    serve._rewards_changed(seat, SourceHealth(False, fell, ""))
+    alert = state.alerts["rewards"]
+    assert alert.cause == said
+    assert "Mend the file" not in alert.todo
+    fault = last_fault(state)
+    assert fault is not None
+    assert (fault.what, fault.cause) == ("ended", said)
+    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    assert not state.alerts
+    missing = Abstention("hook", "there is none", file="/h/f.py")
+    serve._rewards_changed(seat, SourceHealth(False, missing, ""))
+    assert "did not load: /h/f.py: there is none; groups go" in state.alerts["rewards"].cause

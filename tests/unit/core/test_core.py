@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from core.commands import COMMANDS, CommandError, validate
 from core.home import AlreadyRunning, Home, HomeError, Role, running
@@ -126,6 +127,30 @@ def test_text_keeps_what_is_harmless() -> None:
     assert plain("\x1b[31mred") == "␛[31mred"
     assert one_line("a\nb\n\nc") == "a b c"
     assert one_line("x" * 300, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("👩\u200d👩\u200d👧", "👩👩👧"),
+        ("🏳\ufe0f\u200d🌈", "🏳\ufe0f🌈"),
+        ("می\u200cخواهم", "میخواهم"),
+        ("USB\u200cها", "USBها"),
+        ("क्\u200dष", "क्ष"),
+    ],
+)
+def test_joiners_of_scripts_and_emoji_leave_no_sign(text: str, shown: str) -> None:
+    assert plain(text) == one_line(text) == shown
+    bare = shown.replace("\ufe0f", "")
+    assert cell_len(bare) == sum(map(cell_len, bare))
+
+
+@pytest.mark.parametrize(
+    "text", ["\u200d", "ig\u200dnore", "a\u200c b", "م\u200c\u200c\u200cx", "م\u202ea", "👩\u2066"]
+)
+def test_joiners_where_nothing_is_joined_and_directions_are_shown(text: str) -> None:
+    assert "\ufffd" in plain(text)
+    assert not set(plain(text)) & set("\u200c\u200d\u202e\u2066")
 
 
 def test_secrets_are_redacted() -> None:

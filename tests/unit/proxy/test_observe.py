@@ -293,6 +293,34 @@ async def test_an_upstream_that_always_fails_is_no_answer(tmp_path: Path) -> Non
         assert len(o.upstream.calls) == 8
 
 
+@pytest.mark.parametrize("content", [5, True, {"text": "x"}, None, []])
+async def test_what_is_no_text_is_an_empty_answer(tmp_path: Path, content: Any) -> None:
+    async with observed(tmp_path, rewards={"retries": 1}) as o:
+        o.upstream.answer = always({"role": "assistant", "content": content})
+        assert (await o.post()).status_code == 503
+        causes = {one.cause for one in o.world.kinds(CandidateFailed)}
+        assert causes == {"upstream: an empty answer"}
+        assert len(o.upstream.calls) == 8
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool) -> None:
+    there = {"Location": "https://me:secret@other.example:8443/v1/hidden?key=x"}
+    async with observed(tmp_path) as o:
+        o.upstream.answer = always(Failure(307, "see there", there))
+        answered = await o.post(stream=stream)
+        assert "other.example" not in answered.text
+        assert len(o.upstream.calls) == 4
+        await o.world.until(lambda: o.world.kinds(GroupClosed))
+        said = "it redirects to https://other.example:8443 (HTTP 307): the base URL is wrong"
+        assert {one.cause for one in o.world.kinds(CandidateFailed)} == {f"refused: {said}"}
+        alert = await o.world.until(lambda: o.world.state.alerts.get("upstream:upstream"))
+        assert said in alert.cause
+        o.upstream.answer = always("fine")
+        assert (await o.post("again")).status_code == 200
+        await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
+
+
 async def test_an_upstream_that_is_away_is_waited_for(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         assert (await o.post("before")).status_code == 200

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import UpstreamSettings
-from proxy.upstream_faults import fault, refusal_of
+from proxy.upstream_faults import fault, redirected, refusal_of
 from proxy.upstream_wire import UpstreamError, addresses, key_of
 from swarm.errors import ChatErrorKind
 
@@ -61,6 +61,27 @@ def test_what_an_error_means(status: int, body: bytes, kind: ChatErrorKind, text
     assert found.kind is kind
     assert found.text.startswith(text)
     assert found.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("https://h/v2", "to https://h "),
+        ("//other:81/x", "to http://other:81 "),
+        ("/v2", "to another path of its own "),
+        ("http://[::1]:9/x", "to http://[::1]:9 "),
+        ("http://[bad", "elsewhere "),
+        ("http://h:port/", "elsewhere "),
+        ("mailto:me", "elsewhere "),
+        ("", "to another path of its own "),
+    ],
+)
+def test_where_a_redirect_points(location: str, said: str) -> None:
+    found = redirected(301, {"Location": location}, "http://h/v1/chat/completions")
+    assert f"it redirects {said}(HTTP 301)" in found.text
+    refusal = refusal_of([found])
+    assert refusal is not None
+    assert refusal.status == 502
 
 
 def test_the_requests_own_fault_goes_before_the_upstreams() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from proxy.rewards.base import ScoreSheet
+from proxy.rewards.base import ScoreSheet, SourceHealth
 from proxy.rewards.hookchild import HookLimits
 
 GOOD = """
@@ -186,6 +186,31 @@ async def test_a_loop_that_nobody_waits_for_is_killed_for_the_next(
     assert source.health().ok
 
 
+async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
+    hooks: Any, group: Any
+) -> None:
+    """Also a call that had not begun when another one cancelled it gets an answer."""
+    hooks.reward("""
+        import asyncio
+
+        async def on_compute_relative_reward(valid_results, all_answers, question=""):
+            if question == "all":
+                for task in asyncio.all_tasks():
+                    task.cancel()
+                await asyncio.sleep(600)
+            return [1.0]
+    """)
+    source = await hooks.open()
+    pid = source.pid
+    sheets = await asyncio.gather(*(source.score(group("a", query="all")) for _ in range(3)))
+    assert all("cancelled by a hook" in cause(one) for one in sheets)
+    assert all(one.seconds < 30 for one in sheets)
+    assert sheets[0].abstention is not None
+    assert sheets[0].abstention.line == 8
+    assert rewards(await source.score(group("a"))) == [1.0]
+    assert source.pid == pid
+
+
 async def test_a_call_deaf_to_cancelling_is_killed(hooks: Any, group: Any) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open(SHORT)
@@ -211,11 +236,14 @@ async def test_the_end_of_the_process_is_an_abstention(
 ) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open()
-    changes: list[bool] = []
-    source.add_listener(lambda health: changes.append(health.ok))
+    changes: list[SourceHealth] = []
+    source.add_listener(changes.append)
     assert said in cause(await source.score(group("a", query=query)))
     assert rewards(await source.score(group("a"))) == [1.0]
-    assert changes == [False, True]
+    assert [one.ok for one in changes] == [False, True]
+    assert changes[0].error is not None
+    assert changes[0].error.fell
+    assert "it is started again, and groups wait for it" in changes[0].error.cause
 
 
 async def test_too_much_memory(hooks: Any, group: Any) -> None:
