@@ -187,7 +187,7 @@ class ConsoleApp(Telling):
 
     async def on_event(self, event: events.Event) -> None:
         """Keys go one by one, each after the one before has had its effect."""
-        if isinstance(event, events.Key) and not event.is_forwarded:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._ahead.take(event)
         else:
             await super().on_event(event)

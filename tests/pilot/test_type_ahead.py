@@ -1,0 +1,108 @@
+"""A burst of keys, as a slow line delivers it, lands in the field that one of them opens."""
+
+import asyncio
+
+import pytest
+from textual import events
+from textual.command import CommandPalette
+from textual.keys import _character_to_key
+from textual.widgets import Input
+
+from console.screens.confirm import AskScreen, LineScreen
+from console.screens.log import LogScreen
+from console.screens.requests import RequestsScreen
+from core.state import State
+from tests.support.console import NOW, Seat, group_events, seat, state_of
+
+WANTED = "reward<0.5 dead:no n>=1"
+WIDE = (160, 48)
+
+
+def full() -> State:
+    """A list of 40 groups, all of them to be rated."""
+    found = []
+    for number in range(1, 41):
+        found += group_events(
+            number, query=f"Question {number}", at=NOW + number - 50, until="AWAITING_RATING"
+        )
+    return state_of(*found)
+
+
+async def burst(here: Seat, *typed: str, turns: int = 0) -> None:
+    """Keys as reads of the terminal bring them, then their effect.
+
+    Args:
+        typed: Names of keys, or text after a space.
+        turns: Turns of the event loop between two of them.
+    """
+    keys: list[events.Key] = []
+    for one in typed:
+        if one.startswith(" "):
+            keys += [events.Key(_character_to_key(char), char) for char in one[1:]]
+        else:
+            keys.append(events.Key(one, None))
+    for key in keys:
+        here.app.post_message(key)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    for _ in range(3):
+        await here.pilot.pause()
+
+
+def typed_into(here: Seat) -> str:
+    """The text of the field with the focus."""
+    field = here.app.focused
+    assert isinstance(field, Input), field
+    return field.value
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 20])
+@pytest.mark.parametrize("at", ["rate", "overview", "requests"])
+async def test_a_filter_typed_ahead_of_its_screen_is_whole(at: str, turns: int) -> None:
+    async with seat(full(), at=at, size=WIDE) as here:
+        await burst(here, "f2", f" /{WANTED}", turns=turns)
+        assert typed_into(here) == WANTED
+        screen = here.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert screen.groups.model.filter.text == WANTED
+        assert here.link.commands == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "screen"),
+    [
+        (["f7", " /"], LogScreen),
+        (["f2", " n"], AskScreen),
+        (["f2", " :"], LineScreen),
+        (["f2", "ctrl+p"], CommandPalette),
+    ],
+)
+async def test_text_typed_ahead_of_any_field_is_whole(keys: list[str], screen: type) -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, *keys, f" {WANTED}")
+        assert isinstance(here.app.screen, screen)
+        assert typed_into(here) == WANTED
+        assert here.link.commands == []
+
+
+async def test_a_key_behind_the_end_of_a_field_is_for_the_list_again() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, "f2", " /dead:no", "enter", " jm")
+        screen = here.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert screen.groups.model.filter.text == "dead:no"
+        assert [(name, args["group_id"]) for name, args in here.link.commands] == [
+            ("group.mark", "g0039")
+        ]
+        await burst(here, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
+        assert screen.groups.model.filter.text == "dead:no"
+        assert here.link.commands[1][1]["group_id"] == "g0001"
+
+
+async def test_what_is_pasted_behind_a_key_goes_where_the_key_leads() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        here.app.post_message(events.Key("f2", None))
+        here.app.post_message(events.Key("slash", "/"))
+        here.app.post_message(events.Paste("dead:no "))
+        await burst(here, " n>=1")
+        assert typed_into(here) == "dead:no n>=1"
