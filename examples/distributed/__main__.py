@@ -147,13 +147,19 @@ def _kill(run: Run, name: str) -> None:
 
 
 def _give_back(run: Run) -> None:
-    """The run ends early, by Ctrl-C say: what the killed client held need not wait so long."""
+    """The run ends early, by Ctrl-C say: what the killed client held need not wait so long.
+
+    Looked for twice: a busy server may still have had a claim of it to answer.
+    """
     if not run.killed:
         return
     with suppress(AjetError), SwarmClient(run.url, client_uuid=run.killed) as heir:
-        for one in heir.get_episode_buffer():
-            if one.claimed and one.client_uuid == run.killed:
-                heir.abort_episode(one.episode_uuid)
+        for pause in (0.5, 0.0):
+            for one in heir.get_episode_buffer():
+                if one.claimed and one.client_uuid == run.killed:
+                    with suppress(AjetError):  # the others go back all the same
+                        heir.abort_episode(one.episode_uuid)
+            time.sleep(pause)
 
 
 def _report(run: Run, first: int) -> int:

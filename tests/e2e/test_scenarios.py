@@ -82,4 +82,4 @@ def test_ctrl_c_leaves_nothing_claimed_on_a_server_that_was_named(tmp_path: Path
             assert example.returncode == 130, err
             assert "Traceback" not in err, err
             left = [one for one in client.get_episode_buffer() if one.claimed]
-            assert not left, (name, left)
+            assert not left, (name, [(one.client_uuid, one) for one in left], err)
