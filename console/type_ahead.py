@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 Typed = events.Key | events.Paste
 """What comes from the keyboard."""
-PATIENCE = 1.0
-"""Seconds after which the next key goes on, whatever became of the one before."""
+TICK = 0.25
+"""Seconds between two looks at a key that takes long."""
+TICKS = 40
+"""Looks after which the next key goes on, whatever became of the one before. They are counted
+instead of the time: a machine that stands still for a while must not make keys go astray."""
 TURNS = 4
 """Turns of the event loop in which a question that a key asks for comes up."""
 LOOKS = 40
@@ -44,24 +47,32 @@ class TypeAhead:
         self._waiting: deque[Typed] = deque()
         self._number = 0
         self._busy = False
-        self._limit: Timer | None = None
+        self._ticks = 0
+        self._watch: Timer | None = None
+        self._awaited: Screen[object] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Every key that came in has had its effect."""
+        return not self._busy
 
     async def take(self, key: Typed) -> None:
         """Hand a key on now, or when those before it are through."""
         if self._busy:
             self._waiting.append(key)
-        else:
+        elif self._app.screen_stack:
             await self._go(key)
 
     async def _go(self, key: Typed) -> None:
+        app = self._app
         self._busy = True
         self._number += 1
         number = self._number
-        app = self._app
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
         await self._hand_on(key)
-        self._limit = app.set_timer(PATIENCE, lambda: self._next(number))
+        self._ticks, self._awaited = 0, None
+        self._watch = app.set_interval(TICK, partial(self._tick, number))
         self._follow(target, partial(self._done, number, shown, focus))
 
     def _follow(self, node: DOMNode, then: Callable[[], Awaitable[None]]) -> None:
@@ -97,7 +108,9 @@ class TypeAhead:
             await self._next(number)
 
     def _look(self, number: int, left: int) -> None:
-        screen = self._app.screen
+        if self._over(number):
+            return
+        screen = self._awaited = self._app.screen
         if not screen.is_mounted and left:
             self._app.call_later(self._look, number, left - 1)
             return
@@ -107,20 +120,32 @@ class TypeAhead:
         if self._over(number):
             return
         screen = self._app.screen
+        if screen is not self._awaited:
+            self._look(number, LOOKS)
+            return
+        self._awaited = None
         if self._waiting and isinstance(screen, ConsoleScreen):
             self._app.flush_screen(screen, EVERYTHING)
         self._app.call_later(self._settle, number, screen, self._app.focused, ROUNDS)
 
+    async def _tick(self, number: int) -> None:
+        """The key takes long: the screen it opened may be gone again, unpainted."""
+        self._ticks += 1
+        if self._ticks >= TICKS:
+            await self._next(number)
+        elif self._awaited is not None and self._awaited is not self._app.screen:
+            self._look(number, LOOKS)
+
     def _over(self, number: int) -> bool:
-        """Whether the key of this number is waited for no more."""
-        return number != self._number or not self._busy
+        """Whether the key of this number is waited for no more, or the console is being left."""
+        return number != self._number or not self._busy or not self._app.screen_stack
 
     async def _next(self, number: int) -> None:
         """Hand the next key on, once for each key before it."""
         if self._over(number):
             return
-        if self._limit is not None:
-            self._limit.stop()
+        if self._watch is not None:
+            self._watch.stop()
         self._busy = False
         if self._waiting:
             await self._go(self._waiting.popleft())

@@ -6,13 +6,14 @@ import pytest
 from textual import events
 from textual.command import CommandPalette
 from textual.keys import _character_to_key
+from textual.widget import Widget
 from textual.widgets import Input
 
 from console.screens.confirm import AskScreen, LineScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestsScreen
 from core.state import State
-from tests.support.console import NOW, Seat, group_events, seat, state_of
+from tests.support.console import NOW, Seat, group_events, rest, seat, state_of
 
 WANTED = "reward<0.5 dead:no n>=1"
 WIDE = (160, 48)
@@ -45,8 +46,8 @@ async def burst(here: Seat, *typed: str, turns: int = 0) -> None:
         here.app.post_message(key)
         for _ in range(turns):
             await asyncio.sleep(0)
-    for _ in range(3):
-        await here.pilot.pause()
+    await here.pilot.pause()
+    await rest(here.app)
 
 
 def typed_into(here: Seat) -> str:
@@ -106,3 +107,30 @@ async def test_what_is_pasted_behind_a_key_goes_where_the_key_leads() -> None:
         here.app.post_message(events.Paste("dead:no "))
         await burst(here, " n>=1")
         assert typed_into(here) == "dead:no n>=1"
+
+
+async def test_a_machine_that_stands_still_makes_no_key_go_astray(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        loop, stood = asyncio.get_running_loop(), 0.0
+        clock, handle = loop.time, Widget.on_event
+
+        async def stand_still(self: Widget, event: events.Event) -> None:
+            nonlocal stood
+            if isinstance(event, events.Key):
+                stood += 60
+            await handle(self, event)
+
+        monkeypatch.setattr(loop, "time", lambda: clock() + stood)
+        monkeypatch.setattr(Widget, "on_event", stand_still)
+        await burst(here, "f2", f" /{WANTED}")
+        assert stood >= 60 * len(WANTED)
+        assert typed_into(here) == WANTED
+
+
+async def test_keys_behind_one_that_leaves_the_console_are_dropped() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, "ctrl+q", " yx")
+        assert not here.app.is_running
+    assert here.link.commands == []

@@ -1,7 +1,7 @@
 """Console apps on a fake link: no sockets, no processes, a clock that stands still."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -267,13 +267,23 @@ async def rest(app: ConsoleApp) -> None:
 
 
 def _at_work(app: ConsoleApp) -> bool:
+    if not app.is_running:
+        return False
     screen = app.screen
+    if not app._ahead.idle:
+        return True
     if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
         return True
-    return any(
-        one._layout_required or one.message_queue_size > 0
-        for one in screen.walk_children(Widget, with_self=True)
-    )
+    if any(one.message_queue_size for one in screen.walk_children(Widget, with_self=True)):
+        return True
+    return any(one._layout_required for one in _displayed(screen))
+
+
+def _displayed(widget: Widget) -> Iterator[Widget]:
+    """What is shown of it and below; what is hidden is laid out when it comes into sight."""
+    yield widget
+    for child in widget.displayed_children:
+        yield from _displayed(child)
 
 
 def screen_text(app: ConsoleApp) -> str:
