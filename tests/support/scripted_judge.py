@@ -35,6 +35,7 @@ from proxy.rewards.judge_desk import Desk
 from proxy.rewards.part import Abstains, Looked, PartValue, Surroundings
 from proxy.rewards.parts.judge import KIND
 from proxy.rewards.text import content_stems, read
+from tests.support.door import shut_the_door
 
 _TAG = re.compile(r"names end in the code (\w+)")
 _QUALITY = re.compile(r"q=(\d+(?:\.\d+)?)")
@@ -209,6 +210,7 @@ class ScriptedJudge:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
+        await shut_the_door(self._server)
         self._server.close()
         await self._tasks.close()
         await self._server.wait_closed()

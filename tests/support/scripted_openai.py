@@ -29,6 +29,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from tests.support.door import end_site
 from tests.support.scripted_chat import completion
 from tests.support.scripted_stream import begin, tell
 
@@ -100,7 +101,7 @@ class ScriptedOpenAI:
         trace: TracebackType | None,
     ) -> None:
         if self._runner is not None:
-            await self._runner.cleanup()
+            await end_site(self._runner)
 
     @web.middleware
     async def _outer(

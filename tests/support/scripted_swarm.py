@@ -50,6 +50,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from tests.support.door import end_site
 from tests.support.scripted_chat import by_episode, completion, episode_of
 from tests.support.scripted_pool import Crash, Denied, Episode, ScriptedPool
 from tests.support.scripted_stream import Cut, OnToken, begin, kept_alive, tell
@@ -193,7 +194,7 @@ class ScriptedSwarm(ScriptedPool):
         for event in (self._closing, self._thawed, self._released):
             event.set()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await end_site(self._runner)
 
     # -- routes ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import uvicorn
 
 from core.sockets import bind
 from core.tasks import Tasks
+from tests.support.door import shut_the_door
 
 
 class QuickServer(uvicorn.Server):
@@ -42,19 +43,23 @@ class QuickServer(uvicorn.Server):
                 await asyncio.wait_for(self._ended.wait(), 0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await shut_the_door(*self.servers)
         for server in self.servers:
             server.close()
         for sock in sockets or []:
             sock.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
+        state = self.server_state
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                while self.server_state.connections or self.server_state.tasks:
+                while state.connections or state.tasks:
+                    for connection in list(state.connections):
+                        connection.shutdown()
                     await asyncio.sleep(0.002)
         except TimeoutError:
-            for task in self.server_state.tasks:
+            for task in state.tasks:
                 task.cancel()
+            for connection in list(state.connections):
+                connection.transport.abort()
         await self.lifespan.shutdown()
 
 
