@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from swarm.client import AsyncSwarmClient
 from swarm.errors import SwarmError
 from swarm.transport import HttpTransport
+from swarm.waits import BEAT
 
 GRACE = 7
 """Seconds a program that is told to end gets to give back what it holds."""
@@ -129,7 +130,9 @@ def _run(command: Sequence[str], tell: int) -> tuple[int, bool]:
         child = subprocess.Popen(command, pass_fds=[tell])
         if asked:
             child.terminate()
-        return child.wait(), asked
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a signal is noticed by then
+                return child.wait(BEAT), asked
     finally:
         signal.alarm(0)
         for number, handler in before.items():

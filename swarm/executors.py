@@ -5,13 +5,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from swarm.errors import SwarmError
 from swarm.retry import FOREVER, ONCE, Retry, Stopped, attempt
+from swarm.waits import BEAT, acquire, join
 
 __all__ = [
     "BoundedThreadPoolExecutor",
@@ -62,7 +63,9 @@ class _Pool:
         """
         if cancel_futures or not wait:
             self._stop.set()
-        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+        self._executor.shutdown(wait=False, cancel_futures=cancel_futures)
+        if wait:
+            join(tuple(self._executor._threads))
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +109,8 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
         future = super().submit(fn, *args, **kwargs)
         if self._block:
             self._block = False
-            future.exception()
+            while wait([future], BEAT).not_done:
+                pass
         return future
 
     def submit_with_periodic_drain(
@@ -160,7 +164,7 @@ class SlidingThreadPoolExecutor(_Pool):
             Its future, and what the jobs of the oldest batch returned once all of that are done:
             each batch once, in order, without those that failed.
         """
-        self._room.acquire()
+        acquire(self._room)
         try:
             future = self.submit(fn, *args, **kwargs)
         except BaseException:
@@ -195,7 +199,7 @@ class BoundedThreadPoolExecutor(_Pool):
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
         """Queue a job; its future has what came of it."""
-        self._room.acquire()
+        acquire(self._room)
         try:
             future = super().submit(fn, *args, **kwargs)
         except BaseException:
@@ -246,7 +250,8 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
             return []
         group = object()
         with self._places:
-            self._places.wait_for(lambda: len(self._open) < self._most)
+            while len(self._open) >= self._most:
+                self._places.wait(BEAT)
             self._open.add(group)
         left = len(args_list)
 
@@ -293,4 +298,6 @@ sys.excepthook = _hook
 
 def _values(batch: "Sequence[Future[Any]]") -> list[Any]:
     """What those that did not fail returned, in order; waits for all."""
+    while wait(batch, BEAT).not_done:
+        pass
     return [one.result() for one in batch if not one.cancelled() and one.exception() is None]

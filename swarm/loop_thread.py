@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from swarm.errors import SwarmError, WrongUse
+from swarm.waits import result
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class LoopThread:
         """Run `work` and wait; interrupted, what it got nobody wants is undone by `unwanted`."""
         future = self._begin(work)
         try:
-            return future.result()
+            return result(future)
         except CancelledError:
             raise SwarmError("this client was closed meanwhile", self.name) from None
         except BaseException:

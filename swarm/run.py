@@ -14,6 +14,7 @@ from swarm.retry import FOREVER, ONCE, Retry, attempt
 from swarm.run_record import Lost, RunRecord
 from swarm.sync import SwarmClient
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from swarm.waits import join
 
 log = logging.getLogger(__name__)
 
@@ -253,8 +254,7 @@ def run_episodes(
     for thread in threads:
         thread.start()
     try:
-        for thread in threads:
-            thread.join()
+        join(threads)
     except BaseException:
         run.halt()
         raise

@@ -33,6 +33,7 @@ from swarm import (
     run_episodes,
 )
 from swarm.errors import EngineOff, GaveUp, Unreachable
+from swarm.waits import result
 
 WAIT = 5.0
 """Seconds a throttled task waits before its share is read again."""
@@ -74,7 +75,7 @@ class Client:
         with ThreadPoolExecutor(LANES) as lanes:
             try:
                 for lane in [lanes.submit(self._lane) for _ in range(LANES)]:
-                    lane.result()
+                    result(lane)
             except KeyboardInterrupt:
                 self._client.close()  # gives all back, and ends the lanes
                 raise

@@ -22,6 +22,7 @@ from examples.ask import Asker, last_number
 from examples.swarming import REAL, seconds
 from swarm import SwarmClient, SwarmError, SwarmThrottlePolicy, WorkflowOutput
 from swarm.errors import EngineOff, GaveUp, Unreachable
+from swarm.waits import join
 
 SUMS: Final = Path(__file__).resolve().parents[1] / "math" / "sums.jsonl"
 NOTHING: Final = 0.1
@@ -179,8 +180,7 @@ def _run(given: argparse.Namespace) -> int:
         for one in threads:
             one.start()
         try:
-            for one in threads:
-                one.join()
+            join(threads)
         finally:
             worker.over.set()
     if worker.error is not None:
