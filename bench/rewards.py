@@ -1,4 +1,4 @@
-"""What rewards cost: the built-in parts, a hook's round trip, a judge's calls.
+"""What rewards cost (the built-in parts, a hook's round trip, a judge's calls), and how they order.
 
 `python -m bench.rewards` prints one line a figure. The bars are of two cores with nothing else on
 them; the times of processors that are busy elsewhere say little, so the best of many are taken.
@@ -23,6 +23,7 @@ from proxy.rewards.hookchild import HookLimits
 from proxy.rewards.hooks import HookSource
 from proxy.rewards.modelfile import parse
 from proxy.rewards.part import Surroundings
+from tests.support.reward_corpus import NAMES, measured, prompts
 from tests.support.scripted_judge import ScriptedJudge
 
 GROUPS = 200
@@ -38,8 +39,10 @@ ALL = """\
 parts:
   repetition: {gate: true}
   finished: {gate: true}
+  refusal: {gate: true}
   form: {kind: format, gate: true, must_not: ["As an AI"], not_match: ['^Sure\\b']}
-  length: {weight: 0.3, least: 20, most: 80}
+  code: {share: 0.2}
+  length: {weight: 0.3, by_query: true}
   relevance: {weight: 0.3}
   diversity: {weight: 0.3, against: both}
   language: {weight: 0.1}
@@ -162,10 +165,30 @@ def _judge(verdicts: Verdicts, name: str, words: int, found: float) -> None:
         verdicts.info(name, found, "ms CPU")
 
 
+ORDERED = {"assistant": 85, "agent": 90, "sums": 98}
+"""Least percentage of pairs in the right order."""
+
+
+def _order(verdicts: Verdicts) -> None:
+    """How often the built-in model keeps the order that people agree on."""
+    for held in (False, True):
+        which = "held out" if held else "tuned on"
+        pairs = wrong = 0
+        for source in NAMES:
+            found = measured(prompts(source, held), score_group)
+            pairs, wrong = pairs + found.pairs, wrong + len(found.misses)
+            name = f"pairs in the right order, {source}, {which} ({found.pairs})"
+            verdicts.at_least(name, 100 * found.share, ORDERED[source], "%")
+        verdicts.info(
+            f"pairs in the right order, {which} ({pairs})", 100 - 100 * wrong / pairs, "%"
+        )
+
+
 def main() -> None:
     """Measure, print and exit with 1 when a bar is missed."""
     random.seed(1)
     verdicts = Verdicts()
+    _order(verdicts)
     for words in (SHORT, 40, 120):
         groups = [group(words) for _ in range(GROUPS)]
         name = f"built-in model, four answers of {words} words"

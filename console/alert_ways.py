@@ -20,6 +20,8 @@ class Way:
     """What is pressed there; empty when looking is what there is to do."""
     does: str = ""
     """What that does, a word or two."""
+    inside: str = ""
+    """Server whose episodes are what there is to act on; its view opens at once."""
 
     @property
     def pressed(self) -> str:
@@ -34,33 +36,52 @@ class Way:
 
 _WAYS = {
     "hold": ("rate", "", "A accepts all, X aborts them"),
+    "held": ("engine", "i", "the episodes it waits for"),
     "refused": ("engine", "s", "start it"),
+    "off": ("engine", "s", "start it"),
+    "taken": ("engine", "i", "who is on it"),
+    "tokens": ("requests", "", "what became of them"),
+    "observe": ("engine", "", "the upstream"),
+    "port": ("log", "", "where it listens"),
+    "hacking": ("rewards", "", "what each part gives"),
+    "key": ("log", "", "what it asks"),
     "start": ("engine", "s", "start it again"),
     "boot": ("engine", "k", "stop it, then s starts it"),
     "lost": ("engine", "", "its last state"),
     "upstream": ("engine", "", "what it says"),
     "recovered": ("requests", "", "what became of them"),
+    "cut": ("requests", "", "truncated:yes finds them"),
     "session": ("requests", "", "what it asks"),
-    "dead": ("requests", "", "look at the reward parts"),
-    "room": ("engine", "", "the job's batch"),
-    "rewards": ("rewards", "", "what is wrong"),
+    "dead": ("rewards", "", "what each part gives"),
+    "unscored": ("requests", "", "S re-scores, x aborts"),
+    "room": ("engine", "e", "the job's batch"),
+    "rewards": ("rewards", "", "its last fault"),
+    "rewards:outlier": ("rewards", "", "what each part gives"),
+    "rewards:scale": ("rewards", "", "what each part gives"),
     "judge": ("rewards", "", "its counts; e opens the file"),
     "hook": ("log", "", "the traceback"),
-    "hooks": ("log", "", "the traceback"),
-    "reward": ("log", "", "the traceback"),
     "journal": ("log", "", "why it cannot be written"),
+    "journal_file": ("log", "", "what happened to it"),
+    "journal_damage": ("log", "", "what is damaged"),
     "process:engine": ("engine", "r", "start it again"),
     "process:proxy": ("engine", "p", "start it again"),
     "process:mock": ("mock", "s", "start it again"),
 }
-"""By the alert's key, or what stands before its first colon."""
+"""By the alert's key, or what stands before its first colon: every alert there is."""
+_ANY = ("log", "", "what happened")
+"""Of an alert nobody knows, as of a newer proxy."""
 _LOOKS = {
     "hold": "what waits for a rating",
+    "held": "the episodes it waits for",
     "refused": "its state",
+    "off": "its state",
+    "taken": "who is on it",
+    "room": "its batch",
     "start": "its state",
     "boot": "its state",
     "judge": "its counts",
-    "process": "its last words",
+    "unscored": "which groups they are",
+    "process": "its last log lines",
 }
 """What the same screen is for where nothing can be ordered."""
 _KEY = re.compile(r"`\S`")
@@ -75,13 +96,14 @@ def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = Fal
         read_only: Nothing can be ordered: only where to look is told.
     """
     kind = key.partition(":")[0]
-    name, keys, does = _WAYS.get(key) or _WAYS.get(kind) or ("", "", "")
+    name, keys, does = _WAYS.get(key) or _WAYS.get(kind) or _ANY
     if read_only and kind in _LOOKS:
         keys, does = "", _LOOKS[kind]
     there = [place for place in places if place.name == name]
     if not there and name == "rewards":  # the log has the traceback too
         there = [place for place in places if place.name == "log"]
-    return Way(there[0], keys, does) if there else None
+    inside = key.partition(":")[2] if kind in ("held", "taken") else ""
+    return Way(there[0], keys, does, inside) if there else None
 
 
 def fallen(session: Session) -> list[Alert]:
@@ -91,7 +113,7 @@ def fallen(session: Session) -> list[Alert]:
         Alert(
             key=f"process:{child.role}",
             cause=f"{child.role} {child.detail or 'ended'}",
-            todo=f"Press 5 to see its last words{again}; 7 for its log",
+            todo=f"Press 5 for its last log lines{again}; 7 for its log",
             level="error",
             at=0.0,
         )

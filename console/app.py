@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events
 from textual.binding import BindingType
 from textual.command import CommandPalette
+from textual.driver import Driver
 from textual.filter import LineFilter
+from textual.widgets import TextArea
 
 from console.app_keys import EVERYWHERE
 from console.app_telling import Severity, Telling
+from console.group_paths import known_matches, open_matches, read_and_open
 from console.jump import Target
 from console.keys import key_problems
 from console.line_guard import LineGuard
 from console.logs import ConsoleHandler
 from console.palette import ConsoleCommands
-from console.places import SCREENS, Place
+from console.places import SCREENS, Place, shown_places
 from console.screens.base import ConsoleScreen
 from console.screens.confirm import LineScreen
 from console.screens.help import HelpScreen
@@ -30,6 +33,7 @@ from console.screens.small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.session import Session
 from console.themes import DEFAULTS, THEMES
 from console.type_ahead import TypeAhead
+from core.text import did_you_mean
 
 if TYPE_CHECKING:
     from console.options import ConsoleOptions
@@ -37,11 +41,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.2
+LONG_ID = 8
+"""Characters from which what is typed after `:` may be the id of a group in the journal."""
 WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
 Starter = Callable[[Session], Awaitable[None]]
 """Starts or finds what the session needs and follows it until cancelled."""
 
+_INPUT = (events.Key, events.Paste, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
+"""Events that show that somebody is at this console."""
 _SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
@@ -97,6 +105,15 @@ class ConsoleApp(Telling):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The last thing that is done to a line: nothing in it can reach past its cells."""
         return [*super().get_line_filters(), self.guard]
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver; on a terminal of Linux or macOS one with job control."""
+        driver = super().get_driver_class()
+        if driver.__name__ != "LinuxDriver":
+            return driver
+        from console.terminal_driver import JobControlDriver  # imports what Windows has not
+
+        return JobControlDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Semantic colours for themes that are not ours."""
@@ -187,12 +204,19 @@ class ConsoleApp(Telling):
 
     async def on_event(self, event: events.Event) -> None:
         """Keys go one by one, each after the one before has had its effect."""
+        if isinstance(event, _INPUT):
+            self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._ahead.take(event)
         else:
             await super().on_event(event)
 
     # Going places
+
+    @property
+    def shown_places(self) -> list[Place]:
+        """The screens that keys and lists lead to; the others open by their F-key alone."""
+        return shown_places(self.places, self.session.state)
 
     def action_go(self, name: str, by_digit: bool = False) -> None:
         """Show a screen; its own front page when it is the present one."""
@@ -207,19 +231,23 @@ class ConsoleApp(Telling):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Bare digits switch screens only where they do not vote."""
         if action == "go" and len(parameters) > 1:
-            return not (isinstance(self.screen, ConsoleScreen) and self.screen.digits_vote)
+            if parameters[0] not in {place.name for place in self.shown_places}:
+                return False
+            return not (isinstance(self.screen, ConsoleScreen) and self.screen.takes_digits)
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
+        if action == "suspend_process":
+            return not isinstance(self.focused, TextArea)  # there ctrl+z undoes
         return True
 
     def action_help(self) -> None:
-        """Keys and text of what has the focus and of the present screen."""
+        """Keys and help of the focused part and of the present screen."""
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
             self.push_screen(HelpScreen(screen, self.key_problems))
 
     def action_jump(self) -> None:
-        """A letter on everything that can be gone to."""
+        """Jump to any part of the screen by one letter."""
         self.push_screen(JumpScreen(self.screen), self._land)
 
     async def _land(self, target: Target | None) -> None:
@@ -227,8 +255,8 @@ class ConsoleApp(Telling):
             await arrived
 
     def action_line(self) -> None:
-        """`:name` opens a screen by its name."""
-        self.push_screen(LineScreen(self.places), self._go_by_name)
+        """`:name` opens a screen by its name, a group or an episode by its id."""
+        self.push_screen(LineScreen(self.shown_places), self._go_by_name)
 
     def _go_by_name(self, given: str | None) -> None:
         name = (given or "").strip().lower()
@@ -241,8 +269,20 @@ class ConsoleApp(Telling):
         if found:
             self.action_go(found[0].name)
         else:
-            names = ", ".join(place.name for place in self.places)
-            self.say(f"There is no screen `{name}`. There are: {names}", "warning")
+            self._go_by_id(name)
+
+    def _go_by_id(self, name: str) -> None:
+        """Open the groups whose id, or whose episode's id, begins with `name`."""
+        if found := known_matches(self, name):
+            open_matches(self, found)
+            return
+        names = [place.name for place in self.places]
+        meant = did_you_mean(name, names)
+        if len(name) >= LONG_ID and not meant:  # it may have fallen out of memory
+            self.run_worker(read_and_open(self, name), group="group", exit_on_error=False)
+            return
+        more = meant or f"Screens: {', '.join(names)}"
+        self.say(f"There is no screen, group or episode `{name}`. {more}", "warning")
 
     # Leaving
 

@@ -32,7 +32,7 @@ EVERYWHERE: list[BindingType] = [
         "Help",
         key_display="?",
         id="app.help",
-        tooltip="Keys and text of what has the focus",
+        tooltip="Keys and help of the focused part",
     ),
     Binding("f12", "help", "Help", show=False, id="app.help_typing", tooltip="As text is typed"),
     Binding(
@@ -42,7 +42,7 @@ EVERYWHERE: list[BindingType] = [
         show=False,
         priority=True,
         id="app.jump",
-        tooltip="A letter on everything that can be gone to",
+        tooltip="Jump to any part of the screen by one letter",
     ),
     Binding(
         "colon",
@@ -51,7 +51,16 @@ EVERYWHERE: list[BindingType] = [
         show=False,
         key_display=":",
         id="app.line",
-        tooltip="A screen by its name",
+        tooltip="Go to a screen by its name",
+    ),
+    Binding(
+        "ctrl+z",
+        "suspend_process",
+        "Suspend",
+        show=False,
+        priority=True,
+        id="app.suspend",
+        tooltip="Back to the shell; its `fg` continues the console",
     ),
     Binding(
         "ctrl+q",
@@ -59,7 +68,7 @@ EVERYWHERE: list[BindingType] = [
         "Quit",
         priority=True,
         id="app.quit",
-        tooltip="Asks when something runs",
+        tooltip="Asks first if something runs",
     ),
 ]
 """Screens by F-key and digit, then the rest."""

@@ -9,6 +9,7 @@ from textual.worker import Worker, WorkerState
 
 from console.screens.confirm import ASK_HINT, AskScreen, ConfirmScreen
 from console.session import Session
+from console.start_question import may_start
 from core.text import plain
 
 log = logging.getLogger(__name__)
@@ -38,15 +39,18 @@ class Telling(App[int]):
         self._told = ("", 0.0)
         super().clear_notifications()
 
-    async def confirm(self, title: str, body: str, danger_label: str = "Do it") -> bool:
+    async def confirm(
+        self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
+    ) -> bool:
         """Ask before something is lost; await it inside a worker.
 
         Args:
             title: What is about to be done.
             body: What it costs, in numbers.
             danger_label: The verb on the button, "Abort" say.
+            detail: A longer text to read before, which scrolls.
         """
-        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label))
+        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label, detail))
 
     async def ask(
         self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT
@@ -66,6 +70,8 @@ class Telling(App[int]):
 
     async def order(self, name: str, /, **args: Any) -> bool:
         """Order something, tell how it went, and return whether it was done."""
+        if name == "engine.start" and not await may_start(self, args):
+            return False
         outcome = await self.session.command(name, **args)
         if outcome.message:
             self.say(outcome.message, "information" if outcome.ok else "error")

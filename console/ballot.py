@@ -67,7 +67,7 @@ class Ballot:
         scoring: Digits are scores, one a candidate, in place of an order.
         armed: A rating that waits for a second key, because it makes a dead group: tie or bad.
         revealed: The rewards were shown before the vote.
-        tags: Reasons that go with the vote.
+        tags: Reasons recorded with the vote.
         base: The candidate the others are compared with, word by word; None for none.
         bounds: The rewards that the lowest and the highest score stand for.
     """
@@ -129,13 +129,13 @@ class Ballot:
             raise ValueError(f"there is no answer {key} to vote for")
         index = self.shown[key - 1]
         if index in self._order:
-            raise ValueError(f"{key} has its rank; Backspace takes the last one back")
+            raise ValueError(f"{key} is ranked already; Backspace removes the last one")
         self._order.append(index)
         return self.vote() if len(self._order) == len(self.shown) else None
 
     def _score(self, key: int) -> Vote | None:
         if len(self._scores) == len(self.shown):
-            raise ValueError("each answer has its score; Enter sends, Backspace takes one back")
+            raise ValueError("every answer is scored; Enter sends, Backspace removes one")
         self._scores.append(key)
         vote = self.vote()
         return vote if vote is not None and not is_dead(vote.scores) else None

@@ -71,8 +71,8 @@ def abort_cost(state: State, groups: Sequence[Group]) -> str:
 def _accept_cost(state: State, groups: Sequence[Group]) -> str:
     rated = sum(group.rating is not None for group in groups)
     return (
-        f"{plural(len(groups), 'group')} sealed now: {rated} with the rating, "
-        f"{len(groups) - rated} with the automatic reward. That cannot be taken back."
+        f"{plural(len(groups), 'group')} finished now: {rated} with the rating, "
+        f"{len(groups) - rated} with the automatic reward. This cannot be undone."
     )
 
 

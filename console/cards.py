@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 
 from console.calls import calls_text, tool_calls
-from console.causes import UNCONFIRMED, candidate_words, cause_words
+from console.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.diff import word_diff
 from console.markdown import markdown_lines
 from console.views import (
@@ -47,6 +47,8 @@ class Card:
     phase: str = ""
     error: str = ""
     reward: float | None = None
+    cause: str = ""
+    """What holds the reward down; empty when nothing does."""
     sealed: bool = False
     advantage: float | None = None
     parts: tuple[Part, ...] = ()
@@ -71,6 +73,8 @@ class Card:
     """What its text is compared with; None without a comparison."""
     against_calls: str = ""
     """What its tool calls are compared with, as JSON over several lines."""
+    same: str = ""
+    """Label of the first answer that says exactly the same; empty for none before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
     query, found = "", {}
     for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, GroupOpened):
-            query = event.query
+            query = event.shown_query
         elif isinstance(event, CandidateAnswered):
             said = event.message
             calls = said.get("tool_calls")
@@ -117,6 +121,7 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
             phase=one.phase,
             error=one.error,
             reward=rewards[one.index] if one.index < len(rewards) else None,
+            cause=_cause(group, one),
             sealed=one.reward is not None,
             advantage=gains[one.index] if one.index < len(gains) else None,
             parts=one.parts,
@@ -136,6 +141,20 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
                 cut=False,
             )
         made.append(card)
+    return mark_same(made)
+
+
+def mark_same(cards: Iterable[Card]) -> list[Card]:
+    """The cards, each answer that repeats one before it marked with that one's label."""
+    first: dict[tuple[str, str], str] = {}
+    made = []
+    for card in cards:
+        said = (card.text.strip(), card.tool_calls)
+        known = any(said) and not card.cut
+        same = first.get(said, "") if known else ""
+        if known:
+            first.setdefault(said, card.label)
+        made.append(card if card.same == same else replace(card, same=same))
     return made
 
 
@@ -151,6 +170,14 @@ def compared(cards: Sequence[Card], base: int) -> list[Card]:
         else replace(card, against=one.text, against_calls=calls)
         for card in cards
     ]
+
+
+def _cause(group: Group, one: Candidate) -> str:
+    """Why its reward is what it is, where something holds it down or a vote replaces it."""
+    voted = group.rating is not None and bool(group.rating.rewards) and not group.source
+    if group.source == "human" or voted:
+        return "human rating"
+    return held_down(one.parts, one.auto_reward)
 
 
 def _gone(group: Group) -> str:
@@ -203,6 +230,8 @@ def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
     found = []
     if card.truncated:
         found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+    if card.same:
+        found.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
     if card.base:
         found.append(("≡ compared with  " if words else "≡ ", "$accent"))
     if card.blind:
@@ -252,7 +281,11 @@ def _facts(card: Card, width: int) -> list[Line]:
                 ("  advantage ", "$muted"),
                 (f"{sign}{card.advantage:+.2f}", tone if card.advantage else "$muted"),
             ]
-        lines.append(tuple(pieces))
+        beside: Line = (*pieces, (f"  {card.cause}", "$muted"))
+        fits = bool(card.cause) and line_width(beside) <= width
+        lines.append(beside if fits else tuple(pieces))
+        if card.cause and not fits:
+            lines += [((text, "$muted"),) for text in wrapped(card.cause, width)]
     if card.figures:
         lines += [((text, "$muted"),) for text in wrapped(card.figures, width)]
     if card.unfolded and card.uuid:
@@ -270,6 +303,8 @@ def _compact(card: Card, width: int) -> list[Line]:
     if card.reward is None and not card.parts:
         return []
     said = [f"reward {number(card.reward)}"]
+    if card.cause:
+        said[0] += f" ({card.cause})"
     if card.advantage is not None:
         said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
     for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):

@@ -44,7 +44,7 @@ def edit(given: argparse.Namespace) -> int:
         raise UsageError("candidates are counted from 1", f"edit {given.group_id}")
     text = "" if given.clear else _text(given)
     if not given.clear and not text.strip():
-        raise UsageError("the text is empty", "edit", "--clear takes a correction back")
+        raise UsageError("the text is empty", "edit", "--clear removes a correction")
     args = {
         "group_id": given.group_id,
         "index": given.candidate - 1,

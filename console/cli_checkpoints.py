@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from console.cli_common import confirm, look_home, say, settings_of
-from console.cli_swarm import addresses, choose
+from console.cli_effective import of_proxy
+from console.cli_swarm import addresses, choose, no_engine
+from core.addresses import web_address
 from core.errors import AjetError, UsageError
-from core.text import one_line
+from core.home import Home, running
+from core.sockets import is_loopback
+from core.text import did_you_mean, one_line
 
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
@@ -24,12 +28,13 @@ def checkpoints(given: argparse.Namespace) -> int:
     """List, save, restore, prune, export or import; `given.verb` names which."""
     _check_name(given)
     home = look_home(given)
-    known = addresses(settings_of(home, given.swarm_url), home)
+    known = _servers(given, home)
     every = getattr(given, "all", False)
-    engines = [_Engine(*one) for one in (known.items() if every else [choose(known, given)])]
+    chosen = known.items() if every else [choose(known, given)]
+    engines = [_Engine(*one, None if given.swarm_url else home) for one in chosen]
     verb: str = given.verb
     if every and (given.server or verb in ("export", "import")):
-        raise UsageError("not with --all: it is about one server", "checkpoints", "Take --all out")
+        raise UsageError("not with --all: it is about one server", "checkpoints", "Remove --all")
     if verb in ("restore", "prune"):
         where = f" on {len(engines)} servers" if every else ""
         act, loss = (
@@ -37,9 +42,13 @@ def checkpoints(given: argparse.Namespace) -> int:
             if verb == "restore"
             else (
                 f"keep the newest {given.keep} named checkpoints",
-                "the others cannot be brought back",
+                "the others cannot be restored",
             )
         )
+        if not every and verb == "restore":
+            _check_exists(engines[0], given.name)
+        elif not every:
+            engines[0].check_home()
         if not confirm(act + where, loss, given.yes):
             say("left as it is")
             return 1
@@ -47,6 +56,14 @@ def checkpoints(given: argparse.Namespace) -> int:
         _do(engines[0], verb, given)
         return 0
     return max([_guarded(engine, verb, given) for engine in engines], default=0)
+
+
+def _servers(given: argparse.Namespace, home: Home) -> dict[str, str]:
+    """URL of each server: of the flags, else of the running proxy, else of the settings."""
+    if given.swarm_url:
+        return addresses(settings_of(home, given.swarm_url), home)
+    found = of_proxy(given, home)
+    return addresses(settings_of(home) if found is None else found.settings, home)
 
 
 def _check_name(given: argparse.Namespace) -> None:
@@ -59,6 +76,18 @@ def _check_name(given: argparse.Namespace) -> None:
     if len(name) > LONGEST_NAME:
         what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
         raise UsageError(what, f"checkpoints {given.verb}", "Give a shorter one")
+
+
+def _check_exists(engine: "_Engine", name: str) -> None:
+    """See that there is a checkpoint to go back to, before the operator is asked.
+
+    Raises:
+        AjetError: there is none of that name.
+    """
+    names = ["base", *(str(row["name"]) for row in engine.ask("GET", "/ajetc/checkpoints"))]
+    if name not in names:
+        todo = did_you_mean(name, names) or "`ajet-console checkpoints` lists them"
+        raise AjetError(f"there is no checkpoint `{one_line(name, 64)}`", engine.url, todo)
 
 
 def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
@@ -80,7 +109,7 @@ def _do(engine: "_Engine", verb: str, given: argparse.Namespace) -> None:
         say(f"saved {told['name']} at step {told['step']}")
     elif verb == "restore":
         told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
-        say(f"back at {told['name']}, step {told['step']}; start the engine to go on from there")
+        say(f"back at {told['name']}, step {told['step']}; start the engine to continue from there")
     elif verb == "prune":
         deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
         say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
@@ -120,14 +149,15 @@ def _import(engine: "_Engine", given: argparse.Namespace) -> None:
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
     told = engine.json(engine.call("POST", "/ajetc/import", params={"name": given.name}, data=data))
-    say(f"the policy goes on from {source} as {told['name']}; start the engine")
+    say(f"the policy continues from {source} as {told['name']}; start the engine")
 
 
 def tokens(given: argparse.Namespace) -> int:
     """Print each token of an episode."""
     home = look_home(given)
-    known = addresses(settings_of(home, given.swarm_url), home)
-    found = _Engine(*choose(known, given)).ask("GET", f"/ajetc/tokens/{given.episode}")
+    chosen = choose(_servers(given, home), given)
+    engine = _Engine(*chosen, None if given.swarm_url else home)
+    found = engine.ask("GET", f"/ajetc/tokens/{given.episode}")
     reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
     step = "–" if found["step"] is None else found["step"]
     say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
@@ -152,10 +182,39 @@ def _token(row: dict[str, Any]) -> str:
 
 
 class _Engine:
-    """One server's own routes."""
+    """One server's own routes.
 
-    def __init__(self, name: str, url: str) -> None:
-        self.name, self.url = name, url
+    Args:
+        name: Of the server.
+        url: Empty for an embedded engine that does not run.
+        home: Whose engine it must be, if it is one of this machine; None for any.
+    """
+
+    def __init__(self, name: str, url: str, home: Home | None) -> None:
+        self.name, self.url, self._home = name, url, home
+
+    def check_home(self) -> None:
+        """See that this is not the engine of another home on this machine.
+
+        Raises:
+            AjetError: it is, or no engine runs.
+        """
+        if not self.url:
+            raise no_engine(self.name)
+        home, self._home = self._home, None
+        parts = web_address(self.url)
+        if home is None or parts is None or not is_loopback(parts.hostname or ""):
+            return
+        own = running(home, "engine")
+        if own is not None and own.url == self.url:
+            return
+        other = self.json(self.call("GET", "/ajetc/info")).get("home")
+        if other and Path(other) != home.root:
+            raise EngineRefused(
+                f"this engine belongs to the home {one_line(str(other), 200)}",
+                self.url,
+                "Name that home with --home, or this address with --swarm-url if it is meant",
+            )
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         """The answer as data."""
@@ -184,6 +243,7 @@ class _Engine:
         Raises:
             EngineRefused: it is not possible now; says why.
         """
+        self.check_home()
         import httpx
 
         try:

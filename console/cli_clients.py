@@ -1,10 +1,11 @@
 """`clients`: what to set so that a client asks the fake vLLM, ready to paste."""
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from console.client_forms import ANY_KEY, DEFAULT_MODEL, OWN_KEY, Client, fill
+from console.client_forms import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
 from console.client_settings import CLIENTS, find
 
 KEYS = (
@@ -14,6 +15,14 @@ KEYS = (
 SESSIONS = (
     "A client that does not say which conversation a request belongs to can be given an address "
     "of its own for each: %BASE%/sessions/NAME/v1"
+)
+
+AGENT_PROMPT = 16_384
+"""Tokens that the first prompt of a coding agent comes near to."""
+SMALL = (
+    "The engine's window is {context} tokens; coding agents send 10,000 and more. Such a prompt is "
+    "cut to the window, and its group is not trained on: use a larger model (`engine --model "
+    "smollm2`) or a GPU server. With `engine --strict-context` it is refused with a 400."
 )
 
 
@@ -52,9 +61,10 @@ def clients(given: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no client of that name.
     """
-    from console.cli_common import look_home, proxy_url, say, settings_of
+    from console.cli_common import cert_of, look_home, proxy_url, say
+    from console.cli_effective import client_key, effective
+    from console.client_window import window_of
     from core.errors import UsageError
-    from core.keys import proxy_key
     from core.sockets import public_url
 
     if given.names:
@@ -66,15 +76,26 @@ def clients(given: argparse.Namespace) -> int:
         names = ", ".join(one.name for one in CLIENTS)
         raise UsageError(f"no client is called {given.name}", todo=f"One of: {names}")
     home = look_home(given)
-    proxy = settings_of(home).proxy
-    asked = proxy_key(proxy)
+    settings = effective(given, home)
+    proxy = settings.proxy
+    asked = bool(proxy.api_key or proxy.api_key_file)
     scheme = "https" if proxy.tls_cert else "http"
     base = proxy_url(given, home) or public_url(proxy.host, proxy.port, scheme)
-    key = ANY_KEY if not asked else asked if given.show_key else OWN_KEY
+    key = OWN_KEY if asked else ANY_KEY
+    if asked and given.show_key:
+        key = client_key(settings, home)
     model = proxy.served_model_name or DEFAULT_MODEL
+    context = None
+    if proxy_url(given, home):  # the home's key is for the home's proxy alone
+        own = ""
+        with contextlib.suppress(UsageError):  # without the key the window is not known
+            own = client_key(settings, home) if asked and not given.url else ""
+        context = window_of(base, own, cert_of(home))
     for one in found:
         for line in lines(one):
-            say(fill(line, base, key, model))
+            say(fill(line, base, key, model, context or DEFAULT_CONTEXT))
+    if context is not None and context < AGENT_PROMPT:
+        say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")
     if asked and not given.show_key:
         say(f"# {fill(KEYS, key=OWN_KEY)}")

@@ -55,7 +55,7 @@ def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> 
 
 def token_of(given: argparse.Namespace, home: Home) -> str:
     """The control token: from the file that was named, else the home's own."""
-    file: Path | None = given.token_file
+    file: Path | None = getattr(given, "token_file", None)
     if file is None:
         return home.token()
     try:
@@ -69,7 +69,7 @@ def token_of(given: argparse.Namespace, home: Home) -> str:
 
 def proxy_url(given: argparse.Namespace, home: Home) -> str:
     """Where the proxy's control API is, without a slash at the end; empty when none is known."""
-    if url := given.url:
+    if url := getattr(given, "url", None):
         if web_address(url) is None:
             raise UsageError("not an address", f"--url {url}", "Give http://HOST:PORT")
         return str(url).rstrip("/").removesuffix("/v1")
@@ -129,7 +129,7 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         lost = f"; it would lose {loss}" if loss else ""
-        raise UsageError(f"{act}: not done without a yes{lost}", todo="Add --yes to do it")
+        raise UsageError(f"{act}: needs confirmation{lost}", todo="Add --yes to do it")
     lost = f" It loses {loss}." if loss else ""
     sys.stderr.write(f"{act}?{lost} [y/N] ")
     sys.stderr.flush()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console.cli_common import open_home, say, settings_of
+from console.cli_effective import effective
 from console.cli_swarm import addresses
 from console.folder_watch import MOST, Watch
 from core.addresses import web_address
@@ -86,7 +87,7 @@ def _environment() -> Mapping[str, str]:
 
 def _server(given: argparse.Namespace, home: Home, folder: Path) -> str:
     """Address of the server; an embedded engine that does not run is started and left running."""
-    settings = settings_of(home, [given.swarm_url] if given.swarm_url else None)
+    settings = settings_of(home, [given.swarm_url]) if given.swarm_url else effective(given, home)
     name, url = next(iter(addresses(settings, home).items()))
     if settings.servers()[name] != "embedded":
         return url

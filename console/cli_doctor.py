@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from console.cli_common import say, settings_of
+from console.cli_effective import of_proxy
 from console.cli_orders import say_json
 from console.doctor import Finding, Patient, examine
 from core.errors import AjetError, UsageError
@@ -31,6 +32,8 @@ def doctor(given: argparse.Namespace) -> int:
     root = given.home.expanduser() if given.home else default_root()
     home = Home(root.absolute())  # not opened: that would make it
     settings, trouble = _settings(given, home)
+    started = _started(given, home) if settings is not None else None
+    settings = started or settings
     patient = Patient(
         home=home,
         settings=settings,
@@ -54,6 +57,20 @@ def _settings(given: argparse.Namespace, home: Home) -> tuple[Settings | None, s
         return None, str(error)
 
 
+def _started(given: argparse.Namespace, home: Home) -> Settings | None:
+    """What the running proxy was started with; None when flags name other settings or none runs.
+
+    A proxy that does not answer is a finding of its own.
+    """
+    if given.host or given.port is not None or given.swarm_url:
+        return None
+    try:
+        found = of_proxy(given, home)
+    except AjetError:
+        return None
+    return found.settings if found is not None else None
+
+
 def _tell(given: argparse.Namespace, home: Home, found: Sequence[Finding]) -> None:
     counts = {level: sum(one.level == level for one in found) for level in _COLOURS}
     if given.json:
@@ -64,7 +81,7 @@ def _tell(given: argparse.Namespace, home: Home, found: Sequence[Finding]) -> No
         say(f"{_level(one.level)}  {one.area:<9} {one.name:<16} {plain(one.text)}")
         if one.todo:
             say(f"{'':<6}{'':<9} {'':<16} → {plain(one.todo)}")
-    say(f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} that fail")
+    say(f"{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failures")
 
 
 def _level(level: str) -> str:

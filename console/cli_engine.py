@@ -26,8 +26,9 @@ from console.cli_swarm import addresses, choose, report
 from core.commands import COMMANDS
 from core.errors import AjetError, UsageError
 from core.home import Home
+from core.looking import EPISODES
 from core.state import State
-from core.text import one_line
+from core.text import did_you_mean, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,17 @@ Doing = Callable[[Target], Awaitable[str]]
 def start(given: argparse.Namespace) -> int:
     """Send the job and start the engine."""
     from console.cli_engine_direct import start_directly
-    from console.cli_job import given_job
+    from console.cli_job import given_job, job_args
+    from console.cli_start import agreed_to_start
 
     aim = aimed(given)
+    if not agreed_to_start(given, aim):
+        return 1
 
     async def one(target: Target) -> str:
         if aim.proxy:
-            args = {"server": target.name or None, "preset": given.preset}
-            if given.file is not None or given.set:
-                args |= {"preset": None, "job": await given_job(given, aim, target)}
-            return await send(given, aim, "engine.start", args)
+            order = await job_args(given, aim, target)
+            return await send(given, aim, "engine.start", order)
         return await start_directly(
             target.name, target.url, await given_job(given, aim, target, needed=True)
         )
@@ -105,12 +107,34 @@ def asked(given: argparse.Namespace) -> int:
     aim = aimed(given, look=not given.yes, proxy=proxy)
     act = COMMANDS[given.order_name].title.partition(": ")[2]
     if given.order_name == "engine.abort_episode":
-        yes = confirm(f"{act} {given.episode}", "it: whoever holds it loses it", given.yes)
+        if not given.yes:
+            asyncio.run(_check_episode(given, aim))
+        yes = confirm(f"{act} {given.episode}", "it: the client that holds it loses it", given.yes)
     else:
         yes = agreed(given, aim, act)
     if not yes:
         return 1
     return each(given, aim, lambda target: _ordered(given, aim, target))
+
+
+async def _check_episode(given: argparse.Namespace, aim: Aim) -> None:
+    """See that there is an episode to abort, before the operator is asked.
+
+    Raises:
+        AjetError: no claimed episode, or several, begin so.
+    """
+    from proxy.client import ControlClient
+
+    home = aim.home
+    async with ControlClient(aim.proxy, token_of(given, home), cert=cert_of(home)) as client:
+        looked = await client.look(aim.targets[0].name)
+    uuids = [one.uuid for one in looked.episodes]
+    found = [uuid for uuid in uuids if uuid.startswith(given.episode)]
+    if len(found) == 1 or len(uuids) >= EPISODES:
+        return
+    what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
+    todo = "Give more of its id" if found else did_you_mean(given.episode, uuids)
+    raise AjetError(f"{what} with `{one_line(given.episode, 60)}`", todo=todo)
 
 
 async def _ordered(given: argparse.Namespace, aim: Aim, target: Target) -> str:
@@ -261,6 +285,6 @@ async def _server_loss(
     if seen.pool and seen.pool["episodes"]:
         losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
     lost = ", ".join(losses) or (
-        "nothing that is claimed" if not seen.error else "what it does not tell"
+        "nothing that is claimed" if not seen.error else "what it does not report"
     )
     return f"{name} ({url}, {seen.state})", lost

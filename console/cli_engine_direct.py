@@ -1,6 +1,7 @@
 """Engines ordered without a proxy: the command speaks to the swarm server itself."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ QUIET = 8.0
 """Seconds a stopped server must stay OFFLINE before it is started again."""
 QUIET_EMBEDDED = 0.3
 OFF_LIMIT = 60.0
-_OWN = "/ajetc/info"
+WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
 @asynccontextmanager
@@ -38,12 +39,42 @@ async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
         yield client
 
 
+async def answers_as_embedded(name: str, url: str) -> bool:
+    """Whether the embedded engine answers at `url`; no when nothing answers."""
+    try:
+        async with reached(name, url) as client:
+            return await client.is_embedded()
+    except AjetError:
+        return False
+
+
+def preset_job(preset: str, embedded: bool, model: str) -> str:
+    """A job that comes with the program, as YAML.
+
+    Args:
+        preset: default or hand.
+        embedded: For the embedded engine; else for an AgentJet server, which trains the model that
+            the environment names, or that the operator sets.
+        model: Of the embedded engine.
+    """
+    from swarm.job import default_job, dump_job, hand_job
+    from swarm.server_job import MODEL_VARIABLE, server_hand_job, server_job
+
+    if embedded:
+        return dump_job(hand_job(model) if preset == "hand" else default_job(model))
+    remote = os.environ.get(MODEL_VARIABLE, "")
+    return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
+
+
 async def start_directly(name: str, url: str, job: str) -> str:
     """Send `job` and start.
 
     Raises:
         AjetError: the engine is not OFFLINE, or refuses.
     """
+    from swarm.errors import TrainingFinished
+    from swarm.job_secrets import hidden, hidden_error
+
     async with reached(name, url) as client:
         status = await client.status()
         if status.state.value != "OFFLINE":
@@ -52,8 +83,18 @@ async def start_directly(name: str, url: str, job: str) -> str:
                 url,
                 "Stop it first with `ajet-console engine-stop`",
             )
-        await client.sync_train_config(job)
-        await client.start_engine()
+        try:
+            await client.sync_train_config(job)
+        except TrainingFinished as error:  # nothing starts: no exit code 0
+            raise AjetError(error.what, url, error.todo) from error
+        except AjetError as error:
+            raise hidden_error(error, job) from None
+        try:
+            await client.start_engine()
+        except AjetError as error:
+            why = hidden(error.what, job)
+            what = f"`start the engine` failed: {why}; {await _left(client)}"
+            raise AjetError(what, url, WAY_OUT) from None
     return f"{name} is starting ({url})"
 
 
@@ -70,9 +111,13 @@ async def apply_directly(name: str, url: str, job: str) -> str:
     Raises:
         AjetError: a step failed; says what the engine is left in.
     """
+    from swarm.job_secrets import hidden
+
     async with reached(name, url) as client:
-        step = "stop the engine"
+        step = "check the job"
         try:
+            await client.prepared(job)
+            step = "stop the engine"
             if (await client.status()).state.value != "OFFLINE":
                 say(f"{name}: {step}")
                 await client.stop_engine()
@@ -87,7 +132,9 @@ async def apply_directly(name: str, url: str, job: str) -> str:
             await client.start_engine()
         except (AjetError, TimeoutError) as error:
             what = error.what if isinstance(error, AjetError) else "it took too long"
-            raise AjetError(f"`{step}` failed: {what}; {await _left(client)}", url) from error
+            what = f"`{step}` failed: {hidden(what, job)}; {await _left(client)}"
+            todo = (error.todo if isinstance(error, AjetError) else "") or WAY_OUT
+            raise AjetError(what, url, hidden(todo, job)) from None
     return f"{name} is starting with the job ({url})"
 
 
@@ -96,7 +143,7 @@ async def _stable(client: "AsyncSwarmClient") -> None:
     from swarm.watcher import Watcher
 
     try:
-        own = _OWN in await client.features()
+        own = await client.is_embedded()
     except AjetError:
         own = False
     quiet = QUIET_EMBEDDED if own else QUIET
@@ -104,7 +151,9 @@ async def _stable(client: "AsyncSwarmClient") -> None:
     async with asyncio.TaskGroup() as tasks:
         polls = tasks.create_task(watcher.run())
         try:
-            await watcher.wait_stable({EngineState.OFFLINE}, quiet, OFF_LIMIT + quiet)
+            await watcher.wait_stable(
+                {EngineState.OFFLINE}, quiet, OFF_LIMIT + quiet, while_up=True
+            )
         finally:
             polls.cancel()
 

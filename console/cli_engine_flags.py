@@ -33,7 +33,7 @@ def add_engine(commands: Any, command: Maker, reach: Adder, swarm: Adder, yes: A
         )
         parser.epilog = f"{parser.epilog}\n{_RESULT}"
         parser.set_defaults(order_name=name)
-        parser.add_argument("--json", action="store_true", help="the results as data")
+        parser.add_argument("--json", action="store_true", help="the results as JSON")
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
         if name != "engine.abort_episode":
@@ -55,7 +55,7 @@ def add_engine(commands: Any, command: Maker, reach: Adder, swarm: Adder, yes: A
     abort.add_argument("--reason", metavar="TEXT", help="why")
     for parser in (start, stop, job, apply):
         swarm(parser)
-    for parser in (stop, apply, reset, abort):
+    for parser in (start, stop, apply, reset, abort):
         yes(parser)
     for parser in (start, job, apply):
         source = parser.add_mutually_exclusive_group()

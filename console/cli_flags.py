@@ -16,25 +16,28 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "URL",
         "help": "observe mode: fan out to this OpenAI-compatible server instead, train nothing",
     },
-    "--upstream-model": {"metavar": "NAME", "help": "what to ask it for; else the first it lists"},
-    "--upstream-key-file": {"metavar": "FILE", "help": "holds the key it asks for"},
+    "--upstream-model": {"metavar": "NAME", "help": "model to ask for; else the first it lists"},
+    "--upstream-key-file": {"metavar": "FILE", "help": "file with the key it requires"},
     "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
     "--port": {
         "type": int,
         "metavar": "N",
         "help": "port of the fake vLLM; 0 takes any free one",
     },
-    "--api-key-file": {"metavar": "FILE", "help": "holds the key that /v1 asks for"},
+    "--api-key-file": {"metavar": "FILE", "help": "file with the key that /v1 requires"},
     "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
     "--rewards": {"metavar": "FILE", "help": "gates and weighted parts; else rewards.yaml"},
     "--watch-only": {
         "action": "store_true",
-        "help": "only look on: claim nothing, start nothing, serve no /v1",
+        "help": "view only: claim nothing, start nothing, serve no /v1",
     },
     "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
     "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
 }
 """Flag -> what argparse is told of it."""
+
+THEMES = ("dark", "light", "ansi")
+"""What `--theme` takes."""
 
 TOP_FLAGS = (
     *PROXY_FLAGS,
@@ -66,6 +69,6 @@ def refuse_writing(given: argparse.Namespace) -> None:
         reads = given.verb in READING_VERBS
     if given.command is not None and not reads:
         raise UsageError(
-            f"`{given.command}` is not done with --read-only: it could change something",
+            f"`{given.command}` is refused with --read-only: it could change something",
             todo=f"With it: {', '.join(sorted(READING))}, checkpoints list",
         )

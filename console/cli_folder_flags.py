@@ -1,4 +1,4 @@
-"""`init` and `debug-episode` as the parser knows them; light."""
+"""`init`, `compat` and `debug-episode` as the parser knows them; light."""
 
 import argparse
 from collections.abc import Callable
@@ -13,7 +13,7 @@ KINDS = {
 
 
 def add_folders(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add both.
+    """Add all three.
 
     Args:
         commands: Where commands go.
@@ -40,6 +40,21 @@ def add_folders(commands: Any, command: Callable[..., argparse.ArgumentParser]) 
     init.add_argument("--dataset", metavar="FILE", help="JSONL, Parquet or Hugging Face folder")
     init.add_argument("--yes", action="store_true", help="ask nothing, take the defaults")
     init.add_argument("--force", action="store_true", help="replace files that are there")
+    compat = command(
+        commands,
+        "compat",
+        "console.cli_compat:compat",
+        "Write a package `ajet`, so that a script for AgentJet runs with unchanged imports",
+        "compat ./shim && PYTHONPATH=./shim python train.py",
+    )
+    compat.epilog = (
+        f"{compat.epilog}\nIt needs the Python that ajet-console is installed in. An `ajet` that "
+        "something else wrote is left as it is, and nothing is written where AgentJet is installed."
+    )
+    compat.add_argument(
+        "folder", metavar="DIR", help="the package goes into DIR/ajet; made when missing"
+    )
+    compat.add_argument("--json", action="store_true", help="what was written, as JSON")
     debug = command(
         commands,
         "debug-episode",
@@ -58,7 +73,7 @@ def add_folders(commands: Any, command: Callable[..., argparse.ArgumentParser]) 
     debug.add_argument("--swarm-url", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
     debug.add_argument("--train", action="store_true", help="a train episode, which counts")
     debug.add_argument("--watch", action="store_true", help="again after each change of a file")
-    debug.add_argument("--json", action="store_true", help="the trace as data")
+    debug.add_argument("--json", action="store_true", help="the trace as JSON")
     debug.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="end it after so many seconds"
     )

@@ -14,6 +14,7 @@ from core.commands import validate
 from core.errors import AjetError, UsageError
 from core.home import Home
 from core.state import Group, State
+from core.text import did_you_mean, one_line
 
 if TYPE_CHECKING:
     from proxy.client import ControlClient
@@ -88,12 +89,26 @@ async def _give(given: argparse.Namespace, home: Home, args: dict[str, Any], wan
             state = await client.snapshot()
             if wanted is not None:
                 ids = _fitting(state, given.command, wanted)
+            elif asks:
+                _check_exist(state, ids)
             if asks and ids and not confirm(*loss(state, ids), False):
                 say("left as it is")
                 return 1
         done = await _each(client, given.order_name, ids, args)
     _tell(given, done)
     return 0 if all(one.ok for one in done) else 1
+
+
+def _check_exist(state: State, ids: Sequence[str]) -> None:
+    """See that there is something to ask about.
+
+    Raises:
+        AjetError: one of the groups is not there.
+    """
+    for one in ids:
+        if find_group(state, one) is None:
+            todo = did_you_mean(one, state.groups)
+            raise AjetError(f"there is no group `{one_line(one, 60)}`", todo=todo)
 
 
 def _fitting(state: State, verb: str, wanted: Any) -> list[str]:
@@ -172,5 +187,5 @@ def _fate(state: State, groups: Sequence[Group]) -> str:
     if where == {"ROLLING"}:
         return "they go back to the pool"
     if where == {"ROLLING_POST"}:
-        return "they are deleted: the update goes on without them"
+        return "they are deleted: the update continues without them"
     return "what becomes of them depends on the engine"

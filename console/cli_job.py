@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ def job(given: argparse.Namespace) -> int:
     async def one(target: Target) -> str:
         text = await given_job(given, aim, target, needed=True)
         if given.check:
-            return _checked(target, text)
+            return await _checked_for(given, aim, target, text)
         if aim.proxy:
             return await send(
                 given, aim, "engine.job", {"server": target.name or None, "job": text}
@@ -52,7 +53,11 @@ def job(given: argparse.Namespace) -> int:
 
 def apply(given: argparse.Namespace) -> int:
     """Stop, wait, send the job and start, after saying what is lost."""
+    from console.cli_start import show_first_jobs
+
     aim = aimed(given, look=not given.yes)
+    if not given.yes:
+        show_first_jobs(given, aim, keeps=False)
     if not agreed(given, aim, "Stop and start again with the job: the engine"):
         return 1
     from console.cli_engine_direct import apply_directly
@@ -61,9 +66,7 @@ def apply(given: argparse.Namespace) -> int:
         if not aim.proxy:
             text = await given_job(given, aim, target, needed=True)
             return await apply_directly(target.name, target.url, text)
-        args = {"server": target.name or None, "preset": given.preset}
-        if given.file is not None or given.set:
-            args |= {"preset": None, "job": await given_job(given, aim, target)}
+        args = await job_args(given, aim, target)
         return await _followed(given, aim, target, args)
 
     return each(given, aim, one)
@@ -82,6 +85,8 @@ async def _followed(
         steps = tasks.create_task(_tell_steps(client, target, await client.snapshot()))
         try:
             return await send(given, aim, "engine.apply", args)
+        except AjetError as error:
+            failure = error  # raised outside of the group, which would wrap it
         except asyncio.CancelledError:
             with contextlib.suppress(AjetError, TimeoutError):
                 await send(given, aim, "engine.cancel", {"server": target.name or None})
@@ -90,6 +95,7 @@ async def _followed(
             raise
         finally:
             steps.cancel()
+    raise failure
 
 
 async def _tell_left(client: "ControlClient", target: Target) -> None:
@@ -123,6 +129,22 @@ async def _tell_steps(client: "ControlClient", target: Target, state: "State") -
 # --- which job -----------------------------------------------------------------------------------
 
 
+async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[str, str | None]:
+    """Arguments of the order that starts a server of the proxy: which job, and its model.
+
+    Raises:
+        JobError: the job that the command names is none; names file and line.
+    """
+    order: dict[str, str | None] = {"server": target.name or None, "model": _remote_model() or None}
+    if args.file is not None or args.set:
+        return {**order, "job": await given_job(args, aim, target)}
+    return {**order, "preset": args.preset}
+
+
+def _remote_model() -> str:
+    return os.environ.get("REMOTE_MODEL_PATH", "")
+
+
 async def given_job(
     given: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
 ) -> str:
@@ -134,37 +156,54 @@ async def given_job(
     Raises:
         JobError: it is none; names file and line.
     """
-    from console.job_form import check_job, parse_set, with_values
+    from console.job_form import check_job, parse_set, values, with_values
 
     if given.file is not None:
         text, where = _read(given.file), str(given.file)
     else:
         text, where = await _base(given, aim, target, needed)
+    if not aim.proxy:  # which does it itself
+        text = _unmasked(aim, target, text)
     check_job(text, where)
-    return with_values(text, parse_set(given.set)) if given.set else text
+    fields = parse_set(given.set)
+    if (model := _remote_model()) and not values(text)["model"]:
+        fields = {"model": model, **fields}
+    return with_values(text, fields) if fields else text
+
+
+def _unmasked(aim: Aim, target: Target, text: str) -> str:
+    from proxy.job_store import JobStore
+
+    return JobStore.beside(aim.home.journal).restored(target.name, text)
 
 
 async def _base(
     given: argparse.Namespace, aim: Aim, target: Target, needed: bool
 ) -> tuple[str, str]:
     if aim.proxy:
-        sheet = await _sheet(given, aim, target)
+        sheet = await sheet_of(given, aim, target)
         if given.preset:
             return (sheet.hand if given.preset == "hand" else sheet.default), given.preset
+        if sheet.last:
+            note = "default; a start keeps the job the server has, which another client sent"
+            return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, note)
         return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, "default")
+    from console.cli_engine_direct import answers_as_embedded, preset_job
     from proxy.job_store import JobStore
-    from swarm.job import default_job, dump_job, hand_job
 
     store = JobStore.beside(aim.home.journal)
     saved = None if given.preset else store.load(target.name)
     if saved is not None:
         return saved[0], str(store.path(target.name))
-    model = settings_of(aim.home, given.swarm_url).engine.model
-    made = hand_job(model) if given.preset == "hand" else default_job(model)
-    return dump_job(made), given.preset or "default"
+    settings = settings_of(aim.home, given.swarm_url)
+    preset = given.preset or "default"
+    own = settings.servers().get(target.name) == "embedded"
+    embedded = own or await answers_as_embedded(target.name, target.url)
+    return preset_job(preset, embedded, settings.engine.model), preset
 
 
-async def _sheet(given: argparse.Namespace, aim: Aim, target: Target) -> "JobSheet":
+async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> "JobSheet":
+    """What the proxy knows about the jobs of a server."""
     from proxy.client import ControlClient
 
     token = token_of(given, aim.home)
@@ -182,6 +221,29 @@ def _read(file: Path) -> str:
         raise UsageError(f"the file cannot be read: {error}", str(file)) from error
 
 
+async def _checked_for(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
+    """What a check says of a job, with what an AgentJet server will get beside it.
+
+    Raises:
+        JobError: it cannot be sent to this server.
+    """
+    from console.cli_engine_direct import answers_as_embedded
+    from console.job_form import for_server
+
+    if aim.proxy:
+        sheet = await sheet_of(args, aim, target)
+        embedded, model = sheet.embedded, sheet.model
+    else:
+        own = settings_of(aim.home, args.swarm_url).servers().get(target.name) == "embedded"
+        embedded = own or await answers_as_embedded(target.name, target.url)
+        model = _remote_model()
+    said = _checked(target, text)
+    if embedded:
+        return said
+    added = len(for_server(text, model, str(args.file or "job")).added)
+    return f"{said}; {added} keys that start an AgentJet server are added" if added else said
+
+
 def _checked(target: Target, text: str) -> str:
     from console.job_form import check_job
 
@@ -196,9 +258,12 @@ def _checked(target: Target, text: str) -> str:
 
 def _show(given: argparse.Namespace, aim: Aim) -> int:
     """Print the job a start would take."""
+    from swarm.job_secrets import masked
+
     several = len(aim.targets) > 1
     for target in aim.targets:
         text, where = asyncio.run(_base(given, aim, target, True))
+        text = masked(text)
         if given.json:
             say_json({"server": target.name, "from": where, "job": text})
         else:
@@ -215,7 +280,7 @@ def _look(given: argparse.Namespace, aim: Aim) -> int:
             "what a server runs is known to a proxy alone", todo="Start one, or name it with --url"
         )
     for target in aim.targets:
-        sheet = asyncio.run(_sheet(given, aim, target))
+        sheet = asyncio.run(sheet_of(given, aim, target))
         known = f"# {sheet.server}: {sheet.source or 'what it runs is not known'}"
         if given.running:
             say(known + (f"\n{sheet.running}" if sheet.running else ""))

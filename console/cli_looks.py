@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from console.cli_flags import THEMES
+
 Maker = Callable[..., argparse.ArgumentParser]
 Adder = Callable[[argparse.ArgumentParser], None]
 
@@ -33,13 +35,16 @@ def _watch(commands: Any, command: Maker, reach: Adder) -> None:
     parser.epilog = (
         f"{parser.epilog}\n"
         "         ajet-console watch --until engine_changed:ROLLING --timeout 60\n"
-        "Exit code: 0 seen or nobody reads on, 1 no proxy or --timeout is over, 2 wrong use, "
+        "Exit code: 0 seen or nobody reads on, 1 no proxy or --timeout has passed, 2 wrong use, "
         "130 interrupted."
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="JSON lines: a snapshot first, then each event as the journal has it",
+        help="JSON lines: the state in short first, then each event as the journal has it",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="with --json: the whole state first, all groups in it"
     )
     parser.add_argument(
         "--filter",
@@ -59,7 +64,7 @@ def _watch(commands: Any, command: Maker, reach: Adder) -> None:
         "--after",
         type=int,
         metavar="SEQ",
-        help="go on behind this event, without a snapshot first",
+        help="continue after this event, without a snapshot first",
     )
     reach(parser)
 
@@ -87,11 +92,12 @@ def _replay(commands: Any, command: Maker) -> None:
         "--speed",
         type=float,
         metavar="X",
-        help="play it X times as fast as it was; else its end is shown at once",
+        help="play it X times as fast as recorded; without it the end is shown at once",
     )
     parser.add_argument("--screen", metavar="NAME", help="the screen to begin with")
+    parser.add_argument("--theme", choices=THEMES, help="colours")
     parser.add_argument("--list", action="store_true", help="list the runs in it")
-    parser.add_argument("--json", action="store_true", help="the list as data")
+    parser.add_argument("--json", action="store_true", help="the list as JSON")
 
 
 def _doctor(commands: Any, command: Maker, reach: Adder) -> None:
@@ -107,7 +113,7 @@ def _doctor(commands: Any, command: Maker, reach: Adder) -> None:
         "Exit code: 0 nothing fails (warnings are none), 1 something fails, 2 wrong use. "
         "Nothing is changed."
     )
-    parser.add_argument("--json", action="store_true", help="the same as data")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument(
         "--swarm-url",
         action="append",

@@ -29,7 +29,7 @@ def add_mock(commands: Any, command: Maker, reach: Adder) -> None:
         "         ajet-console mock gsm8k.parquet --split held-out --results held-out.jsonl\n"
         "         ajet-console mock chats.csv --columns query=text --rate 0.5 --updates 10\n"
         "         ajet-console mock --target opencode --dry\n"
-        "Started again with the same dataset it goes on where it was."
+        "Started again with the same dataset, it continues where it stopped."
     )
     _what(parser)
     _how(parser)
@@ -137,6 +137,4 @@ def _how(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a row's line waits for its reward (60)",
     )
-    parser.add_argument(
-        "--restart", action="store_true", help="begin anew instead of going on where it was"
-    )
+    parser.add_argument("--restart", action="store_true", help="start over instead of continuing")

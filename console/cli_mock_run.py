@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from console.cli_common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
+from console.cli_effective import client_key, effective
 from console.datasets import find_dataset
 from core.addresses import web_address
 from core.errors import UsageError
 from core.events import Event
-from core.keys import env_key, proxy_key
+from core.home import Home
+from core.keys import env_key
 from core.settings import MockSettings
 from core.state import State
 
@@ -69,7 +71,7 @@ def mock(given: argparse.Namespace) -> int:
         spec=spec,
         dry=given.dry,
         user=user,
-        api_key=given.api_key or ("" if given.base_url else proxy_key(settings.proxy)),
+        api_key=given.api_key or ("" if given.base_url else _proxy_key(given, home)),
         cert=cert,
         model=given.model,
         timeout=own.timeout,
@@ -95,6 +97,11 @@ def mock(given: argparse.Namespace) -> int:
         return run(options)
     token = token_of(given, home)
     return run(options, lambda: _control(url, token, cert))
+
+
+def _proxy_key(given: argparse.Namespace, home: Home) -> str:
+    """The key that `/v1` of the proxy requires; empty for none."""
+    return client_key(effective(given, home), home)
 
 
 def _user(

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 from typing import Any
 
 import msgspec
@@ -38,7 +39,7 @@ def rate(given: argparse.Namespace) -> int:
     name, args = rating_of(given)
     args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
     if name == "group.rate":
-        args |= {"note": given.note, "tags": given.tag}
+        args |= {"note": given.note, "tags": given.tag, "override": given.override or None}
     return send(given, home, name, args)
 
 
@@ -71,6 +72,23 @@ def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         )
     kind = "best" if len(given.order) == 1 else "ranking"
     return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
+
+
+def accept_all(given: argparse.Namespace) -> int:
+    """Seal all groups that wait; on a terminal after saying how many and asking."""
+    home = look_home(given)
+    if not given.yes and sys.stdin.isatty():
+        state = asyncio.run(_snapshot(given, home))
+        groups = [one for one in state.waiting() if given.server in (None, one.server)]
+        rated = sum(one.rating is not None for one in groups)
+        act = (
+            f"Send the rewards of {count(len(groups), 'group')} that wait for a rating "
+            f"({rated} rated, the others automatic)"
+        )
+        if not confirm(act, "", given.yes):
+            say("left as it is")
+            return 1
+    return send(given, home, "rating.accept_all", {"server": given.server})
 
 
 def abort_all(given: argparse.Namespace) -> int:

@@ -1,19 +1,23 @@
 """What the command line knows: commands, flags and their help."""
 
 import argparse
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from console.cli_clients import add_clients
 from console.cli_engine_flags import add_engine
-from console.cli_flags import PROXY_FLAGS
+from console.cli_flags import PROXY_FLAGS, THEMES
 from console.cli_folder_flags import add_folders
+from console.cli_journal_flags import add_journal
 from console.cli_looks import add_looks
 from console.cli_mock import add_mock
 from console.cli_reward_flags import add_reward_test
 from console.cli_try_flags import add_try
 from console.cli_verbs import Verbs
+from core.text import did_you_mean
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_folders(commands, _command)
     add_engine(commands, _command, _reach, _swarm, _yes)
     _kept(commands)
+    add_journal(commands, _command, _yes)
     Verbs(commands, _command, _reach, _yes).add()
     return parser
 
@@ -52,8 +57,50 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
-        self.exit(2, f"{self.prog}: {message}. See `{self.prog} --help`\n")
+        """End with exit code 2; a list of all valid words is left out where one is close."""
+        meant = _meant(message)
+        said = message.partition(" (choose from ")[0] if meant else message
+        self.exit(2, f"{self.prog}: {said}. {meant}See `{self.prog} --help`\n")
+
+    def parse_args(  # type: ignore[override]  # argparse has overloads for other namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Read a command line; a flag nobody knows is compared with those of its command."""
+        given, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            verb = _verb_of(self, given)
+            meant = [did_you_mean(one.partition("=")[0], _flags(verb)) for one in unknown]
+            hint = "".join(f"{one} " for one in meant if one)
+            said = " ".join(unknown)
+            verb.exit(
+                2,
+                f"{self.prog}: unrecognized arguments: {said}. {hint}See `{verb.prog} --help`\n",
+            )
+        return given
+
+
+def _verb_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the command that was given, and of its verb."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            name = getattr(given, "command" if action.dest == "command" else "verb", None)
+            if name in action.choices:
+                return _verb_of(action.choices[name], given)
+    return parser
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    return [flag for action in parser._actions for flag in action.option_strings]
+
+
+_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
+def _meant(message: str) -> str:
+    """`Did you mean X?` where argparse refuses a value that is close to a valid one."""
+    found = _CHOICE.search(message)
+    meant = did_you_mean(found[1], re.split(r"'?, '?", found[2].strip("'"))) if found else ""
+    return f"{meant} " if meant else ""
 
 
 class _Version(argparse.Action):
@@ -87,14 +134,14 @@ def _console(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="control token of the proxy to attach to",
     )
-    _top_flag(parser, "--theme", choices=("dark", "light", "ansi"), help="colours")
+    _top_flag(parser, "--theme", choices=THEMES, help="colours")
     _top_flag(
         parser,
         "--no-engine",
         action="store_true",
         help="do not start the embedded engine or its job",
     )
-    _top_flag(parser, "--read-only", action="store_true", help="look on, order nothing")
+    _top_flag(parser, "--read-only", action="store_true", help="view only")
     _top_flag(parser, "--keys", action="store_true", help="list every key and what clashes")
 
 
@@ -159,12 +206,12 @@ def _processes(commands: Any) -> None:
         "--from",
         dest="start_from",
         metavar="NAME",
-        help="go on from this checkpoint; see `ajet-console checkpoints`",
+        help="continue from this checkpoint; see `ajet-console checkpoints`",
     )
     engine.add_argument(
         "--faithful",
         action="store_true",
-        help="do as the real AgentJet server does, also where it is broken: for testing clients",
+        help="behave as the real AgentJet server, its faults included: for testing clients",
     )
     engine.add_argument(
         "--strict-context",
@@ -208,7 +255,7 @@ def _watch(commands: Any) -> None:
         "Show proxy, engines, mock user and what waits for a rating",
         "status --json",
     )
-    parser.add_argument("--json", action="store_true", help="the same as data")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
     _swarm(parser)
     _reach(parser)
     parser = _command(
@@ -218,7 +265,7 @@ def _watch(commands: Any) -> None:
         "Show what scores the answers: its parts over the last groups, its last fault",
         "rewards --last 500",
     )
-    parser.add_argument("--json", action="store_true", help="the same as data")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument(
         "--last", type=int, default=100, metavar="N", help="how many groups it is about; 100"
     )
@@ -235,12 +282,7 @@ def _kept(commands: Any) -> None:
         "checkpoints save before-lunch",
     )
     parser.set_defaults(verb="list")
-    _server_flags(parser)
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="every swarm server, one after the other; give it before the verb",
-    )
+    _kept_flags(parser)
     verbs = parser.add_subparsers(metavar="VERB", parser_class=_Parser)
     for verb, about in (
         ("list", "all of them, newest first; the same as no verb"),
@@ -248,10 +290,12 @@ def _kept(commands: Any) -> None:
         ("restore", "go back to one, or to `base`; the engine must be OFFLINE"),
         ("prune", "delete all but the newest named ones"),
         ("export", "write one as a safetensors file"),
-        ("import", "keep a safetensors file and go on from it; the engine must be OFFLINE"),
+        ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
         one.set_defaults(verb=verb)
+        _home(one)
+        _kept_flags(one, default=argparse.SUPPRESS)
         if verb in ("save", "restore", "export", "import"):
             one.add_argument("name", metavar="NAME")
         if verb in ("export", "import"):
@@ -260,8 +304,6 @@ def _kept(commands: Any) -> None:
             one.add_argument("--half", action="store_true", help="float16: half the size")
         if verb == "prune":
             one.add_argument("keep", type=int, metavar="KEEP", help="how many are kept")
-        if verb in ("restore", "prune"):
-            _yes(one)
     tokens = _command(
         commands,
         "tokens",
@@ -274,21 +316,40 @@ def _kept(commands: Any) -> None:
     _server_flags(tokens)
 
 
-def _server_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="NAME", help="which swarm server; else the first")
-    _swarm(parser)
+def _kept_flags(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """The flags of `checkpoints` and of its verbs: they are accepted before and after the verb.
+
+    Args:
+        parser: Of the command, or of a verb.
+        default: For a verb `default=argparse.SUPPRESS`, else it undoes what stands before it.
+    """
+    parser.add_argument(
+        "--all", action="store_true", help="every swarm server, one after the other", **default
+    )
+    _yes(parser, **default)
+    _server_flags(parser, **default)
 
 
-def _yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+def _server_flags(parser: argparse.ArgumentParser, **default: Any) -> None:
+    parser.add_argument(
+        "--server", metavar="NAME", help="which swarm server; else the first", **default
+    )
+    _swarm(parser, **default)
 
 
-def _swarm(parser: argparse.ArgumentParser) -> None:
+def _yes(parser: argparse.ArgumentParser, **default: Any) -> None:
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask; needed without a terminal", **default
+    )
+
+
+def _swarm(parser: argparse.ArgumentParser, **default: Any) -> None:
     parser.add_argument(
         "--swarm-url",
         action="append",
         metavar="[NAME=]URL",
         help="ask this swarm server itself, without a proxy",
+        **default,
     )
 
 

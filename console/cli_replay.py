@@ -11,7 +11,7 @@ from console.cli_orders import say_json
 from core.errors import UsageError
 from core.home import Home, default_root
 from core.settings import load
-from core.text import one_line
+from core.text import known_names, one_line
 
 if TYPE_CHECKING:
     from console.replay_file import JournalFile
@@ -37,7 +37,8 @@ def replay(given: argparse.Namespace) -> int:
     with JournalFile(path) as file:
         if given.list:
             return _list(given, file)
-        first, last = 0, file.last_seq()
+        base = file.base()
+        first, last = base.seq if base is not None else 0, file.last_seq()
         if last == 0:
             raise UsageError("the journal is empty: nothing has happened yet", str(path))
         if run:
@@ -49,7 +50,7 @@ def replay(given: argparse.Namespace) -> int:
             )
         from console.replay_app import run_replay
 
-        settings = load(home.config)
+        settings = load(home.config, flags={"console.theme": given.theme})
         return run_replay(file, first, last, given.speed, settings, screen)
 
 
@@ -66,10 +67,8 @@ def _screen(named: str | None) -> str:
     for place in SCREENS:
         if place.name.startswith(named.lower()):
             return place.name
-    names = ", ".join(place.name for place in SCREENS)
-    raise UsageError(
-        "there is no such screen", f"--screen {one_line(named, 40)}", f"Valid: {names}"
-    )
+    todo = known_names(named, [place.name for place in SCREENS])
+    raise UsageError("there is no such screen", f"--screen {one_line(named, 40)}", todo)
 
 
 def which(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:

@@ -36,14 +36,22 @@ class Debugger(pdb.Pdb):
         super().__init__(nosigint=True, readrc=False)
 
     def call(self, stop_in: Callable[..., Any] | None, work: Callable[[], Any]) -> Any:
-        """Do `work`; stop when it comes to `stop_in`."""
+        """Do `work`; stop when it comes to `stop_in`.
+
+        Raises:
+            BdbQuit: the debugger was left before `work` ended.
+        """
         code = getattr(inspect.unwrap(stop_in), "__code__", None) if stop_in else None
         if code is None:
             return work()
         lines = [line for _, _, line in code.co_lines() if line and line > code.co_firstlineno]
         at = min(lines, default=code.co_firstlineno)
         self.rcLines.extend([f"tbreak {code.co_filename}:{at}", "continue"])
-        return self.runcall(work)
+        found: list[Any] = []
+        self.runcall(lambda: found.append(work()))  # it passes over BdbQuit
+        if not found:
+            raise bdb.BdbQuit
+        return found[0]
 
 
 def debug(home: Home, settings: Settings, choice: Choice, case: Case) -> int:
@@ -119,7 +127,7 @@ def _model(
         else:
             part = make(spec, model, folder)
             if isinstance(part, Placed):
-                part.place(Surroundings(home.root, settings.rewards.time_limit))
+                part.place(Surroundings(home.root, settings.reward_limit))
             stop = part.score if not foreign or spec.name in foreign else None
             found = debugger.call(stop, partial(_said, part, looked))
             column = cast(Column, found)

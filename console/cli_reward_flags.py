@@ -21,7 +21,7 @@ def add_reward_test(commands: Any, command: Maker) -> None:
         commands,
         "reward-test",
         "console.cli_reward_test:reward_test",
-        "Score stored groups anew and say what would come out otherwise; nothing is sent",
+        "Re-score stored groups and show what would change; nothing is sent",
         "reward-test --last 200 --rewards new.yaml",
     )
     parser.epilog = (
@@ -54,8 +54,11 @@ def add_reward_test(commands: Any, command: Maker) -> None:
     parser.add_argument(
         "--pdb", action="store_true", help="with --one: in this process, under the debugger"
     )
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask before a judge is; needed without a terminal"
+    )
     parser.add_argument("--all", action="store_true", help="a line for every group")
-    parser.add_argument("--json", action="store_true", help="the same as data, all groups")
+    parser.add_argument("--json", action="store_true", help="the same as JSON, all groups")
 
 
 def whole_number(text: str) -> int:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from console.cli_common import count, open_home, say, settings_of
+from console.causes import NOTHING, held_down
+from console.cli_common import confirm, count, open_home, say
+from console.cli_effective import effective
 from console.cli_orders import say_json
 from core.errors import UsageError
 from core.events import TrialGroup, TrialSummary
@@ -43,9 +45,15 @@ def reward_test(given: argparse.Namespace) -> int:
         hooks=str(given.hooks or ""),
         weights=weights_of(given.weight or ()),
     )
-    settings = settings_of(home)
+    settings = effective(given, home)
     bad: list[UsageError] = []
     cases = _cases(given, home, bad)
+    if not given.yes:
+        asked = _asked_about(home, settings, choice, cases)
+        if asked is None:
+            say("left as it is")
+            return 1
+        cases = asked
     if given.pdb:
         from console.cli_reward_debug import debug
 
@@ -55,6 +63,27 @@ def reward_test(given: argparse.Namespace) -> int:
     for error in bad[:SHOWN]:
         sys.stderr.write(f"left out: {error}\n")
     return 1 if bad else code
+
+
+def _asked_about(
+    home: "Home", settings: "Settings", choice: "Choice", cases: "Iterator[Case]"
+) -> "Iterator[Case] | None":
+    """The cases, after a yes to what the judges would be asked; None after a no.
+
+    Raises:
+        UsageError: there are judges, and nobody is there to ask.
+    """
+    from console.cli_reward_cost import costs_of, has_judges
+
+    try:
+        if not has_judges(home, settings, choice):
+            return cases
+    except UsageError:  # the rewards do not load: the trial says so, each fault on its line
+        return cases
+    kept = list(cases)
+    told = "; ".join(one.words for one in costs_of(home, settings, choice, kept))
+    act = f"Score {count(len(kept), 'group')} with {told}; verdicts in the cache cost none"
+    return iter(kept) if confirm(act, "", yes=False) else None
 
 
 def weights_of(given: Sequence[str]) -> dict[str, float]:
@@ -86,7 +115,7 @@ def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "I
     from console.replay_file import JournalFile
 
     nothing = UsageError(
-        "there are no groups to score anew",
+        "there are no groups to re-score",
         str(home.journal),
         "Ask something first, or give a file with --file",
     )
@@ -116,7 +145,7 @@ async def _run(
     from proxy.rewards.trial_source import bench
 
     async with bench(home, settings, choice) as one:
-        limit = settings.rewards.time_limit
+        limit = settings.reward_limit
         return await trial(one.source, cases, limit, at_once=one.at_once), one
 
 
@@ -180,6 +209,9 @@ def _table(results: "list[Tried]", every: bool) -> Iterator[str]:
             f"  {now:<24}  {one.seconds:.3f}  {sign(one)}"
         )
         yield line.rstrip()
+        for score in one.after:
+            if abs(score.reward) < NOTHING and (cause := held_down(score.parts, score.reward)):
+                yield f"{'':<20}  answer {score.index + 1} is 0: {one_line(cause, 80)}"
     if not every and len(shown) > SHOWN:
         yield f"{len(shown) - SHOWN} more: --all"
     if shown:
@@ -219,7 +251,9 @@ def parts_table(one: "Tried") -> Iterator[str]:
     for place, score in enumerate(one.after):
         before = one.before.get(score.index)
         then = "" if before is None else f"  (sent {before:.3g})"
-        yield f"  answer {score.index + 1}: {score.reward:.4g}{then}"
+        cause = held_down(score.parts, score.reward)
+        why = f"  {one_line(cause, 80)}" if cause else ""
+        yield f"  answer {score.index + 1}: {score.reward:.4g}{then}{why}"
         yield f"    {one_line(one.answers[place], 100)}"
         old = {part.name: part.value for part in one.parts_before.get(score.index, ())}
         for part in score.parts:
@@ -250,13 +284,13 @@ def summary_lines(found: TrialSummary) -> Iterator[str]:
     if found.outside:
         yield f"rewards leave 0 to 1 in {found.outside} of {count(found.groups, 'group')}"
     if found.by_hand:
-        yield f"rated by hand: the same winner in {found.by_hand_kept} of {found.by_hand}"
+        yield f"human-rated: the same winner in {found.by_hand_kept} of {found.by_hand}"
     for one in found.most:
         yield f"changes most: {change_text(one)}"
     for cause, times in found.abstentions:
         yield f"abstained {times}: {one_line(cause, 200)}"
     for note, times in found.notes:
-        yield f"not as then {times}: {one_line(note, 200)}"
+        yield f"differs from then {times}: {one_line(note, 200)}"
 
 
 def _has(number: int) -> str:

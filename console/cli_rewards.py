@@ -8,12 +8,14 @@ from typing import Any
 from console.cli_common import cert_of, open_home, proxy_url, say, token_of
 from console.cli_orders import say_json
 from console.judge_spend_view import judge_head, judge_lines, judges_data
+from console.judge_view import part_lines
 from console.reward_fault import fault_lines, last_fault
 from console.reward_figures import Digests, RewardFigures, figures
 from console.reward_rows import part_rows
 from console.reward_view import head_lines, part_head, row_line
 from console.views import Line
 from core.home import Home
+from core.rater import PartAgreement
 from core.state import State
 
 _WIDTH = 118
@@ -39,10 +41,24 @@ def rewards(given: argparse.Namespace) -> int:
         shown += [(), part_head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
     if state.judges:
         shown += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
+    if agreed := part_lines(_agreement(state)):
+        shown += [(), (("SAME BEST ANSWER AS HUMAN RATINGS", "bold"),), *agreed]
     fault = fault_lines(last_fault(state), now, _WIDTH, True)
     for line in [*shown, (), *fault] if fault else shown:
         say(_text(line))
     return 0
+
+
+def _agreement(state: State) -> dict[str, PartAgreement]:
+    """By part, over all raters."""
+    found: dict[str, PartAgreement] = {}
+    for rater in state.raters.values():
+        for name, one in rater.parts.items():
+            whole = found.setdefault(name, PartAgreement())
+            whole.judged += one.judged
+            whole.agreed += one.agreed
+            whole.chance += one.chance
+    return found
 
 
 def _text(line: Line) -> str:
@@ -68,5 +84,6 @@ def _data(state: State, found: RewardFigures) -> dict[str, Any]:
         "model": known.parts,
         "figures": found,
         "judges": judges_data(state),
+        "agreement": _agreement(state),
         "fault": fault,
     }

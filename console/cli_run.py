@@ -50,7 +50,7 @@ def console(given: argparse.Namespace) -> int:
     if attach and given.console_watch_only:
         raise UsageError(
             "--attach and --watch-only exclude each other",
-            todo="Attach with --read-only to look on at a proxy that serves",
+            todo="Attach with --read-only to watch a running proxy",
         )
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:

@@ -19,7 +19,7 @@ from console.cli_orders import say_json
 from core.commands import COMMANDS
 from core.errors import AjetError, UsageError
 from core.home import Home, running
-from core.text import one_line
+from core.text import known_names, one_line
 
 
 def dismiss(given: argparse.Namespace) -> int:
@@ -38,7 +38,13 @@ async def _dismiss(given: argparse.Namespace, home: Home) -> int:
         alerts = (await client.snapshot()).alerts
         if not (given.keys or given.all):
             listed = [
-                {"key": one.key, "level": one.level, "cause": one.cause, "todo": one.todo}
+                {
+                    "key": one.key,
+                    "level": one.level,
+                    "cause": one.cause,
+                    "todo": one.todo,
+                    "groups": one.groups,
+                }
                 for one in alerts.values()
             ]
             _list(given, listed)
@@ -47,7 +53,7 @@ async def _dismiss(given: argparse.Namespace, home: Home) -> int:
         for key in list(alerts) if given.all else given.keys:
             if known := key in alerts:
                 await client.command("alert.dismiss", {"key": key})
-            told = "dismissed" if known else "there is no such alert"
+            told = "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
             done.append({"key": key, "ok": known, "message": told})
     ok = all(one["ok"] for one in done)
     if given.json:
@@ -62,7 +68,7 @@ async def _dismiss(given: argparse.Namespace, home: Home) -> int:
     return 0 if ok else 1
 
 
-def _list(given: argparse.Namespace, alerts: list[dict[str, str]]) -> None:
+def _list(given: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:
     if given.json:
         say_json({"alerts": alerts})
         return

@@ -5,14 +5,19 @@ import asyncio
 import time
 from typing import Any
 
+from console.causes import cause_words
 from console.cli_common import cert_of, look_home, proxy_url, say, settings_of, token_of
 from console.cli_orders import say_json
 from console.cli_swarm import ServerReport, addresses, report
+from console.contact import is_starting
 from core.errors import AjetError
 from core.home import Home, no_home, running
 from core.settings import Settings
 from core.state import Mock, State
-from core.text import one_line
+from core.text import ended_words, one_line
+
+SHORT = 5
+"""Groups that stayed short of candidates, the newest ones, that are listed with their causes."""
 
 
 def status(given: argparse.Namespace) -> int:
@@ -61,9 +66,21 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
         "mock_process": _process(home, "mock"),
         "servers": [_server(one, state) for one in reports],
         "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
+        "short": [
+            {"group_id": group.group_id, "phase": group.phase, "cause": one_line(group.cause, 300)}
+            for group in (state.groups.values() if state is not None else ())
+            if "short: " in group.cause
+        ][-SHORT:],
         "waiting": [
-            {"group_id": group.group_id, "query": one_line(group.query, 60), "until": group.until}
+            {
+                "group_id": group.group_id,
+                "query": one_line(group.query, 60),
+                "until": group.until,
+                "user_waits": group.user_waits,
+                "opened_at": group.opened_at,
+            }
             for group in (state.waiting() if state is not None else [])
+            if group.rating is None
         ],
     }
 
@@ -116,7 +133,13 @@ def _server(seen: ServerReport, state: State | None) -> dict[str, Any]:
     data["claimed_by_proxy"] = seen.claimed_by.get(own, 0) if own else None
     if seen.name in (known := state.servers if state is not None else {}):
         watched = known[seen.name]
-        data["watched"] = {"state": watched.state, "step": watched.step, "since": watched.since}
+        data["watched"] = {
+            "state": watched.state,
+            "step": watched.step,
+            "since": watched.since,
+            "seen_at": watched.seen_at,
+            "starting": is_starting(watched, time.time()),
+        }
     return data
 
 
@@ -140,12 +163,22 @@ def _lines(data: dict[str, Any]) -> list[str]:
         lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
     lines += [_server_line(server) for server in data["servers"]]
     lines.append(_mock_line(data["mock"], data["mock_process"]))
+    lines += [f"short    {one['group_id']}  {cause_words(one['cause'])}" for one in data["short"]]
     waiting = data["waiting"]
-    lines.append(f"ratings  {len(waiting)} waiting")
+    users = sum(one["user_waits"] for one in waiting)
+    lines.append(f"ratings  {len(waiting)} waiting" + (f", {_users(users)}" if users else ""))
     for one in waiting[:5]:
+        if one["user_waits"]:
+            held = max(0.0, time.time() - one["opened_at"])
+            lines.append(f"  {one['group_id']}  user waits {held:.0f} s  {one['query']}")
+            continue
         left = f"{max(0.0, one['until'] - time.time()):.0f} s left  " if one["until"] else ""
         lines.append(f"  {one['group_id']}  {left}{one['query']}")
     return lines
+
+
+def _users(count: int) -> str:
+    return "1 user waits for it" if count == 1 else f"{count} users wait for it"
 
 
 def _proxy_line(proxy: dict[str, Any] | None) -> str:
@@ -173,6 +206,11 @@ def _server_line(server: dict[str, Any]) -> str:
 
 
 def _state(server: dict[str, Any]) -> str:
+    watched = server.get("watched")
+    if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["starting"]:
+        return "STARTING"
+    if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["seen_at"]:
+        return f"GONE {time.time() - watched['seen_at']:.0f}s (was {watched['state']})"
     if server["state"] != "UNKNOWN":
         return str(server["state"])
     return f"unknown ({one_line(server['raw'], 40)})"
@@ -181,10 +219,10 @@ def _state(server: dict[str, Any]) -> str:
 def _mock_line(mock: dict[str, Any] | None, process: dict[str, Any] | None) -> str:
     if mock is None:
         return f"mock     running, pid {process['pid']}" if process else "mock     not running"
-    cause = f": {mock['cause']}" if mock["cause"] else ""
     gone = mock["phase"] in ("running", "paused", "stopping") and process is None
+    phase = ended_words(mock["phase"], mock["cause"])
     return (
-        f"mock     {mock['phase']}{cause}{' (no process here)' if gone else ''}  "
+        f"mock     {phase}{' (no process here)' if gone else ''}  "
         f"{mock['done']}/{mock['total']} rows, {mock['failed']} failed, {mock['skipped']} skipped  "
         f"{mock['dataset']}"
     )

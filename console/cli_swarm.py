@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import AjetError, UsageError
 from core.home import Home, running
 from core.settings import Settings
+from core.text import known_names
 
 if TYPE_CHECKING:
     from swarm.client import AsyncSwarmClient
@@ -42,14 +43,25 @@ class ServerReport:
 
 
 def addresses(settings: Settings, home: Home) -> dict[str, str]:
-    """URL of each server of the settings; the embedded one is found by its run file."""
+    """URL of each server of the settings; the embedded one is found by its run file.
+
+    It is empty for an embedded engine that does not run: at the port of the settings may be the
+    engine of another home.
+    """
     found = settings.servers()
     for name, url in found.items():
         if url == "embedded":
             info = running(home, "engine")
-            own = settings.engine
-            found[name] = info.url if info and info.url else f"http://{own.host}:{own.port}"
+            found[name] = info.url if info is not None else ""
     return found
+
+
+def no_engine(name: str) -> AjetError:
+    """What a command says of an embedded engine that does not run."""
+    return AjetError(
+        f"no engine runs in this home ({name})",
+        todo="Start it with `ajet-console engine`, or name a server with --swarm-url",
+    )
 
 
 def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str]:
@@ -60,13 +72,19 @@ def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str
     """
     name = given.server or next(iter(servers))
     if name not in servers:
-        raise UsageError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
+        raise UsageError(f"there is no server `{name}`", todo=known_names(name, servers))
     return name, servers[name]
 
 
 @asynccontextmanager
 async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
-    """A client that claims nothing."""
+    """A client that claims nothing.
+
+    Raises:
+        AjetError: the URL is that of an embedded engine that does not run.
+    """
+    if not url:
+        raise no_engine(name)
     from swarm.client import AsyncSwarmClient
     from swarm.transport import HttpTransport
 
@@ -75,7 +93,7 @@ async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
 
 
 async def report(name: str, url: str) -> ServerReport:
-    """Ask one server; what it does not tell is missing and `error` says why."""
+    """Ask one server; what it does not report is missing and `error` says why."""
     told = ServerReport(name, url)
     try:
         async with open_client(name, url) as client:

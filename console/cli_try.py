@@ -85,7 +85,7 @@ async def _ended(client: ControlClient, try_id: str) -> tuple[State, Try]:
         async with asyncio.timeout(GIVEN_BACK):
             return await _answered(client, try_id, quiet=True)
     except TimeoutError:
-        raise AjetError("the proxy does not know of the try any more", todo="Ask again") from None
+        raise AjetError("the proxy no longer has this try", todo="Ask again") from None
 
 
 async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Try]:

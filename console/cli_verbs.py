@@ -15,6 +15,7 @@ _NAMED: Mapping[str, str] = {
     "engine.save": "checkpoints save",
     "engine.restore": "checkpoints restore",
     "engine.prune": "checkpoints prune",
+    "journal.prune": "journal prune",
     "proxy.drain": "drain",
     "engine.try": "try",
     "engine.try_stop": "try-stop",
@@ -74,6 +75,11 @@ class Verbs:
         kind.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
         rate.add_argument("--note", metavar="TEXT", help="why")
         rate.add_argument(
+            "--override",
+            action="store_true",
+            help="replace another rater's vote, or ignore a lease",
+        )
+        rate.add_argument(
             "--tag", action="append", metavar="REASON", help="a reason; repeat it for several"
         )
         repeat = self._order("group.repeat", "g3f2 3", "console.cli_ballots:repeat")
@@ -82,7 +88,9 @@ class Verbs:
         _ballot(repeat)
         lease = self._order("group.lease", "g3f2 --seconds 60", "console.cli_ballots:lease")
         lease.add_argument("group_id", metavar="GROUP", help=_group_help("group.lease"))
-        lease.add_argument("--holder", metavar="NAME", help="who holds it; else this user and host")
+        lease.add_argument(
+            "--holder", metavar="NAME", help="name of the console; else this user and host"
+        )
         lease.add_argument("--rater", metavar="NAME", help="who looks")
         lease.add_argument("--seconds", type=float, metavar="S", help="how long; 0 gives it back")
         edit = self._order("group.edit", "g3f2 1 --file better.txt", "console.cli_ballots:edit")
@@ -91,7 +99,7 @@ class Verbs:
         text = edit.add_mutually_exclusive_group(required=True)
         text.add_argument("--text", metavar="TEXT", help="the whole better text")
         text.add_argument("--file", metavar="FILE", help="holds that text; - is standard input")
-        text.add_argument("--clear", action="store_true", help="take the correction back")
+        text.add_argument("--clear", action="store_true", help="remove the correction")
         edit.add_argument("--rater", metavar="NAME", help="who wrote it")
 
     # --- several groups ---------------------------------------------------------------------------
@@ -112,7 +120,7 @@ class Verbs:
         note = self._bulk("group.note", "g3f2 --text 'asks for two things'")
         text = note.add_mutually_exclusive_group(required=True)
         text.add_argument("--text", metavar="TEXT", help="the note")
-        text.add_argument("--clear", action="store_true", help="take the note away")
+        text.add_argument("--clear", action="store_true", help="remove the note")
 
     def _bulk(self, command: str, example: str) -> argparse.ArgumentParser:
         parser = self._order(command, example, "console.cli_groups:each")
@@ -133,10 +141,14 @@ class Verbs:
         for command in ("rating.accept_all", "rating.abort_all"):
             parser = self._order(command, "--server gpu")
             parser.add_argument("--server", metavar="NAME", help=COMMANDS[command].args[0].help)
+            target = "console.cli_orders:accept_all"
             if COMMANDS[command].danger:
                 parser.add_argument("--reason", metavar="TEXT", help=f"such as: {_REASONS}")
+                target = "console.cli_orders:abort_all"
                 self._yes(parser)
-                parser.set_defaults(target="console.cli_orders:abort_all")
+            else:
+                parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
+            parser.set_defaults(target=target)
 
     # --- the rewards ------------------------------------------------------------------------------
 
@@ -196,7 +208,7 @@ class Verbs:
         parser = self._command(self._commands, name, target, about, f"{name} {example}".strip())
         parser.epilog = f"{parser.epilog}\n{_EXIT}"
         parser.set_defaults(order_name=command)
-        parser.add_argument("--json", action="store_true", help="what was done, as data")
+        parser.add_argument("--json", action="store_true", help="what was done, as JSON")
         if reach:
             self._reach(parser)
         return parser

@@ -1,8 +1,9 @@
 """`watch`: the feed, one line an event, for people or as JSON for scripts.
 
 The lines of `--json`: `{"kind": "snapshot", "seq", "state"}` first and whenever the feed cannot go
-on from where it was, then each event as the journal has it, and `{"kind": "lost", "cause"}` while
-the proxy does not answer. Events are never told twice: after a break it goes on behind the last.
+on from where it was, its state in short unless `--full` is given; then each event as the journal
+has it, and `{"kind": "lost", "cause"}` while the proxy does not answer. Events are never told
+twice: after a break it goes on behind the last.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 from console.cli_common import cert_of, look_home, need_proxy, token_of
+from console.contact import lost_text
 from console.event_lines import told
 from core.errors import AjetError, UsageError
 from core.events import (
@@ -26,6 +28,7 @@ from core.events import (
     Event,
     GenerationStarted,
     GroupEvent,
+    UpdateDone,
     singles,
 )
 from core.full_json import encode_full
@@ -52,7 +55,7 @@ def watch(given: argparse.Namespace) -> int:
         raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
     wanted = Wanted(given.filter, given.kind or (), given.until)
     home = look_home(given)
-    follower = Follower(wanted, Json() if given.json else People(), given.after)
+    follower = Follower(wanted, Json(full=given.full) if given.json else People(), given.after)
     try:
         asyncio.run(_bounded(follower, given, home))
     except TimeoutError:
@@ -144,14 +147,55 @@ def _known(kind: str, known: list[str]) -> str:
     return word
 
 
+def in_short(state: State) -> dict[str, Any]:
+    """What is going on now, a few hundred bytes; the names are those of the whole state."""
+    waiting = [group for group in state.waiting() if group.rating is None]
+    return {
+        "run_id": state.run_id,
+        "proxy_url": state.proxy_url,
+        "proxy_up": state.proxy_up,
+        "watch_only": state.watch_only,
+        "rating_mode": state.rating_mode,
+        "rewards": {"source": state.rewards.source, "ok": state.rewards.ok},
+        "servers": {
+            name: {
+                "url": one.url,
+                "state": one.state,
+                "step": one.step,
+                "since": one.since,
+                "lost": one.lost,
+                "seen_at": one.seen_at,
+            }
+            for name, one in state.servers.items()
+        },
+        "alerts": {
+            key: {"level": one.level, "cause": one.cause, "at": one.at}
+            for key, one in state.alerts.items()
+        },
+        "groups": len(state.groups),
+        "open_groups": [group.group_id for group in state.open_groups()],
+        "waiting": [group.group_id for group in waiting],
+        "mock": state.mock.phase if state.mock is not None else None,
+        "totals": state.totals,
+    }
+
+
 class Json:
-    """Lines for scripts."""
+    """Lines for scripts.
+
+    Args:
+        full: A snapshot has the whole state, with all groups in memory; else what is going on now.
+    """
+
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
 
     def snapshot(self, state: State) -> list[bytes]:
-        data = {"kind": "snapshot", "seq": state.seq, "state": state}
+        shown = state if self._full else in_short(state)
+        data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
 
-    def event(self, event: Event) -> list[bytes]:
+    def event(self, event: Event, state: State) -> list[bytes]:
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
             begun = [one for one in singles(event) if isinstance(one, GenerationStarted)]
@@ -167,32 +211,47 @@ class People:
     """Lines for people: time, what it is about, what happened."""
 
     def snapshot(self, state: State) -> list[bytes]:
-        waiting = len(state.waiting())
+        waiting = [group for group in state.waiting() if group.rating is None]
+        users = sum(group.user_waits for group in waiting)
+        held = f" (users that wait: {users})" if users else ""
         lines = [
             _line(
                 time.time(),
                 "now",
-                f"{len(state.open_groups())} open, {waiting} to rate, {state.totals.groups} groups "
-                f"in all, rating {state.rating_mode}",
+                f"{len(state.open_groups())} open, {len(waiting)} to rate{held}, "
+                f"{state.totals.groups} groups in all, rating {state.rating_mode}",
             )
         ]
         for one in state.servers.values():
             step = "" if one.step is None else f", step {one.step}"
-            age = f" (does not answer: {one_line(one.lost, 60)})" if one.lost else ""
-            lines.append(_line(time.time(), one.name, f"{one.state}{step}{age}"))
+            shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
+            lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
         for alert in state.alerts.values():
             lines.append(_line(alert.at, "! alert", alert.cause))
         return lines
 
-    def event(self, event: Event) -> list[bytes]:
+    def event(self, event: Event, state: State) -> list[bytes]:
         found = told(event)
         if found is None or found.level == "debug":
             return []
         mark = "! " if found.level in ("warning", "error") else ""
-        return [_line(event.at, f"{mark}{found.about}", found.text)]
+        more = _step_rewards(event, state) if isinstance(event, UpdateDone) else ""
+        return [_line(event.at, f"{mark}{found.about}", found.text + more)]
 
     def lost(self, cause: str) -> list[bytes]:
         return [_line(time.time(), "! link", f"{cause}; trying again")]
+
+
+def _step_rewards(event: UpdateDone, state: State) -> str:
+    """Automatic and human figures of an update with human-rated groups; else empty."""
+    server = state.servers.get(event.server)
+    steps = server.steps if server is not None else []
+    step = next((one for one in steps if one.step == event.step and one.by_hand), None)
+    if step is None:
+        return ""
+    automatic = f", automatic {step.auto_mean:.3g}" if step.auto else ""
+    winner = f", winner {step.hand_mean:.3g}" if step.hand else ""
+    return f"{automatic}, human-rated groups {step.by_hand}{winner}"
 
 
 def _line(at: float, about: str, text: str) -> bytes:
@@ -279,7 +338,7 @@ class Follower:
             return False
         reduce(self._state, event)
         if self._wanted.event(event, self._state):
-            await self._put(self._form.event(event))
+            await self._put(self._form.event(event, self._state))
             return self._wanted.last(event)
         return False
 

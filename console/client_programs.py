@@ -30,7 +30,7 @@ aider --model openai/%MODEL%""",
       "npm": "@ai-sdk/openai-compatible",
       "name": "ajet-console",
       "options": { "baseURL": "%BASE%/v1", "apiKey": "%KEY%" },
-      "models": { "%MODEL%": { "limit": { "context": 32768, "output": 8192 } } }
+      "models": { "%MODEL%": { "limit": { "context": %CONTEXT%, "output": %OUTPUT% } } }
     }
   }
 }""",
@@ -70,7 +70,7 @@ export ANTHROPIC_SMALL_FAST_MODEL=%MODEL%
 export ANTHROPIC_DEFAULT_SONNET_MODEL=%MODEL%
 export ANTHROPIC_DEFAULT_OPUS_MODEL=%MODEL%
 export ANTHROPIC_DEFAULT_HAIKU_MODEL=%MODEL%
-export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768
+export CLAUDE_CODE_MAX_CONTEXT_TOKENS=%CONTEXT%
 claude""",
         ),
         note="No `/v1` at the end of its address. `CLAUDE_CODE_MAX_CONTEXT_TOKENS` is your "
@@ -95,7 +95,7 @@ claude""",
         "api": "openai-completions",
         "timeoutSeconds": 600,
         "models": [
-          { "id": "%MODEL%", "name": "%MODEL%", "contextWindow": 32768, "maxTokens": 8192 }
+          { "id": "%MODEL%", "name": "%MODEL%", "contextWindow": %CONTEXT%, "maxTokens": %OUTPUT% }
         ]
       }
     }
@@ -118,7 +118,7 @@ claude""",
       "baseUrl": "%BASE%/v1",
       "apiKey": "%KEY%",
       "api": "openai-completions",
-      "models": [ { "id": "%MODEL%", "contextWindow": 32768, "maxTokens": 8192 } ]
+      "models": [ { "id": "%MODEL%", "contextWindow": %CONTEXT%, "maxTokens": %OUTPUT% } ]
     }
   }
 }""",

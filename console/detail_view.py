@@ -10,10 +10,12 @@ from console.views import (
     CUT,
     Line,
     answered,
+    fit,
     phase_look,
     spread_of,
     unconfirmed,
     user_fate,
+    user_wait,
     verdict,
     waited_text,
 )
@@ -38,11 +40,14 @@ class Sight:
     """Colour of its server when there are several; empty when there is one."""
     read_only: bool = False
     """Nothing can be done about it from here: no key is named."""
+    context: str = ""
+    """What the question came with, as `turn 3, 5 tools`; empty while it is not read."""
 
 
 def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     """Everything above the candidates."""
     return [
+        *_context(width, sight),
         *_query(group, width, sight),
         *flow(_standing(group, now), width),
         *flow(_facts(group, now, sight), width),
@@ -52,6 +57,14 @@ def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Lin
         *_note(group, width),
         *_names(group, width, sight),
     ]
+
+
+def _context(width: int, sight: Sight) -> list[Line]:
+    if not sight.context:
+        return []
+    key = "  i shows all of it"
+    about = fit(sight.context, max(0, width - len(key))).rstrip()
+    return [((about, "$muted"), (key, "$accent"))]
 
 
 def _query(group: Group, width: int, sight: Sight) -> list[Line]:
@@ -75,6 +88,8 @@ def _standing(group: Group, now: float) -> list[Line]:
         fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
         if group.rating is not None:
             fate = "your rating"
+        elif group.user_waits:
+            pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
     pieces.append(((f"{found.sign} {found.text}", found.tone),))
     spread = spread_of(group)
@@ -205,7 +220,7 @@ def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
         return "being sent"
     verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
     left = f", {verb} in {countdown(group.until - now)}" if group.until is not None else ""
-    return f"held{left}" + ("" if read_only else "; u takes it back")
+    return f"held{left}" + ("" if read_only else "; u undoes it")
 
 
 def rating_words(group: Group) -> str:
@@ -277,9 +292,9 @@ def vote_refusal(group: Group) -> str:
     if group.episode_type == "eval":
         return "This request is not trained on; there is nothing to rate"
     if group.phase in ("ABORTED", "FAILED"):
-        return f"Already {group.phase.lower()}: a vote changes nothing any more"
+        return f"Already {phase_look(group).word}: a vote has no effect"
     if not group.rateable:
-        return "Already sent: the rewards are fixed"
+        return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
         return "Its candidates are not all there yet"
     return ""
@@ -289,7 +304,8 @@ _VOTES = frozenset(
     {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
 )
 _ABOUT_ONE = _VOTES | {
-    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff"
+    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff",
+    "conversation",
 }  # fmt: skip
 
 
@@ -302,14 +318,14 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
         return None
     if group is None:
         return ""
-    if action in ("reveal", "zoom", "raw"):
+    if action in ("reveal", "zoom", "raw", "conversation"):
         return None
     if action in _VOTES:
         return _vote_obstacle(action, group)
     if action == "unrate":
         return _undo_obstacle(group, now)
     if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
-        return "It is over: there is nothing left to abort"
+        return "It is finished: there is nothing left to abort"
     if action == "rescore":
         return _rescore_obstacle(group)
     if action == "refill":
@@ -337,7 +353,7 @@ def _rescore_obstacle(group: Group) -> str | None:
     if group.episode_type == "eval":
         return "This request is not trained on; it is not scored again"
     if not group.rateable:
-        return "Already sealed: its rewards are fixed"
+        return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
         return "Its candidates are not all there yet"
     return None
@@ -354,15 +370,15 @@ def _refill_obstacle(group: Group) -> str | None:
         return f"It is not short: all {group.n} candidates answered"
     if any(one.phase == "claimed" for one in group.candidates):
         return "Its fresh candidates are on their way"
-    return None if group.rating is None else "It is rated: u takes that back, then R refills it"
+    return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
 
 
 def _undo_obstacle(group: Group, now: float) -> str | None:
     if why := vote_refusal(group):
         return why
     if group.rating is None:
-        return "There is no rating to take back"
-    return None if undo_left(group, now) else "It is being sent: too late to take it back"
+        return "There is no vote to undo"
+    return None if undo_left(group, now) else "It is being sent: too late to undo it"
 
 
 def abort_extra(group: Group) -> str:

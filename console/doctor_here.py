@@ -8,13 +8,15 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from console.doctor import Finding, Level, Patient
 from core.errors import AjetError, UsageError
 from core.home import running
+from core.journal import JournalError
+from core.journal_check import look_for_damage
 from core.sockets import is_loopback
 from core.tls import absolute, check_files
 from core.version import version
@@ -23,7 +25,9 @@ OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24
 SPACE_LOW, SPACE_GONE = 1 << 30, 100 << 20
 """Bytes."""
-_PACKAGES = ("textual", "httpx", "msgspec", "fastapi", "uvicorn", "aiohttp", "numpy", "pyyaml")
+CHECK_LIMIT = 3.0
+"""Seconds for the check of the journal's pages."""
+_NAME = "ajet-console"
 
 
 def python(patient: Patient) -> Sequence[Finding]:
@@ -38,40 +42,48 @@ def python(patient: Patient) -> Sequence[Finding]:
 
 def packages(patient: Patient) -> Sequence[Finding]:
     """Whether what it needs is installed, in versions that fit."""
-    bounds = _bounds()
+    try:
+        needs = list(_requirements(metadata.requires(_NAME) or ()))
+    except metadata.PackageNotFoundError:
+        text = f"{_NAME} is not installed as a package: what it needs is not known"
+        return [Finding("packages", "versions", "warn", text, _install_again())]
     shown, wrong = [], []
-    for name in sorted({*_PACKAGES, *bounds}):
+    for name, conditional, bounds in needs:
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
-            wrong.append(f"{name} is missing")
+            if not conditional:
+                wrong.append(f"{name} is missing")
             continue
-        if name in _PACKAGES:
-            shown.append(f"{name} {found}")
-        for sign, bound in bounds.get(name, ()):
+        shown.append(f"{name} {found}")
+        for sign, bound in bounds:
             if (_numbers(found) < _numbers(bound)) == (sign == ">="):
                 wrong.append(f"{name} {found} is not {sign} {bound}")
     if wrong:
-        todo = "Install it again: `make run` sets everything up"
-        return [Finding("packages", "versions", "fail", ", ".join(wrong), todo)]
+        return [Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())]
     return [Finding("packages", "versions", "ok", ", ".join(shown))]
 
 
-def _bounds() -> dict[str, list[tuple[str, str]]]:
-    """What the installed program asks for: name -> (sign, version)."""
-    try:
-        wanted = metadata.requires("ajet-console") or []
-    except metadata.PackageNotFoundError:  # run from a tree that was never installed
-        return {}
-    found = {}
-    for line in wanted:
+def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:
+    """What a normal install needs, without extras: name, whether only on some platforms, bounds.
+
+    Bounds are pairs of a sign (`>=` or `<`) and a version.
+    """
+    for line in lines:
         need, _, marker = line.partition(";")
-        if "extra" in marker or "!=" in marker:
-            continue
         name = re.match(r"[\w.-]+", need.strip())
-        if name is not None:
-            found[name[0].lower()] = re.findall(r"(>=|<)\s*([\d.]+)", need)
-    return found
+        if name is not None and "extra" not in marker:
+            yield name[0], bool(marker), re.findall(r"(>=|<)\s*([\d.]+)", need)
+
+
+def _install_again() -> str:
+    """How this installation is repaired."""
+    source = Path(__file__).resolve().parents[1]
+    if (source / "Makefile").exists() and (source / "pyproject.toml").exists():
+        return f"Run `make run` in {source}: it sets everything up"
+    if "pipx" in Path(sys.prefix).parts:
+        return f"`pipx reinstall {_NAME}`"
+    return f"Install {_NAME} again into {sys.prefix}"
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -193,11 +205,28 @@ def _journal(path: Path) -> Finding:
         with JournalFile(path) as file:
             size = path.stat().st_size / 1e6
             text = f"{file.last_seq()} events, {size:.1f} MB"
+        text += _checked(path)
     except AjetError as error:
         return Finding("home", "journal", "fail", error.what, error.todo or "Move it away")
     if not os.access(path, os.W_OK):
         return Finding("home", "journal", "fail", f"{path} cannot be written", _chmod(600, path))
     return Finding("home", "journal", "ok", text)
+
+
+def _checked(path: Path) -> str:
+    """What a bounded check of the journal's pages adds to its finding.
+
+    Raises:
+        JournalError: a page is damaged.
+    """
+    damage: list[str] = []
+    look_for_damage(path, damage.append).join(CHECK_LIMIT)
+    if not damage:
+        return f", not checked to its end within {CHECK_LIMIT:g} s"
+    if damage[0]:
+        todo = "Restart the proxy: the start sets it aside and keeps what can be read"
+        raise JournalError(f"damaged: {damage[0]}", str(path), todo)
+    return ", no damaged page"
 
 
 def _chmod(mode: int, path: Path) -> str:
@@ -224,7 +253,11 @@ def settings(patient: Patient) -> Sequence[Finding]:
         return [Finding("settings", "file", "fail", patient.trouble, "Correct it")]
     file = patient.home.config
     text = str(file) if file.exists() else "all as shipped: there is no config.yaml"
-    return [Finding("settings", "file", "ok", text)]
+    found = [Finding("settings", "file", "ok", text)]
+    if unknown := patient.settings.unknown_servers():
+        todo = "Correct the name: what is set there has no effect"
+        found.append(Finding("settings", "servers", "warn", unknown, todo))
+    return found
 
 
 def keys(patient: Patient) -> Sequence[Finding]:
@@ -235,8 +268,12 @@ def keys(patient: Patient) -> Sequence[Finding]:
 def _keys(patient: Patient) -> Iterator[Finding]:
     token = patient.token_file or patient.home.token_file
     if not token.exists():
-        missing: Level = "fail" if patient.token_file else "ok"
-        yield Finding("keys", "control token", missing, f"no {token} yet")
+        if token.is_symlink():
+            text = f"{token} is a link to {os.readlink(token)}, which is not there"
+            yield Finding("keys", "control token", "fail", text, "Delete the link")
+        else:
+            missing: Level = "fail" if patient.token_file else "ok"
+            yield Finding("keys", "control token", missing, f"no {token} yet")
     elif mode := stat.S_IMODE(token.stat().st_mode) & 0o077:
         text = f"others can read it ({mode:03o})"
         yield Finding("keys", "control token", "fail", text, _chmod(600, token))

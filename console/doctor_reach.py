@@ -115,7 +115,7 @@ async def _server(patient: Patient, name: str, url: str) -> Finding:
         todo = "Its version may be newer: it is shown, but not started or stopped"
         return Finding("server", shown, "warn", f"{text} ({one_line(told.raw, 40)})", todo)
     if told.error:
-        todo = "It is used as far as it tells"
+        todo = "Only what it reports is used"
         return Finding("server", shown, "warn", f"{text}; {one_line(told.error)}", todo)
     hint = "`ajet-console engine-start` starts it" if told.state == "OFFLINE" else ""
     return Finding("server", shown, "ok", f"{text}, speaks the protocol", hint)

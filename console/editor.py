@@ -123,4 +123,4 @@ async def _run(app: App[int], command: list[str]) -> int:
                         child.terminate()
                     await child.wait()
     except SuspendNotSupported as error:
-        raise EditorError("this terminal cannot be lent to an editor") from error
+        raise EditorError("no editor can run in this terminal") from error

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from console.causes import held_down
 from core import events as ev
 from core.events import Event, GroupEvent
-from core.text import content_text, one_line
+from core.text import content_text, ended_words, one_line
 
 QUERY = 60
 """Characters of a user's text on one line."""
@@ -42,7 +43,7 @@ def told(event: Event) -> Told | None:
 
 def _opened(event: ev.GroupOpened) -> str:
     kind = "" if event.episode_type == "train" else f" ({event.episode_type})"
-    return f"asked{kind}, {event.n} candidates: {one_line(event.query, QUERY)}"
+    return f"asked{kind}, {event.n} candidates: {one_line(event.shown_query, QUERY)}"
 
 
 def _answered(event: ev.CandidateAnswered) -> str:
@@ -62,13 +63,21 @@ def _all_answered(event: ev.CandidatesAnswered) -> str:
 
 def _failed(event: ev.CandidateFailed) -> Told:
     again = "; asked again" if event.retried else ""
+    if event.unretried:
+        again = f"; not retried: {event.unretried}"
     text = f"candidate {event.index + 1} failed: {event.cause}{again}"
     return Told(event.group_id, one_line(text), "warning")
 
 
 def _scored(event: ev.GroupScored) -> str:
     rewards = " ".join(f"{one.reward:.2f}" for one in event.scores)
-    return f"scored {rewards}, best {event.best + 1}"
+    causes = [
+        f"{one.index + 1} {cause}"
+        for one in event.scores
+        if (cause := held_down(one.parts, one.reward))
+    ]
+    why = f" ({', '.join(causes)})" if causes else ""
+    return f"scored {rewards}, best {event.best + 1}{why}"
 
 
 def _abstained(event: ev.ScoringAbstained) -> Told:
@@ -97,7 +106,7 @@ def _returned(event: ev.AnswerReturned) -> str:
 def _sealed(event: ev.GroupSealed) -> str:
     rewards = " ".join(f"{one.reward:.2f}" for one in event.rewards)
     fate = f"dead: {event.dead}" if event.dead else "will train"
-    return f"sealed {rewards} ({event.source}), {fate}"
+    return f"finished {rewards} ({event.source}), {fate}"
 
 
 def _closed(event: ev.GroupClosed) -> Told:
@@ -158,8 +167,10 @@ def _pool(event: ev.PoolChanged) -> Told:
 
 
 def _update(event: ev.UpdateDone) -> Told:
-    names = ("reward_mean", "loss", "kl")
-    stats = ", ".join(f"{name} {event.stats[name]:.3g}" for name in names if name in event.stats)
+    names = {"reward_mean": "mean reward sent", "loss": "loss", "kl": "kl"}
+    stats = ", ".join(
+        f"{word} {event.stats[name]:.3g}" for name, word in names.items() if name in event.stats
+    )
     text = f"update of step {event.step}" + (f": {stats}" if stats else "")
     return Told(one_line(event.server, 40), text, source="engine")
 
@@ -192,7 +203,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.ProxyStarted: lambda e: f"started, pid {e.pid}, {e.url}, rating {e.rating_mode}",
     ev.ProxyStopped: lambda e: "stopped" + (f": {e.reason}" if e.reason else ""),
     ev.ConsoleAttached: lambda e: f"a console attached ({e.consoles} now)",
-    ev.ConsoleDetached: lambda e: f"a console left ({e.consoles} now)",
+    ev.ConsoleDetached: lambda e: f"a console disconnected ({e.consoles} now)",
     ev.RatingModeChanged: lambda e: f"rating mode {e.mode}",
     ev.RewardsChanged: _rewards,
     ev.WhatIfChanged: _what_if,
@@ -222,20 +233,20 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.ScoringAbstained: _abstained,
     ev.RatingAwaited: _awaited,
     ev.GroupRated: _rated,
-    ev.RatingUndone: lambda e: "the rating is taken back",
+    ev.RatingUndone: lambda e: "the rating is undone",
     ev.AnswerReturned: _returned,
     ev.GroupSealed: _sealed,
     ev.EpisodeAborted: lambda e: f"episode of candidate {e.index + 1} given back: {e.reason}",
     ev.GroupClosed: _closed,
     ev.GroupMarked: lambda e: "marked" if e.marked else "mark cleared",
-    ev.GroupNoted: lambda e: f"note: {e.note}" if e.note else "note taken away",
+    ev.GroupNoted: lambda e: f"note: {e.note}" if e.note else "note removed",
     ev.GroupEdited: lambda e: f"candidate {e.index + 1} corrected",
     ev.RatingRepeated: lambda e: "rated again: " + ("agrees" if e.agrees else "differs"),
     ev.MockStarted: _mock(lambda e: f"started: {e.total} rows of {e.dataset}"),
     ev.MockPaused: _mock(lambda e: "paused"),
-    ev.MockResumed: _mock(lambda e: "goes on"),
-    ev.MockStopping: _mock(lambda e: "ends after what is in flight"),
+    ev.MockResumed: _mock(lambda e: "resumed"),
+    ev.MockStopping: _mock(lambda e: "stopping after what is in flight"),
     ev.MockRowDone: _mock(_row),
-    ev.MockRowSkipped: _mock(lambda e: f"line {e.line} skipped: {e.cause}"),
-    ev.MockFinished: _mock(lambda e: e.how + (f": {e.cause}" if e.cause else "")),
+    ev.MockRowSkipped: _mock(lambda e: f"{e.place} {e.line} skipped: {e.cause}"),
+    ev.MockFinished: _mock(lambda e: ended_words(e.how, e.cause)),
 }

@@ -57,7 +57,7 @@ def _word_start(text: str, cursor: int) -> int:
 
 
 def _begun(name: str) -> str:
-    if name == "state" or name in FLAGS:
+    if name in ("state", "ids") or name in FLAGS:
         return f"{name}:"
     return f"{name}<" if name in NUMBERS else f"{name}~"
 
@@ -71,6 +71,8 @@ def _values(
         options = STATES
     elif name in FLAGS:
         options = ("yes", "no")
+    elif name == "ids":
+        hint = "group ids in full, with commas"
     elif name in NUMBERS:
         hint = "a number"
     elif name in known:

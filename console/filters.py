@@ -15,9 +15,11 @@ from core.state import OPEN_PHASES, SEALED_PHASES, Group
 _TERM = re.compile(
     r'(?P<minus>-?)(?:(?P<field>[A-Za-z_]+)(?P<op><=|>=|<|>|:|~|=))?(?P<value>"[^"]*"?|[^\s"]*)'
 )
-STATES = ("open", *sorted(phase.lower() for phase in OPEN_PHASES | SEALED_PHASES))
-"""What `state:` takes."""
 _PHASES = OPEN_PHASES | SEALED_PHASES
+_SHOWN = {"DONE": "FINISHED"}
+"""Phases whose word on screen is another one; their own name is taken, too."""
+STATES = ("open", *sorted(_SHOWN.get(phase, phase).lower() for phase in _PHASES))
+"""What `state:` takes."""
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -97,6 +99,8 @@ def _term(match: re.Match[str]) -> Test:
         return _number_term(match, field, sign, value)
     if field in FLAGS:
         return _flag_term(match, field, sign, value)
+    if field == "ids":
+        return _ids_term(match, sign, value)
     if field in ("state", "phase"):
         return _state_term(match, sign, value)
     raise FilterError(
@@ -148,7 +152,11 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
     word = value.upper().replace("-", "_")
     if word == "OPEN":
         return lambda group: group.open
-    known = {phase for phase in _PHASES if phase.startswith(word)}
+    known = {
+        phase
+        for phase in _PHASES
+        if phase.startswith(word) or _SHOWN.get(phase, phase).startswith(word)
+    }
     if sign not in (":", "="):
         raise FilterError("`state` takes :", match.start("op"), f"state:{value}")
     if not known:
@@ -156,6 +164,13 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
             f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
         )
     return lambda group: group.phase in known
+
+
+def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:
+    if sign not in (":", "="):
+        raise FilterError("`ids` takes :", match.start("op"), f"ids:{value}")
+    wanted = frozenset(value.split(","))
+    return lambda group: group.group_id in wanted
 
 
 def _all_text(group: Group) -> str:
@@ -184,6 +199,7 @@ _TEXTS: dict[str, Callable[[Group], str]] = {
     "source": lambda group: group.source,
     "row": lambda group: f"{group.row_id} {group.dataset_task_id}",
     "note": lambda group: group.note,
+    "session": lambda group: group.session,
     "id": lambda group: f"{group.group_id} {group.request_id} {group.task_id}",
     "cause": lambda group: f"{group.cause} {group.dead} {group.abstained}",
 }
@@ -204,9 +220,10 @@ FLAGS: dict[str, Callable[[Group], bool]] = {
     "open": lambda group: group.open,
     "truncated": lambda group: group.prompt_cut,
 }
-FIELDS = ("state", *_TEXTS, *NUMBERS, *FLAGS)
+FIELDS = ("state", "ids", *_TEXTS, *NUMBERS, *FLAGS)
 _HELP = {
     "state": "For example state:awaiting",
+    "ids": "Group ids in full, with commas: ids:5f58eeb4a4ec,0c1d2e3f4a5b",
     **{name: f"For example {name}~paris" for name in _TEXTS},
     **{name: f"For example {name}<0.2" for name in NUMBERS},
     **{name: f"{name}:yes or {name}:no" for name in FLAGS},

@@ -5,13 +5,13 @@ from textual.widget import Widget
 _TEXTS = {
     "ItemList": (
         "the list",
-        "Enter opens what is under the cursor: of a part what it said of the newest groups, of a "
+        "Enter opens what is under the cursor: for a part its results on the newest groups, for a "
         "group its candidates. The cursor stays on its row while others come in.",
     ),
     "GroupList": (
         "the list of requests",
         "The cursor stays on its group while others come in. Enter opens it, a second click too; "
-        "past the last row the list goes on into the journal.",
+        "past the last row the list continues from the journal.",
     ),
     "LogView": (
         "the lines of the log",
@@ -34,12 +34,12 @@ _TEXTS = {
     ),
     "TextArea": (
         "a text of several lines",
-        "Letters are text here. Esc leaves, Ctrl+O goes to another thing, F-keys to other screens.",
+        "Letters are text here. Esc leaves, Ctrl+O jumps to another part, F-keys to other screens.",
     ),
     "Input": (
         "a line of text",
-        "Letters and digits are text here. Enter takes it, Esc leaves, Ctrl+O goes to another "
-        "thing, F-keys to other screens.",
+        "Letters and digits are text here. Enter confirm, Esc cancel, Ctrl+O jumps to another "
+        "part, F-keys to other screens.",
     ),
     "Button": ("a button", "Enter presses it, Tab goes to the next."),
 }

@@ -23,8 +23,8 @@ def must_fit(found: RunInfo, options: ConsoleOptions) -> None:
     """
     if not fits(found, options):
         raise AjetError(
-            f"a proxy that serves runs in this home (pid {found.pid}): --watch-only needs a home "
-            f"of its own. Give --home DIR, or look on with --attach {found.url} --read-only",
+            f"a proxy is running in this home (pid {found.pid}): --watch-only needs a home "
+            f"of its own. Give --home DIR, or watch it with --attach {found.url} --read-only",
             str(options.home.root),
         )
 
@@ -37,7 +37,7 @@ def differences(found: RunInfo, options: ConsoleOptions) -> str:
     told = []
     settings = options.settings
     if found.extra.get("watch_only") and not settings.proxy.watch_only:
-        told.append("--watch-only: it serves no requests")
+        told.append("--watch-only: it answers no requests")
     port = found.port or urlsplit(found.url).port or 0
     wanted = settings.proxy.port
     if not options.next_port and wanted and port and wanted != port:

@@ -1,6 +1,7 @@
 """Groups older than state keeps: pages of the journal, and a search that reads it backwards.
 
-A group is named by its rank, 0 for the first one ever opened, which new groups do not change.
+A group is named by its rank, 0 for the first one ever opened, which new groups do not change. In a
+journal that was pruned the lowest ranks are empty.
 """
 
 from collections import OrderedDict
@@ -25,13 +26,27 @@ class History:
     """The pages that were read."""
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[int, list[Group]] = OrderedDict()
+        self._pages: OrderedDict[int, list[Group | None]] = OrderedDict()
         self._ranks: dict[str, int] = {}
+        self.start = 0
+        """Rank of the oldest group: as many were pruned."""
+        self.since = 0.0
+        """When the newest pruned event happened, Unix seconds; 0 when nothing was pruned."""
+        self.asked = False
+        """`start` was asked for."""
 
     def clear(self) -> None:
         """It is another journal now."""
         self._pages.clear()
         self._ranks.clear()
+        self.start, self.since, self.asked = 0, 0.0, False
+
+    def starts(self, start: int, since: float) -> None:
+        """Note where the journal begins; pages that were read before it was pruned are dropped."""
+        if start != self.start:
+            self._pages.clear()
+            self._ranks.clear()
+        self.start, self.since, self.asked = start, since, True
 
     def at(self, rank: int) -> Group | None:
         """The group of that rank; None while its page was not read."""
@@ -57,13 +72,17 @@ class History:
     def put(self, first: int, groups: Sequence[Group]) -> None:
         """Keep a page, by the rank of its first group."""
         number = first // PAGE
-        self._pages[number] = list(groups)
+        self._pages[number] = [*[None] * (first % PAGE), *groups]
         self._pages.move_to_end(number)
         for place, group in enumerate(groups):
             self._ranks[group.group_id] = first + place
         while len(self._pages) > KEPT:
             _, gone = self._pages.popitem(last=False)
-            for group in gone:
+            self._drop(gone)
+
+    def _drop(self, page: Sequence[Group | None]) -> None:
+        for group in page:
+            if group is not None:
                 self._ranks.pop(group.group_id, None)
 
     def note(self, group_id: str, rank: int) -> None:
@@ -83,8 +102,7 @@ class History:
         """Something happened to a group: its page is read again; False when it was not kept."""
         rank = self._ranks.get(group_id)
         gone = self._pages.pop(rank // PAGE, None) if rank is not None else None
-        for group in gone or ():
-            self._ranks.pop(group.group_id, None)
+        self._drop(gone or ())
         return gone is not None
 
 
@@ -129,7 +147,7 @@ class Search:
             if self.wanted.matches(group):
                 self.groups[group.group_id] = group
                 history.note(group.group_id, first + place)
-        self.below = first
+        self.below = 0 if first <= history.start else first
         if groups:
             self.back_to = groups[0].opened_at
 

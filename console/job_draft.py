@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from console.job_fields import FieldError
-from console.job_form import Change, Notice, check_job, difference, values, with_values
+from console.job_fields import BY_NAME, FieldError
+from console.job_form import (
+    Change,
+    ModelError,
+    Notice,
+    check_job,
+    difference,
+    for_server,
+    values,
+    with_values,
+)
 from core.errors import UsageError
 from core.job_sheet import JobSheet
+from swarm.job_secrets import MASK, masked
 
 
 @dataclass(slots=True)
@@ -53,8 +63,25 @@ class JobDraft:
             self.notices = check_job(self.text, "line").notices
             if self.sheet is not None:
                 self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
+                if not self.sheet.embedded:
+                    self._check_model(self.sheet.model)
         except UsageError as error:
             self.wrong = error
+
+    def _check_model(self, unnamed: str) -> None:
+        """See that an AgentJet server can train the model; `unnamed` is that of a job without."""
+        try:
+            for_server(self.text, unnamed)
+        except ModelError as error:
+            todo = "Give a folder or hub name on the server"
+            raise FieldError(BY_NAME["model"], error.what, todo) from error
+
+    def first_job(self) -> tuple[str, str]:
+        """Model and masked text of an AgentJet server's job; empty for the embedded engine."""
+        if self.sheet is None or self.sheet.embedded:
+            return "", ""
+        text = masked(for_server(self.text, self.sheet.model).text)
+        return values(text)["model"], text
 
     def differs(self, text: str) -> bool:
         """Whether it says anything else than `text`, or something that cannot be used."""
@@ -66,6 +93,13 @@ class JobDraft:
             return bool(difference(text, self.text, True))
         except UsageError:
             return True
+
+    @property
+    def shows_secrets(self) -> bool:
+        """Whether it has secrets as they were typed, that the saved job has masked."""
+        return (
+            self.sheet is not None and masked(self.text) != self.text and MASK in self.sheet.saved
+        )
 
     @property
     def wrong_line(self) -> int:

@@ -20,7 +20,7 @@ def job_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]
         writes = not app.session.read_only
         yield (
             f"Engine: Edit the job{where}" if writes else f"Screen: Job{where}",
-            "What it is started with" + (": see, change, save, apply" if writes else ""),
+            "The job it is started with" + (": see, change, save, apply" if writes else ""),
             partial(_open, app, "job", name),
         )
         yield (

@@ -74,7 +74,7 @@ FIELDS: Final[Sequence[Field]] = (
         "ajet.data.max_prompt_length",
         "Prompt",
         "int",
-        "Tokens of a prompt at most; empty: the server's own",
+        "Tokens of a prompt at most; empty: server default",
     ),
     Field(
         "response",

@@ -9,9 +9,11 @@ from core.text import one_line
 from swarm import job as jobs
 from swarm.job import Job, dump_job, get, load_job, put
 from swarm.job_check import Checked, Notice, check_job
-from swarm.job_diff import NOTHING, Change, changes
+from swarm.job_diff import NOTHING, Change, changes, same
+from swarm.job_secrets import masked, secret_part, without_secrets
+from swarm.server_job import REQUIRED, ModelError, for_server
 
-__all__ = ["Change", "Checked", "Notice", "check_job"]
+__all__ = ["Change", "Checked", "ModelError", "Notice", "check_job", "for_server", "masked"]
 
 
 def shown(value: Any) -> str:
@@ -74,17 +76,17 @@ def parse_set(pairs: Sequence[str]) -> dict[str, str]:
         name, sign, value = pair.partition("=")
         if not sign or name not in BY_NAME:
             raise UsageError(
-                f"`{one_line(pair, 60)}` sets nothing", "--set", f"Fields: {', '.join(BY_NAME)}"
-            )
+                f"`{one_line(name, 60)}` sets nothing", "--set", f"Fields: {', '.join(BY_NAME)}"
+            )  # without the value, which may be a secret
         found[name] = RULES.get(value, value) if name == "rule" else value
     return found
 
 
 def _read(field: Field, typed: str) -> Any:
     if not typed:
-        if field.name in ("prompt", "response", "turn", "window"):
-            return None
-        raise FieldError(field, "is empty", field.about)
+        if field.name == "model":
+            raise FieldError(field, "is empty", field.about)
+        return None  # the server takes its own value
     if field.kind == "rule":
         if typed not in jobs.STOP_RULES:
             raise FieldError(field, f"cannot be `{typed:.40}`", f"One of: {', '.join(RULES)}")
@@ -125,17 +127,31 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     if not running:
         return []
     found = changes(load_job(running), load_job(text))
+    found = [one for one in found if not _is_completion(one)]
     if not whole:
         found = [one for one in found if one.before is not NOTHING and one.after is not NOTHING]
     order = {field.path: place for place, field in enumerate(FIELDS)}
     return sorted(found, key=lambda one: order.get(one.path, len(order)))
 
 
+def _is_completion(change: Change) -> bool:
+    """Whether it is only that one side was completed for an AgentJet server."""
+    if change.path not in REQUIRED or NOTHING not in (change.before, change.after):
+        return False
+    value = change.after if change.before is NOTHING else change.before
+    return same(value, REQUIRED[change.path])
+
+
 def change_words(change: Change) -> tuple[str, str, str]:
     """Name, value before and value after, for people."""
     field = field_of(change.path)
-    name = field.label if field is not None else change.path.removeprefix("ajet.")
-    return name, _value(change.before), _value(change.after)
+    path = secret_part(change.path) or change.path
+    name = field.label if field is not None else path.removeprefix("ajet.")
+    before, after = (
+        _value(one if one is NOTHING else without_secrets(one, path))
+        for one in (change.before, change.after)
+    )
+    return name, before, f"{after} (changed)" if before == after else after
 
 
 def _value(value: Any) -> str:

@@ -183,7 +183,7 @@ def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
     if judge.retries:
         told.append((("retries ", "$muted"), (str(judge.retries), "")))
     if judge.untold:
-        told.append(((f"{plural(judge.untold, 'call')} told no tokens", "$muted"),))
+        told.append(((f"{plural(judge.untold, 'call')} reported no tokens", "$muted"),))
     return told
 
 

@@ -4,16 +4,20 @@ The automatic rewards of a rated group are a judge in the shadow: they are compu
 kept beside the rating, but not sent.
 """
 
+from collections.abc import Mapping
+
 from console.rate_view import share_words
 from console.views import Line, fit
 from console.widgets.words import clock, plural
 from core.agreement import only_top
-from core.rater import RaterStats
+from core.rater import PartAgreement, RaterStats
 from core.reduce_rating import judged_best
 from core.state import Group, State
 from core.text import one_line
 
 _LABEL = 17
+_PARTS = 6
+"""Parts of the rewards that are listed."""
 
 
 def chosen(group: Group) -> int | None:
@@ -37,13 +41,14 @@ def disagreements(state: State, rater: str) -> list[Group]:
 def summary_lines(stats: RaterStats | None) -> list[Line]:
     """What the votes say, each share with its number and its 95 % interval."""
     if stats is None or not stats.votes:
-        return [(("No vote of yours was sent yet.", "$muted"),)]
+        return [(("You have not sent a vote yet.", "$muted"),)]
     lines = [_line("votes sent", str(stats.votes), f"{stats.placed} blind with one answer on top")]
     if stats.judged:
         chance = f"by chance {stats.agreed_chance / stats.judged:.0%}".replace("%", " %")
         lines.append(_line("same as rewards", share_words(stats.agreed, stats.judged), chance))
     else:
         lines.append(_line("same as rewards", "–", "no blind vote with an automatic best yet"))
+    lines += part_lines(stats.parts)
     if stats.repeats:
         told = share_words(stats.repeated, stats.repeats)
         lines.append(_line("same as yourself", told, "groups that came back"))
@@ -53,6 +58,20 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
         chance = f"by chance {stats.first_chance / stats.placed:.0%}".replace("%", " %")
         lines.append(_line("first place best", share_words(stats.first, stats.placed), chance))
     return lines
+
+
+def part_lines(parts: Mapping[str, PartAgreement]) -> list[Line]:
+    """How often each part agreed, the ones with most votes first; at most `_PARTS`."""
+    most = sorted(parts.items(), key=lambda one: -one[1].judged)[:_PARTS]
+    return [
+        _line(
+            f"  {one_line(name, _LABEL)}",
+            share_words(one.agreed, one.judged),
+            f"by chance {one.chance / one.judged:.0%}".replace("%", " %"),
+        )
+        for name, one in most
+        if one.judged
+    ]
 
 
 def _line(label: str, value: str, note: str) -> Line:

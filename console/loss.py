@@ -27,7 +27,7 @@ def apply_loss(state: State, server: Server) -> str:
         [
             stop_loss(state, server),
             "",
-            "Then a stable OFFLINE is waited for, the job is sent and the engine started.",
+            "Then it waits until the engine is OFFLINE, the job is sent and the engine started.",
         ]
     )
 
@@ -45,7 +45,7 @@ def _given_up(state: State, server: Server) -> list[str]:
             episodes = plural(pool.running_others, "episode")
             lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
         by_hand = min(_by_hand(state, server), pool.completed_tasks)
-        rated = f", {by_hand} rated by hand" if by_hand else ""
+        rated = f", {by_hand} human-rated" if by_hand else ""
         lines.append(
             f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}{rated}."
         )
@@ -99,9 +99,9 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
     kept = "before-reset" if name == BASE else "before-restore"
     lines.append(f"The policy as it is now stays as {kept}; an older {kept} is replaced.")
     if server.state == "OFFLINE":
-        lines.append("The engine stays OFFLINE: resume it to go on from there.")
+        lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
-        lines += ["", "The engine is stopped for it and goes on from there:"]
+        lines += ["", "The engine is stopped for it and continues from there:"]
         lines += _given_up(session.state, server)
     return "\n".join(lines)
 
@@ -179,7 +179,7 @@ def _process_loss(session: Session, role: str) -> str:
     open_groups = len(session.state.open_groups())
     lines = []
     if child is not None and child.pid is not None:
-        lines.append(f"pid {child.pid} is ended and started again.")
+        lines.append(f"pid {child.pid} is stopped and started again.")
     if role == "proxy":
         lines.append(
             "New requests are refused until it is back; those in flight are finished first."
@@ -187,7 +187,7 @@ def _process_loss(session: Session, role: str) -> str:
         lines.append(f"{plural(open_groups, 'open group')} at the moment.")
         lines += [f"{one}." for one in waiting_loss(session.state)]
     else:
-        lines.append("It goes on from its last update; what was claimed in this step is lost.")
+        lines.append("It continues from its last update; what was claimed in this step is lost.")
         lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")
     return "\n".join(lines)
 
@@ -205,7 +205,7 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
         server = server_of(session, args.get("server"))
         return apply_loss(state, server) if server is not None else ""
     if name == "engine.abort_episode":
-        return "Whoever holds it loses it, with the answers it has had."
+        return "The client that holds it loses it, with its answers."
     if name in ("engine.restore", "engine.reset", "engine.prune"):
         server = server_of(session, args.get("server"))
         if server is None:

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from rich.cells import cell_len
 
+from console.code_tones import CAP, CODE, code_rows
 from console.views import EMPTY, Line, fit
 from console.wrap import PLAIN_CAP, TAB, Piece, safe, wrapped, wrapped_pieces
 
@@ -30,7 +31,6 @@ _INLINE = re.compile(
 _TONES = {"bold": "bold", "italic": "italic", "slanted": "italic", "gone": "strike"}
 _LONGEST = 4_000
 """Characters of one line beyond which no marks are looked for."""
-_CODE = "$accent"
 _MOST_COLUMNS = 12
 
 
@@ -46,11 +46,12 @@ def markdown_lines(text: str, width: int, cap: int = PLAIN_CAP) -> list[Line]:
 
 
 def _blocks(rows: Sequence[str], width: int) -> Iterator[Line]:
-    at = 0
+    at, left = 0, CAP
     while at < len(rows):
         row = rows[at]
         if fence := _FENCE.match(row):
-            at = yield from _code(rows, at, fence, width)
+            start, at = at, (yield from _code(rows, at, fence, width, left))
+            left -= sum(len(one) + 1 for one in rows[start + 1 : at])
         elif _ROW.match(row) and at + 1 < len(rows) and _TABLE_RULE.match(rows[at + 1]):
             at = yield from _table(rows, at, width)
         else:
@@ -90,17 +91,18 @@ def _hung(text: str, first: str, rest: str, width: int, tone: str) -> Iterator[L
 
 
 def _code(
-    rows: Sequence[str], at: int, fence: re.Match[str], width: int
+    rows: Sequence[str], at: int, fence: re.Match[str], width: int, left: int
 ) -> Generator[Line, None, int]:
-    """The lines of a block of code; returns where it ends."""
+    """The lines of a block of code of at most `left` characters in tones; returns its end."""
     end = at + 1
     while end < len(rows) and not rows[end].strip().startswith(fence[1]):
         end += 1
     if fence[2] or end == at + 1:
         yield ((f"▏ {fence[2] or fence[1]}", "$muted"),)
-    for row in rows[at + 1 : end]:
-        for line in wrapped(row, max(1, width - 2)) or [""]:
-            yield (("▏ ", "$faint"), (line, _CODE))
+    code = tuple(row.rstrip() for row in rows[at + 1 : end])
+    for pieces in code_rows(code, fence[2], max(0, left)):
+        for line in wrapped_pieces(pieces, max(1, width - 2)) or [EMPTY]:
+            yield (("▏ ", "$faint"), *line)
     return end + 1
 
 
@@ -144,7 +146,7 @@ def _inline(text: str, tone: str) -> list[Piece]:
         at = found.end()
         kind = found.lastgroup or ""
         if kind == "code":
-            pieces.append((found["code"][1:-1], _CODE))
+            pieces.append((found["code"][1:-1], f"bold {CODE}"))
         elif kind == "link":
             pieces.append((found["label"], f"underline {tone}".strip()))
             if found["link"] != found["label"]:

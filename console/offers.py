@@ -87,13 +87,13 @@ def possible(session: Session, command: str, **args: Any) -> bool:
 
 _GROUP_VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note")
 _NOT_NOW = {
-    "rating.accept_all": "nothing waits long enough to hold anything up",
-    "rating.abort_all": "nothing waits long enough to hold anything up",
+    "rating.accept_all": "no open rating holds anything up",
+    "rating.abort_all": "no open rating holds anything up",
     "engine.start": "no server is OFFLINE",
-    "engine.stop": "no server runs",
-    "mock.pause": "no mock user runs",
+    "engine.stop": "no server is running",
+    "mock.pause": "no mock user is running",
     "mock.resume": "no mock user is paused",
-    "mock.stop": "no mock user runs",
+    "mock.stop": "no mock user is running",
 }
 
 
@@ -202,7 +202,7 @@ def save_name(server: Server) -> str:
 
 def _modes(session: Session) -> Iterator[Offer]:
     words = {
-        "off": "nobody rates; look, and override until a group is sealed",
+        "off": "automatic rewards; override one until its group is finished",
         "answer_first": "the user is answered at once, you rate later",
         "hold": "the user waits for your rating, within the answer budget",
     }

@@ -1,7 +1,7 @@
 """The command palette: screens, orders that can be given now, themes."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,17 +10,20 @@ from textual.content import Content
 from textual.css.query import NoMatches
 
 from console.detail_view import abort_extra
+from console.group_paths import LEAST, MOST, known_matches, open_matches
 from console.job_entries import job_entries
 from console.job_offers import loss_of_all
-from console.loss import loss
+from console.loss import loss, server_of
 from console.offers import Offer, absent, offers
 from console.rate_entries import rate_entries
 from console.rate_view import abort_all_loss
 from console.reward_change import change_entries
 from console.reward_entries import reward_entries
 from console.screens.abort import AbortScreen
+from console.screens.first_steps import FirstStepsScreen
 from console.themes import THEMES
 from core.commands import COMMANDS
+from core.text import known_names, one_line
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
@@ -42,12 +45,15 @@ def entries(app: "ConsoleApp") -> Iterator[Entry]:
     """
     front = app.front
     group, server = _targets(front)
-    for place in app.places:
+    for place in app.shown_places:
         if place.name != app.current_mode:
             title = f"Screen: {place.title}  (F{place.digit})"
             yield title, place.help, partial(app.action_go, place.name)
     yield "Console: Help", "Text and keys of this screen", app.action_help
-    yield "Console: Jump", "A letter on everything that can be gone to", app.action_jump
+    yield "Console: Jump", "Jump to any part of the screen by one letter", app.action_jump
+    if app.session.seen and app.session.replay is None:
+        first = "What this is, its loop, and the ways on by one key"
+        yield "Console: First steps", first, lambda: app.push_screen(FirstStepsScreen())
     for offer in sorted(offers(app.session, group, server), key=lambda one: one.danger):
         yield offer.title, offer.help, partial(give, app, offer)
     if front is not None and app.session.seen:
@@ -63,7 +69,7 @@ def entries(app: "ConsoleApp") -> Iterator[Entry]:
     for name in THEMES:
         if name != app.theme:
             yield f"Theme: {name}", "Colours of this console", partial(setattr, app, "theme", name)
-    yield "Console: Quit", "Asks when something runs", app.action_quit
+    yield "Console: Quit", "Asks first if something runs", app.action_quit
 
 
 def _targets(front: "ConsoleScreen | None") -> tuple[str | None, str | None]:
@@ -89,6 +95,9 @@ async def _give(app: "ConsoleApp", offer: Offer) -> None:
         if given is None:
             return
         args[offer.ask] = given
+        if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
+            app.say(why, "error")
+            return
     if offer.command in ABORTS:
         reason = await app.push_screen_wait(AbortScreen(f"{offer.title}?", _abort(app, offer)))
         if reason is None:
@@ -109,6 +118,18 @@ async def _give(app: "ConsoleApp", offer: Offer) -> None:
                 tasks.create_task(app.order(offer.command, **{**args, "server": name}))
         return
     await app.order(offer.command, **args)
+
+
+def no_checkpoint(app: "ConsoleApp", args: Mapping[str, Any]) -> str:
+    """Why there is no checkpoint to go back to; empty when there is one, or may be an older one."""
+    server = server_of(app.session, args.get("server"))
+    name = str(args.get("name", "")).strip()
+    if server is None or server.checkpoints is None or server.checkpoints_more:
+        return ""
+    names = ["base", *(one.name for one in server.checkpoints)]
+    if name in names:
+        return ""
+    return f"There is no checkpoint `{one_line(name, 64)}`. {known_names(name, names)}"
 
 
 def _abort(app: "ConsoleApp", offer: Offer) -> str:
@@ -149,6 +170,12 @@ class ConsoleCommands(Provider):
                 nothing = False
                 yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))
         app = cast("ConsoleApp", self.app)
+        if len(query.strip()) >= LEAST:
+            for one in known_matches(app, query)[:MOST]:
+                nothing = False
+                about = as_text(one_line(one.group.query, 80))
+                run = partial(open_matches, app, [one])
+                yield Hit(1.0, Content(one.title), run, text=one.title, help=about)
         for title, why in absent(app.session, _targets(app.front)[0]):
             if matcher.match(title) > 0:
                 nothing = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from console.screens.base import ConsoleScreen
+    from core.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ SCREENS: Sequence[Place] = (
         "Rewards",
         6,
         "console.screens.rewards:RewardsScreen",
-        "What scores the answers: its parts, what each decided, its last fault",
+        "What scores the answers: the parts, what each decided, the last fault",
     ),
-    Place("log", "Log", 7, "console.screens.log:LogScreen", "What the processes say"),
+    Place("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
     Place(
         "servers",
         "Servers",
@@ -84,3 +85,16 @@ SCREENS: Sequence[Place] = (
         "All swarm servers side by side: state, pool, slots, clients, calls",
     ),
 )
+
+_WATCHING = frozenset({"overview", "engine", "log", "servers"})
+"""Screens that show something of a proxy that only watches."""
+_OF_GROUPS = frozenset({"requests", "rewards"})
+"""Screens that do so where the journal has groups of an earlier run."""
+
+
+def shown_places(places: Sequence[Place], state: "State") -> list[Place]:
+    """The screens that something leads to: beside a proxy that only watches, those of use."""
+    if not state.watch_only:
+        return list(places)
+    of_use = _WATCHING | (_OF_GROUPS if state.groups else frozenset())
+    return [place for place in places if place.name in of_use]

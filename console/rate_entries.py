@@ -2,23 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from console.rater_name import clean, proposed
+from core.rating_commands import OVERRIDE_HINT
 from core.text import one_line
 
 if TYPE_CHECKING:
     from console.app import ConsoleApp
     from console.screens.base import ConsoleScreen
-    from console.session import Session
+    from console.session import Outcome, Session
 
 
 def rate_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Title, help and action of what concerns the rater."""
     session = app.session
     if not session.read_only:
-        about = f"Your votes go out as {session.rater}" if session.rater else "Goes with your votes"
+        about = f"You rate as {session.rater}" if session.rater else "Recorded with your votes"
         yield "Rate: Your name", about, partial(_name, app)
 
 
@@ -35,13 +37,13 @@ async def ask_name(app: "ConsoleApp") -> str:
     """Ask for the name of the next votes; what has become of it, or nothing when left."""
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
-    label = "The name that goes with your next votes; empty: none"
+    label = "The name recorded with your next votes; empty: none"
     given = await app.ask("Who rates?", label, present)
     if given is None:
         return ""
     _take(session, clean(given))
     await _keep(session)
-    return f"you rate as {session.rater}" if session.rater else "your votes go without a name"
+    return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
 
 def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
@@ -68,12 +70,34 @@ async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     label = "Votes are kept with a name. This is asked once; N on Rate gives another one."
     without = f"as {one_line(name, 24)}" if name else "without a name"
     given = await screen.host.ask(
-        "Who rates?", label, name, hint=f"Enter takes it, Esc votes {without}"
+        "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
     )
     _take(screen.session, clean(name if given is None else given))
     if screen.is_mounted:
         vote()
     await _keep(screen.session)
+
+
+async def cast_vote(app: "ConsoleApp", question: str, /, **args: Any) -> "Outcome":
+    """Send a vote; one refused for another rater's vote or lease asks whether to override it.
+
+    Args:
+        app: The app, in one of its workers.
+        question: What the group was asked.
+        **args: Of the command `group.rate`.
+
+    Returns:
+        How it ended; a refusal without words is one that the operator has read already.
+    """
+    session = app.session
+    outcome = await session.command("group.rate", **args)
+    if outcome.ok or OVERRIDE_HINT not in outcome.message:
+        return outcome
+    about = f"“{one_line(question, 60)}”: " if question else ""
+    body = f"{about}{outcome.message.rpartition('. ')[0]}.\nYour vote differs. It replaces theirs."
+    if not await app.confirm("Override another rater?", body, "Override"):
+        return replace(outcome, message="")
+    return await session.command("group.rate", **args, override=True)
 
 
 def _take(session: "Session", name: str) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from console.ballot import Ballot, Vote
 from console.rate_pick import due, is_unsure
+from console.rate_progress import RatingProgress
 from core.state import Group, State
+from core.text import one_line
 
 ON_ITS_WAY = 5.0
 """Seconds after which a vote that has not arrived is asked for again."""
@@ -13,6 +15,8 @@ NEWS_STAYS = 8.0
 """Seconds for which the last line says what a key did that was no vote."""
 LOOK_FIRST = 0.7
 """Seconds in which no vote is taken after the group on screen has changed by itself."""
+STILL_VOTES = 5.0
+"""Seconds after the last group has left the screen in which digits do not switch screens."""
 ROOM = 60.0
 """Seconds the shortest clock must have left for a second vote to come between."""
 HURRIED = 20.0
@@ -31,7 +35,7 @@ class Sent:
 
 
 class RateQueue:
-    """The groups that wait for the operator, shortest clock first.
+    """The groups that wait for the operator: waiting users first, then the shortest clock.
 
     Attributes:
         current: Id of the group on screen; it stays there until it is rated or closed.
@@ -46,6 +50,7 @@ class RateQueue:
         only_unsure: Leave out the groups on which the automatic rewards are sure.
         margin: How far apart their two highest are, at most, on a group that is unsure.
         bounds: The rewards that the lowest and the highest score stand for.
+        progress: Votes of this session, with their pace and the goal.
     """
 
     def __init__(self) -> None:
@@ -61,10 +66,12 @@ class RateQueue:
         self.only_unsure = False
         self.margin = 0.0
         self.bounds = (0.0, 1.0)
+        self.progress = RatingProgress()
         self._ballots: dict[str, Ballot] = {}
         self._sent: dict[str, Sent] = {}
         self._came_back: set[str] = set()
         self._surprised_at = float("-inf")
+        self._emptied_at = float("-inf")
         self._wanted: str | None = None
 
     @property
@@ -73,7 +80,7 @@ class RateQueue:
         return self._ballots.get(self.current) if self.current is not None else None
 
     def waiting(self, state: State, now: float) -> list[Group]:
-        """Groups without a vote that nobody else looks at, shortest clock first.
+        """Groups without a vote that nobody else looks at, in the order of `State.waiting`.
 
         Of the unsure ones alone, those without an automatic reward lead.
         """
@@ -84,7 +91,7 @@ class RateQueue:
         return sorted(unsure, key=lambda group: not group.abstained)
 
     def open(self, state: State, now: float) -> list[Group]:
-        """All groups without a vote, shortest clock first."""
+        """All groups without a vote, in the order of `State.waiting`."""
         return [
             group
             for group in state.waiting()
@@ -94,6 +101,21 @@ class RateQueue:
     def with_others(self, state: State, now: float) -> list[Group]:
         """Groups that somebody else looks at."""
         return [group for group in self.open(state, now) if not self._free(group, now)]
+
+    def held(self, state: State, now: float) -> list[Group]:
+        """Groups whose vote is this rater's and can still be taken back, the newest vote first."""
+        found = [
+            (group.rating.at, group)
+            for group in state.waiting()
+            if group.rating is not None
+            and (group.rating.rater == self.rater or group.group_id in self._sent)
+            and (group.until is None or now < group.until)
+        ]
+        return [group for _, group in sorted(found, key=lambda one: one[0], reverse=True)]
+
+    def vote_of(self, group_id: str) -> Sent | None:
+        """The vote that this console sent for a group; None when it sent none."""
+        return self._sent.get(group_id)
 
     def _free(self, group: Group, now: float) -> bool:
         return group.lease is None or not group.lease.of_another(self.holder, now)
@@ -128,6 +150,8 @@ class RateQueue:
     def _move_on(self, waiting: list[Group], state: State, now: float) -> None:
         """The group on screen is gone: the next one, or one that comes back."""
         rated = self.current in self._sent
+        if taken := self._taken_by(state, now):
+            self.tell(f"{taken} rates the group that was here")
         if self.current is not None and not rated and not self.second:
             self._surprised_at = now
         back = None
@@ -139,9 +163,18 @@ class RateQueue:
         else:
             self.go(waiting[0] if waiting else None, now)
 
+    def _taken_by(self, state: State, now: float) -> str:
+        """Who has the group on screen leased by now; empty when nobody else has."""
+        group = state.groups.get(self.current or "")
+        if group is None or not group.rateable or group.rating is not None:
+            return ""
+        return "" if self._free(group, now) else lease_name(group)
+
     def go(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
         """Put a group on screen; what was typed for it is still there."""
         before, self.current = self.current, group.group_id if group is not None else None
+        if before is not None and group is None:
+            self._emptied_at = now
         if before != self.current and self.hint:
             self.tell("")
         self.second = second
@@ -158,6 +191,10 @@ class RateQueue:
         A key that was meant for the one before must not rate this one.
         """
         return now - self._surprised_at < LOOK_FIRST
+
+    def just_emptied(self, now: float) -> bool:
+        """Whether a group was on screen a moment ago: a digit may be meant for a vote still."""
+        return now - self._emptied_at < STILL_VOTES
 
     def tell(self, news: str, hint: bool = False) -> None:
         """What the last key did; a hint is about the group on screen alone."""
@@ -179,6 +216,7 @@ class RateQueue:
         self._sent[group_id] = Sent(group_id, said, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
+            self.progress.voted(group_id, now)
         elif self.current == group_id:
             self.second = False
 
@@ -188,16 +226,29 @@ class RateQueue:
         if not done:
             if ballot is None or not ballot.second:  # a second vote is not asked for twice
                 self._sent.pop(group_id, None)
+                self.progress.undone(group_id)
             if self.last is not None and self.last.group_id == group_id:
                 self.last = None
         self._ballots.pop(group_id, None)
 
+    def bring(self, group_id: str) -> None:
+        """Put a group on screen as soon as it waits for a vote from here."""
+        self._wanted = group_id
+
     def take_back(self, group: Group) -> None:
         """The vote on `group` is undone; it comes on screen as soon as it waits again."""
-        self.last = None
+        if self.last is not None and self.last.group_id == group.group_id:
+            self.last = None
         self._wanted = group.group_id
         self._sent.pop(group.group_id, None)
+        self.progress.undone(group.group_id)
         self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)
+
+
+def lease_name(group: Group) -> str:
+    """Who has a group leased, in words."""
+    lease = group.lease
+    return one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
 
 
 def _hurried(waiting: list[Group], now: float, room: float = HURRIED) -> bool:

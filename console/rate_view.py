@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from console.ballot import Ballot
-from console.cards import Card, cards, compared
-from console.detail_view import held_words
-from console.rate_queue import RateQueue, Sent, digit, words
-from console.views import Line, best_of, fit, has_answer, line_width
+from console.cards import Card, cards, compared, mark_same
+from console.detail_view import held_words, rating_words
+from console.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.views import EMPTY, Line, best_of, fit, has_answer, line_width, user_wait
 from console.widgets.words import countdown, plural
 from core.agreement import wilson
 from core.rater import RaterStats
@@ -71,12 +71,14 @@ def title_line(
     said = f"  mode {words}"
     if used + len(said) > width:
         said = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
+    if used + len(said) > width:
+        said = f"  mode {mode_words(mode)}"
     pieces.append((fit(said, max(0, width - used)), "$muted"))
     return tuple(pieces)
 
 
 def clock_line(group: Group, now: float, width: int) -> Line:
-    """How long the group stays open, and what happens then."""
+    """How long the user waits, how long the group stays open, and what happens then."""
     if group.until is None:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
@@ -90,8 +92,16 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     if group.abstained:
         then = "not scored automatically; " + then
     label = f" {countdown(left)} "
-    tail = f" {then} "
-    room = max(8, width - len(label) - len(tail))
+    if group.user_waits:
+        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+    if group.gives_up_at is not None:
+        gone = group.gives_up_at - now
+        share = min(share, max(0.0, gone) / group.client_timeout)
+        tone = "$reward-down" if min(left, gone) <= HURRY else "$winner"
+        when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
+        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+    tail = fit(f" {then} ", max(0, min(len(then) + 2, width - len(label) - 8)))
+    room = max(0, width - len(label) - len(tail))
     return ((label, f"bold {tone}"), *bar_pieces(share, room, tone), (tail, "$muted"))
 
 
@@ -111,6 +121,7 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
         for place, index in enumerate(ballot.shown, 1)
         if index in by_index
     ]
+    made = mark_same(made)
     return made if ballot.base is None else compared(made, ballot.base)
 
 
@@ -124,9 +135,7 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
     """What the title says about groups that are not in the queue: `1 with bob`, `unsure only`."""
     found, others = [], queue.with_others(state, now)
     if others:
-        lease = others[0].lease
-        who = one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
-        found.append(f"{len(others)} with {who}")
+        found.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
         found.append(f"unsure only, {left} left out" if left else "unsure only")
@@ -135,7 +144,7 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
 
 def second_words(message: str, stats: RaterStats | None) -> str:
     """What is told after a second vote: whether it was the same, and how often it is."""
-    told = f"you had rated that one before: {message}; nothing is sent"
+    told = f"you rated that one before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
         return told
     return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
@@ -185,27 +194,67 @@ def _lasting(state: State, name: str, now: float) -> bool:
     )
 
 
-def banner_lines(state: State, now: float, width: int, *, read_only: bool = False) -> list[Line]:
-    """What is held up and the key for each way out there is; empty when nothing is held up."""
-    lines: list[Line] = []
+def banner_line(
+    state: State,
+    now: float,
+    width: int,
+    others: Sequence[Group] = (),
+    *,
+    read_only: bool = False,
+) -> Line:
+    """One row: what is held up, else what other consoles have, with the keys for it; may be empty.
+
+    Args:
+        state: Everything known.
+        now: Unix seconds.
+        width: Cells there are.
+        others: Open groups that other consoles have leased, the most urgent one first.
+        read_only: No key is named.
+    """
     held = held_up(state, now)
-    for name, cause in held.items():
-        where = f" ({one_line(name, 20)})" if len(state.servers) > 1 else ""
-        lines.append(((fit(f" ! {one_line(cause, 120)}{where}", width), "bold $warning"),))
-    if held and not read_only:
-        keys = _ways_out("accepts all automatic rewards")
-        lines.append(keys if line_width(keys) <= width else _ways_out("accepts all"))
-    return lines
+    if not held:
+        text = "" if not others else others_words(others, now, read_only=read_only)
+        return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
+    name, cause = next(iter(held.items()))
+    said = f" ! {one_line(cause, 120)}"
+    if len(state.servers) > 1:
+        said += f" ({one_line(name, 20)})"
+    if len(held) > 1:
+        said += f", {len(held) - 1} more held up"
+    if read_only:
+        return ((fit(said, width), "bold $warning"),)
+    waiting = [one for one in state.waiting() if one.server in held]
+    unscored = bool(waiting) and all(one.abstained for one in waiting)
+    for keys in _ways_out(unscored):
+        if line_width(keys) + len(said) <= width:
+            break
+    return ((fit(said, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
 
 
-def _ways_out(accept: str) -> Line:
-    return (
-        (" A", "bold $accent"),
-        (f" {accept}  ", ""),
-        ("X", "bold $accent"),
-        (" aborts them  ", ""),
-        ("or go on rating", ""),
-    )
+def _ways_out(unscored: bool) -> list[Line]:
+    """The keys that end it, from long to short."""
+    key, forms = "A", ["accepts all automatic rewards", "accepts all"]
+    if unscored:
+        key, forms = "S", ["re-scores a group"]
+    found: list[Line] = []
+    for does in forms:
+        keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
+        found += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
+    return found
+
+
+def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
+    """`root has 1 open group on another console since 0:40; T takes it`."""
+    lease = others[0].lease
+    assert lease is not None
+    mine = [one for one in others if one.lease is not None and one.lease.holder == lease.holder]
+    who = lease_name(others[0])
+    where = "" if not lease.rater else " on another console"
+    since = f" since {countdown(now - lease.since)}" if lease.since else ""
+    said = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
+    if more := len(others) - len(mine):
+        said += f", other consoles {more} more"
+    return said if read_only else f"{said}; T takes {'it' if len(others) == 1 else 'the first'}"
 
 
 def abort_all_loss(state: State, now: float) -> str:
@@ -238,20 +287,36 @@ def missing_text(group: Group) -> str:
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 
-def last_vote_line(group: Group | None, said: str, now: float, width: int) -> Line:
+def last_vote_line(
+    group: Group | None, said: str, now: float, width: int, *, sends: bool = False
+) -> Line:
     """What became of the last vote: held with its clock, sent, or gone.
 
     Args:
-        said: The vote in words.
+        group: The group it is about; None when it is not kept.
+        said: The vote in words; empty for no vote.
+        now: Unix seconds.
+        width: Cells there are.
+        sends: Enter would send it now, while it is held.
     """
     if not said:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
     head = f" last: {said} · {fate} "
+    if sends and fate.startswith("held") and len(head) + 17 <= width:
+        head = head.rstrip() + ", Enter sends now "
     room = max(0, width - len(head))
     more = f"“{query}”" if query else ""
     return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
+
+
+def held_row(group: Group, sent: Sent | None, now: float) -> str:
+    """One held vote in a list: `sends in 0:03  best 2  “question”`."""
+    left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
+    skips = group.rating is not None and group.rating.rating == "skip"
+    said = vote_words(group, sent) if sent is not None else rating_words(group)
+    return f"{'aborts' if skips else 'sends'} {left}  {said}  “{one_line(group.query, 200)}”"
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:

@@ -125,13 +125,13 @@ class Replay(JournalLink):
         if not self.at_end:
             verb = "Pause" if self.tempo.running else "Go on"
             found = [
-                (f"Replay: {verb}", "Stop the journal's clock, or let it run", self.toggle),
-                ("Replay: Step", "Show the next thing that happened", self.step),
-                ("Replay: To the end", "Show how it ended", self.to_end),
+                (f"Replay: {verb}", "Pause or resume the replay", self.toggle),
+                ("Replay: Step", "Show the next event", self.step),
+                ("Replay: To the end", "Jump to the end", self.to_end),
             ]
         return [
             *found,
-            ("Replay: From the beginning", "Play it once more", self.to_begin),
+            ("Replay: From the beginning", "Play it again from the beginning", self.to_begin),
             ("Replay: Faster", f"Now {self.tempo.speed:g}x", self.faster),
             ("Replay: Slower", f"Now {self.tempo.speed:g}x", self.slower),
         ]

@@ -14,12 +14,12 @@ from console.session import Session
 from core.settings import Settings
 
 _MOVES = (
-    ("comma", ",", "toggle", "Pause", "Stop the journal's clock, or let it run"),
-    ("full_stop", ".", "step", "Step", "Show the next thing that happened, and stand"),
+    ("comma", ",", "toggle", "Pause", "Pause or resume the replay"),
+    ("full_stop", ".", "step", "Step", "Show the next event, then pause"),
     ("less_than_sign", "<", "slower", "Slower", "Half the speed, about"),
     ("greater_than_sign", ">", "faster", "Faster", "Twice the speed, about"),
     ("ctrl+b", "^b", "to_begin", "Begin", "Play it from the beginning"),
-    ("ctrl+e", "^e", "to_end", "End", "Show how it ended"),
+    ("ctrl+e", "^e", "to_end", "End", "Jump to the end"),
 )
 
 

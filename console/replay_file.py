@@ -21,15 +21,15 @@ from core.errors import UsageError
 from core.events import AnyEvent, ProxyStarted
 from core.history import END, HistoryPage, read_page
 from core.journal import JournalError
-from core.journal_reading import STATE_VERSION
-from core.journal_rows import SCHEMA
+from core.journal_reading import STATE_VERSION, state_of
+from core.journal_rows import READABLE, TABLES_SINCE
+from core.journal_texts import TextReader, lines_in
 from core.reducer import reduce
 from core.state import State
 from core.text import one_line
 
 _MAGIC = b"SQLite format 3\x00"
 _DATASETS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet")
-_TABLES = {"events", "groups", "late", "meta", "snapshots"}
 _CHUNK = 2_000
 
 
@@ -106,15 +106,13 @@ class JournalFile:
         with self.reading() as db:
             found = int(db.execute("pragma user_version").fetchone()[0])
             names = {row[0] for row in db.execute("select name from sqlite_master")}
-        if found > SCHEMA:
-            raise JournalError(
-                f"the journal is of version {found}, this program knows {SCHEMA}",
-                str(self.path),
-                "Use the newer program",
-            )
+            newer = journal_rows.newer(db, found)
+        if newer:
+            raise JournalError(newer, str(self.path), "Use the newer program")
         if not {"events", "groups"} <= names:
             raise UsageError("this database is no journal of ours", str(self.path))
-        if (found < SCHEMA or not names >= _TABLES) and self._copy is None:
+        whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= found)
+        if (found < READABLE or not whole) and self._copy is None:
             self._take_copy()
         with self.reading() as db:
             db.execute("select seq, data from events order by seq desc limit 1").fetchone()
@@ -140,8 +138,7 @@ class JournalFile:
     def last_seq(self) -> int:
         """Number of the newest event; 0 when there is none."""
         with self.reading() as db:
-            row = db.execute("select coalesce(max(seq), 0) from events").fetchone()
-        return int(row[0])
+            return journal_rows.last_seq(db)
 
     def last_at(self, until: int) -> float:
         """When the last event up to `until` happened, Unix seconds; 0 when there is none."""
@@ -150,9 +147,9 @@ class JournalFile:
                 "select seq, cast(data as blob) from events where seq>=? order by seq limit 1",
                 (until,),
             ).fetchone()
-        if row is None:
-            return 0.0
-        found = [one for one in journal_rows.decoded(row[0], row[1].split(b"\n")) if one.at]
+            if row is None:
+                return 0.0
+            found = list(journal_rows.decoded(row[0], lines_in(row[1]), TextReader(db)))
         return max((one.at for one in found if one.seq <= until), default=0.0)
 
     def events(self, after: int, limit: int = 500) -> list[AnyEvent]:
@@ -172,12 +169,23 @@ class JournalFile:
     def state(self, until: int = END) -> State:
         """What the reducer makes of all events up to `until`."""
         state = self._snapshot(until) or State()
+        base = self._base()
+        if base is not None and base.seq >= state.seq:
+            state = base
         while found := self.events(state.seq, _CHUNK):
             for event in found:
                 if event.seq > until:
                     return state
                 reduce(state, event)
         return state
+
+    def base(self) -> journal_rows.Base | None:
+        """Where the journal begins when it was pruned; None when it was not."""
+        with self.reading() as db:
+            return journal_rows.base_of(db)
+
+    def _base(self) -> State | None:
+        return state_of(self.base())
 
     def _snapshot(self, until: int) -> State | None:
         with self.reading() as db:
@@ -193,7 +201,7 @@ class JournalFile:
             return None
 
     def runs(self) -> list[Run]:
-        """The starts of the proxy in it, oldest first."""
+        """The starts of the proxy in it, oldest first; the first may have been pruned in part."""
         with self.reading() as db:
             rows = db.execute(
                 "select seq, cast(data as blob) from events "
@@ -203,14 +211,18 @@ class JournalFile:
             event
             for seq, data in rows
             for event in journal_rows.decoded(
-                seq, [line for line in data.split(b"\n") if b'"proxy_started"' in line]
+                seq, [line for line in lines_in(data) if b'"proxy_started"' in line]
             )
             if isinstance(event, ProxyStarted)
         ]
-        ends = [one.seq - 1 for one in found[1:]] + [self.last_seq()]
+        starts = [(one.run_id, one.seq, one.at, one.url) for one in found]
+        state = self._base()
+        if state is not None and state.run_id and (not starts or starts[0][1] > state.seq + 1):
+            starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
+        ends = [one[1] - 1 for one in starts[1:]] + [self.last_seq()]
         return [
-            Run(one.run_id, one.seq, end, one.at, one.url)
-            for one, end in zip(found, ends, strict=False)
+            Run(run_id, first, end, at, url)
+            for (run_id, first, at, url), end in zip(starts, ends, strict=False)
         ]
 
     def run(self, name: str) -> Run:

@@ -12,7 +12,7 @@ from core.text import one_line
 if TYPE_CHECKING:
     from console.app import ConsoleApp
 
-SOON = "The next group is scored so. The file of the rewards is written, its comments stay."
+SOON = "Applies from the next group. The file of the rewards is written, its comments stay."
 WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
 
 
@@ -77,7 +77,7 @@ def change_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], A
         name = _name(part)
         if may(app, WEIGHT, part.name) and not part.gate:
             weigh = partial(change, app, WEIGHT, part.name)
-            yield f"Rewards: Weigh {name}", f"It weighs {part.weight:g}", weigh
+            yield f"Rewards: Set weight of {name}", f"Its weight is {part.weight:g}", weigh
         if may(app, GATE, part.name):
             about = "A weighted part again" if part.gate else "A factor of the whole reward"
             title = f"Rewards: {'No gate' if part.gate else 'Gate'} {name}"
@@ -92,7 +92,7 @@ async def _weigh(app: "ConsoleApp", name: str) -> None:
     if part is None:
         return
     word = "share of the whole, 0 to 1" if part.share else "weight"
-    said = await app.ask(f"Weigh {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}")
+    said = await app.ask(f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}")
     if said is None:
         return
     try:

@@ -23,7 +23,7 @@ def reward_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], A
             partial(edit, app),
         )
     if app.session.seen and state.rewards.source and not app.session.read_only:
-        about = "Other weights on the groups that are over; nothing counts until it is applied"
+        about = "Other weights on the finished groups; nothing changes until it is applied"
         yield "Rewards: What if", about, partial(what_if, app)
     if fault is not None:
         yield "Rewards: Copy the last fault", fault.cause[:80], partial(copy_fault, app)

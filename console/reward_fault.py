@@ -47,7 +47,7 @@ def last_fault(state: State) -> Fault | None:
     found = _group_fault(state)
     if loading is None:
         return found
-    mended = f"mended at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
+    mended = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
     if found is not None and mended and found.at > loading.at:
         return found
     return Fault(
@@ -76,9 +76,9 @@ def _group_fault(state: State) -> Fault | None:
     """
     since = 0
     found: Fault | None = None
-    for group in reversed(state.groups.values()):
-        if group.scored_at is None:
-            continue
+    tried = [group for group in state.groups.values() if group.scored_at is not None]
+    for group in sorted(tried, key=lambda group: group.scored_at or 0.0, reverse=True):
+        assert group.scored_at is not None
         if found is not None and (group.scored_at < found.at - TOGETHER or not group.abstained):
             break
         if not group.abstained:

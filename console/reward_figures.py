@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.causes import cause_words
-from console.views import known_rewards
 from console.widgets.chart import Point
 from core.advantage import is_dead
 from core.agreement import top
 from core.events import Part
-from core.state import Group, State
+from core.state import Candidate, Group, State
+from core.steps import hand_score
 
 UNSCORED = "unscored: "
 """How the cause of a group begins that nobody scored."""
@@ -57,6 +57,10 @@ class PartDigest:
     gate: bool
     decided: bool
     """Without it another answer would have come out on top, or none alone."""
+    indices: tuple[int, ...] = ()
+    """Candidate of each value."""
+    ranks: tuple[int, ...] = ()
+    """Place of each value's answer by its reward, from 1; empty where the rewards are equal."""
 
     @property
     def mean(self) -> float:
@@ -71,11 +75,14 @@ class Digest:
     group_id: str
     server: str
     step: int | None
+    engine_run: int
     version: str
     scored: bool
     distinct: bool
     """Its automatic rewards differ: something decided."""
     by_hand: bool
+    hand: float | None
+    """Human reward of the automatic winner; None without a rating or without such a winner."""
     settled: bool
     """It was sealed, or is over without that."""
     sent: bool
@@ -86,7 +93,7 @@ class Digest:
     """How it ended, aborted or failed, so that it was not sent; empty when it did not."""
     abstained: str
     rewards: tuple[float, ...]
-    """Rewards as known now: sealed, else rated, else automatic."""
+    """Automatic rewards, also where human ones are sent: votes have a scale of their own."""
     tokens: tuple[tuple[int, float], ...]
     """Length in tokens and reward of each answer whose length is known."""
     characters: tuple[tuple[int, float], ...]
@@ -99,7 +106,8 @@ def digest(group: Group) -> Digest:
     made_of = {one.index: one.parts for one in group.candidates if one.parts}
     automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
     distinct = not is_dead([value for value in automatic.values() if value is not None])
-    rewards = known_rewards(group)
+    by_hand = group.source == "human"
+    rewards = [_automatic(one, by_hand) for one in group.candidates]
     paired = [
         (one, reward)
         for one, reward in zip(group.candidates, rewards, strict=False)
@@ -111,10 +119,12 @@ def digest(group: Group) -> Digest:
         group_id=group.group_id,
         server=group.server,
         step=group.step,
+        engine_run=group.engine_run,
         version=group.version,
         scored=bool(made_of),
         distinct=distinct,
-        by_hand=group.source == "human",
+        by_hand=by_hand,
+        hand=hand_score(group) if by_hand else None,
         settled=group.sealed_at is not None or over,
         sent=sent,
         dead=group.dead if sent else "",
@@ -123,8 +133,13 @@ def digest(group: Group) -> Digest:
         rewards=tuple(reward for _, reward in paired),
         tokens=tuple((one.tokens, reward) for one, reward in paired if one.tokens),
         characters=tuple((len(one.text), reward) for one, reward in paired if not one.cut),
-        parts=_parts(made_of, distinct),
+        parts=_parts(made_of, distinct, _ranks(group.candidates, rewards)),
     )
+
+
+def _automatic(one: Candidate, by_hand: bool) -> float | None:
+    """The automatic reward of a candidate; what was sent where the journal has no other."""
+    return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
 
 
 def _lost(group: Group) -> str:
@@ -134,12 +149,29 @@ def _lost(group: Group) -> str:
     return f"{group.phase.lower()}{cause}"
 
 
-def _parts(made_of: Mapping[int, tuple[Part, ...]], distinct: bool) -> dict[str, PartDigest]:
+def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
+    """Place by reward of each candidate that has one; empty where they are equal."""
+    known = [
+        (one.index, reward)
+        for one, reward in zip(candidates, rewards, strict=False)
+        if reward is not None
+    ]
+    if is_dead([reward for _, reward in known]):
+        return {}
+    known.sort(key=lambda one: (-one[1], one[0]))
+    return {index: place for place, (index, _) in enumerate(known, 1)}
+
+
+def _parts(
+    made_of: Mapping[int, tuple[Part, ...]], distinct: bool, ranks: Mapping[int, int]
+) -> dict[str, PartDigest]:
     values: dict[str, list[float]] = {}
+    indices: dict[str, list[int]] = {}
     looks: dict[str, Part] = {}
-    for parts in made_of.values():
+    for index, parts in made_of.items():
         for part in parts:
             values.setdefault(part.name, []).append(part.value)
+            indices.setdefault(part.name, []).append(index)
             looks[part.name] = part
     whole = top({index: reward_of(parts) for index, parts in made_of.items()})
     found = {}
@@ -147,7 +179,15 @@ def _parts(made_of: Mapping[int, tuple[Part, ...]], distinct: bool) -> dict[str,
         counts = distinct and (part.gate or part.weight != 0)
         rest = {index: reward_of(p, without=name) for index, p in made_of.items()} if counts else {}
         decided = counts and top(rest) != whole
-        found[name] = PartDigest(tuple(values[name]), part.weight, part.gate, decided)
+        placed = [ranks[index] for index in indices[name] if index in ranks]
+        found[name] = PartDigest(
+            tuple(values[name]),
+            part.weight,
+            part.gate,
+            decided,
+            tuple(indices[name]),
+            tuple(placed) if len(placed) == len(values[name]) else (),
+        )
     return found
 
 
@@ -230,6 +270,8 @@ class RewardFigures:
     groups: int
     scored: int
     by_hand: int
+    hand: float | None
+    """Mean human reward of the automatic winner of human-rated groups; None without one."""
     present: int
     """Scored by the version that serves now."""
     reward: Spread | None
@@ -264,6 +306,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
     """
     scored = [one for one in digests if one.scored]
     rewards = [reward for one in digests for reward in one.rewards]
+    scores = [one.hand for one in digests if one.hand is not None]
     settled = [one for one in digests if one.settled]
     dead = Counter(one.dead for one in settled if one.dead)
     lost = Counter(one.lost for one in settled if one.lost)
@@ -275,6 +318,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         groups=len(digests),
         scored=len(scored),
         by_hand=sum(one.by_hand for one in digests),
+        hand=statistics.fmean(scores) if scores else None,
         present=sum(one.version == version for one in scored),
         reward=spread_of(rewards) if rewards else None,
         settled=len(settled),
@@ -342,14 +386,21 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
 
 
 def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
-    """Mean and deviation of one part by global step, of the server the newest group went to."""
+    """Mean and deviation of one part by global step, of the server the newest group went to.
+
+    Steps that a later engine run does over are of that run alone.
+    """
     having = [one for one in digests if name in one.parts and one.step is not None]
-    found: dict[int, list[float]] = {}
+    found: dict[int, dict[int, list[float]]] = {}
     for one in having:
         if one.server == having[-1].server and one.step is not None:
-            found.setdefault(one.step, []).extend(one.parts[name].values)
-    points = []
-    for step, values in sorted(found.items()):
-        spread = spread_of(values)
-        points.append(Point(step, spread.mean, spread.std))
+            of_run = found.setdefault(one.engine_run, {})
+            of_run.setdefault(one.step, []).extend(one.parts[name].values)
+    points: list[Point] = []
+    for run, steps in sorted(found.items()):
+        first = min(steps)
+        points = [point for point in points if point.step < first]
+        for step, values in sorted(steps.items()):
+            spread = spread_of(values)
+            points.append(Point(step, spread.mean, spread.std, engine_run=run))
     return points

@@ -21,19 +21,27 @@ class PartRow:
 
 
 def part_rows(model: Sequence[RewardPart], found: Sequence[PartFigures]) -> tuple[PartRow, ...]:
-    """Those that are scored with, those that wait for their first group, those that are gone."""
-    known = {one.name: one for one in model}
-    scored = [one for one in found if one.name in known]
-    having = {one.name for one in scored}
+    """Those of the model in its order, scored with or not, then those that are gone.
+
+    The order is not that of the groups: a part takes part in some groups only, and rows that moved
+    with each group could not be read.
+    """
+    known = {one.name for one in model}
+    scored = {one.name: one for one in found}
     return (
-        *(PartRow(one.name, known[one.name], _marked(known[one.name], one)) for one in scored),
-        *(PartRow(one.name, one, None) for one in model if one.name not in having),
+        *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
         *(PartRow(one.name, None, _left(one, model)) for one in found if one.name not in known),
     )
 
 
-def _marked(part: RewardPart, figures: PartFigures) -> PartFigures:
-    return figures if part.enabled else replace(figures, kind=OFF)
+def first_varied(rows: Sequence[PartRow]) -> str:
+    """Name of the first part whose values differ; empty where there is none."""
+    varied = (row.name for row in rows if row.figures is not None and row.figures.spread.std > 0)
+    return next(varied, "")
+
+
+def _marked(part: RewardPart, figures: PartFigures | None) -> PartFigures | None:
+    return figures if figures is None or part.enabled else replace(figures, kind=OFF)
 
 
 def _left(figures: PartFigures, model: Sequence[RewardPart]) -> PartFigures:

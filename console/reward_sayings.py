@@ -82,7 +82,7 @@ def saying_lines(told: GroupSayings, width: int) -> Iterator[Line]:
     """The group in one line, then each of its answers in one."""
     marks = "◆ decided it" if told.decided else ""
     if told.by_hand:
-        marks += ("  " if marks else "") + "✓ by hand"
+        marks += ("  " if marks else "") + "✓ human-rated"
     step = f"step {'–' if told.step is None else told.step:<5} "
     room = max(10, width - 24 - len(step))
     head: Line = (

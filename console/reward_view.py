@@ -35,7 +35,7 @@ def head_lines(
 ) -> list[Line]:
     """Source with version and age, then the figures over the last groups."""
     if not seen or not state.rewards.source:
-        return [_title("nothing is known of the rewards yet")]
+        return [_title("the rewards are not known yet")]
     dead = _causes("○", "dead", found.dead, found.sent, found.causes)
     lost = _causes("×", "lost", found.lost, found.settled, found.losses)
     unscored = _causes("?", "not scored", found.abstained, found.groups, found.abstentions)
@@ -80,24 +80,24 @@ def _source(state: State, now: float, width: int) -> list[Line]:
 def _standing(state: State) -> tuple[str, str]:
     rewards = state.rewards
     if state.watch_only:
-        return "scores nothing: this console only watches", "$muted"
+        return "scores nothing: watch-only", "$muted"
     if rewards.ok and rewards.version:
-        return "● serves", "$engine-rolling"
+        return "● active", "$engine-rolling"
     if rewards.ok:
         return "◌ loading", "$engine-booting"
     fault = rewards.fault
     if rewards.version and rewards.waits:
         waits = one_line(rewards.waits, 30)
-        return f"◌ the newest waits for {waits}, this version goes on", "$engine-booting"
+        return f"◌ the newest waits for {waits}, this version stays active", "$engine-booting"
     if rewards.waits:
         return f"◌ waits for {one_line(rewards.waits, 30)}", "$engine-booting"
     if rewards.version and fault is not None and fault.judge:
         trouble = "was not reached yet" if fault.level == "warning" else "is in trouble"
         return f"! a judge {trouble}", "bold $warning"
     if rewards.version:
-        return "! newest save broken, this version goes on", "bold $warning"
+        return "! newest save broken, this version stays active", "bold $warning"
     fate = "groups wait for you" if state.consoles else "no console is attached, groups are aborted"
-    return f"✖ nothing serves: {fate}", "bold $engine-lost"
+    return f"✖ no version is active: {fate}", "bold $engine-lost"
 
 
 def _where(source: str, width: int) -> str:
@@ -112,7 +112,7 @@ def _where(source: str, width: int) -> str:
 
 def _sums(found: RewardFigures, width: int) -> list[Line]:
     if not found.groups:
-        return [(("No group was scored yet", "$muted"),)]
+        return [(("No group is scored yet", "$muted"),)]
     pieces: list[Line] = [(("last ", "$muted"), (plural(found.groups, "group"), "bold"))]
     if found.reward is not None:
         pieces.append(
@@ -125,7 +125,10 @@ def _sums(found: RewardFigures, width: int) -> list[Line]:
     if found.scored and found.present < found.scored:
         pieces.append((("this version ", "$muted"), (f"{found.present}/{found.scored}", "")))
     if found.by_hand:
-        pieces.append((("rated by hand ", "$muted"), (str(found.by_hand), "")))
+        rated: Line = (("human-rated ", "$muted"), (str(found.by_hand), ""))
+        if found.hand is not None:
+            rated += ((", winner ", "$muted"), (number(found.hand), ""))
+        pieces.append(rated)
     value = UNKNOWN if found.correlation is None else f"{found.correlation:+.2f}"
     made_of = f"{plural(found.paired, 'answer')}, {found.unit}" if width >= WIDE else ""
     strong = found.correlation is not None and abs(found.correlation) >= 0.5

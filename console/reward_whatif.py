@@ -132,10 +132,10 @@ def summary_lines(
     found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
 ) -> list[Line]:
     """What it comes to, in three lines and what else there is to say."""
-    anew = "" if read_only else "r scores them anew"
+    remedy = "" if read_only else "r re-scores them"
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
-        said = f"No group in view can be compared{left}" + (f"; {anew}" if anew else "")
+        said = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
         return [((one, "$muted"),) for one in wrapped(said, width)]
     lines: list[Line] = [
         (
@@ -163,14 +163,15 @@ def summary_lines(
     if found.gained:
         more.append(f"{plural(found.gained, 'group')} had no reward and now would")
     if found.by_hand:
-        more.append(f"rated by hand: the same winner in {found.by_hand_kept} of {found.by_hand}")
+        more.append(f"human-rated: the same winner in {found.by_hand_kept} of {found.by_hand}")
     if found.abstained:
         cause = one_line(found.abstentions[0][0], 60) if found.abstentions else ""
         more.append(f"? {found.abstained} not scored: {cause}")
-    more += [f"! {times} not as then: {one_line(note, 70)}" for note, times in found.notes[:1]]
+    more += [f"! {times} differ from then: {one_line(note, 70)}" for note, times in found.notes[:1]]
     if lacking:
         more.append(
-            f"{plural(lacking, 'group')} of older rewards left out" + (f": {anew}" if anew else "")
+            f"{plural(lacking, 'group')} of older rewards left out"
+            + (f": {remedy}" if remedy else "")
         )
     return [*lines, *flow([((one, "$muted"),) for one in more], width)]
 

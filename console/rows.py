@@ -18,6 +18,8 @@ class RowModel:
     def __init__(self) -> None:
         self.ids: list[str] = []
         """Groups that are listed by id, from the top."""
+        self.evicted = 0
+        """Groups that are not in state and not pruned."""
         self.older = 0
         """Groups below them that only the journal has."""
         self.total = 0
@@ -76,7 +78,7 @@ class RowModel:
         self.total = max(total, len(groups))
         newest_first = list(groups)
         newest_first.reverse()
-        evicted = self.total - len(groups)
+        evicted = self.evicted = max(0, self.total - len(groups) - self.history.start)
         older = 0
         if not self._filter:
             self._passed.clear()
@@ -148,7 +150,7 @@ class RowModel:
             return self.known(self.ids[place])
         if not 0 <= place < self.count:
             return None
-        found = self.history.at(self.count - 1 - place)
+        found = self.history.at(self._lowest(place))
         return self._groups.get(found.group_id, found) if found is not None else None
 
     def missing(self, first: int, last: int) -> int | None:
@@ -157,7 +159,11 @@ class RowModel:
         last = min(last, self.count - 1)
         if first > last:
             return None
-        return self.history.missing(self.count - 1 - last, self.count - 1 - first)
+        return self.history.missing(self._lowest(last), self._lowest(first))
+
+    def _lowest(self, place: int) -> int:
+        """The rank of a row, and the row of a rank: rows are counted from the top."""
+        return self.count - 1 - place + self.history.start
 
     def place(self, group_id: str | None) -> int | None:
         """Where a group stands; None when it is not shown."""
@@ -167,9 +173,9 @@ class RowModel:
             return self.ids.index(group_id)
         except ValueError:
             rank = self.history.rank(group_id)
-            if rank is None or rank >= self.older:
+            if rank is None or not 0 <= rank - self.history.start < self.older:
                 return None
-            return self.count - 1 - rank
+            return self._lowest(rank)
 
     def around(self, place: int, reach: int = 200) -> list[str]:
         """Ids of the groups near a row, from the top, as far as they are known."""

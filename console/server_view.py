@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
+from console.contact import is_starting, lost_word
 from console.views import Line, fit
 from console.widgets.timeline import stays
 from console.widgets.words import (
@@ -24,7 +27,7 @@ from core.text import one_line
 
 STAYS = 12
 """Stays of the history that are listed."""
-_STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 18, 11, 6, 4, 9, 7, 5
+_STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
 _TIGHT = 72
 """Cells below which the state has its short word and clients are not counted: the list of them
 stands below."""
@@ -80,7 +83,11 @@ def table_row(server: Server, place: int, now: float, width: int) -> Line:
     short = room.state == _SHORT
     word = f"{shape.sign} {shape.short if short else shape.word}"
     if server.lost and server.seen_at:
-        word = f"× {shape.short}"
+        head = f"× {lost_word(server)} {elapsed(now - server.seen_at)}"
+        long = f"{head} ({shape.short})"
+        word = long if cell_len(long) + 2 <= room.state else head
+    elif is_starting(server, now):
+        word, color = ("◌ START" if short else "◌ STARTING"), "$engine-booting"
     elif server.lost:
         word = "× NO LINK" if short else "× NOT REACHED"
     stale = "$muted" if server.lost else ""
@@ -163,7 +170,7 @@ def detail(
     lines += _call(told, width)
     lines += _log(told, width)
     if told.missing:
-        lines += [*_title("NOT TOLD")]
+        lines += [*_title("NOT REPORTED")]
         lines += [((f"  {one_line(one, width)}", "$muted"),) for one in told.missing]
     return lines
 
@@ -171,6 +178,13 @@ def detail(
 def _title(text: str, *more: str) -> list[Line]:
     said = "  ".join(one for one in more if one)
     return [(), ((text, "bold $heading"), (f"  {said}" if said else "", "$muted"))]
+
+
+def _lost(server: Server, now: float) -> tuple[str, str, str]:
+    """Label, words and colour of why a server does not answer."""
+    if is_starting(server, now):
+        return "starts", "waiting for its first answer", "$engine-booting"
+    return "lost", one_line(server.lost, 160), "$engine-lost"
 
 
 def _facts(server: Server, told: ServerLook | None, now: float, width: int) -> Iterator[Line]:
@@ -182,7 +196,7 @@ def _facts(server: Server, told: ServerLook | None, now: float, width: int) -> I
         seen = "it has not answered yet"
         if server.seen_at:
             seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is that old"
-        yield fact("lost", one_line(server.lost, 160), "$engine-lost")
+        yield fact(*_lost(server, now))
         yield fact("", seen, "$muted")
     if server.detail:
         yield fact("detail", server.detail)
@@ -198,7 +212,7 @@ def _facts(server: Server, told: ServerLook | None, now: float, width: int) -> I
 def _bars(pool: Pool | None, width: int) -> list[Line]:
     """The three bars of a batch, whichever of them its rule looks at."""
     if pool is None:
-        return [*_title("POOL"), (("  the server tells none now", "$muted"),)]
+        return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
     rows = (
         ("episodes", pool.completed_episodes, pool.episode_target),
         ("tasks", pool.completed_tasks, pool.task_target),
@@ -224,7 +238,7 @@ def _history(server: Server, now: float) -> list[Line]:
     """The newest stays, newest first, with how long each lasted."""
     found = stays(server.spans, now)
     began = [span.since for span in server.spans]
-    lines = _title("STATES", f"{plural(len(found), 'stay')} seen")
+    lines = _title("STATES", plural(len(found), "state change"))
     ending = "  when it was last seen" if server.lost else "  now"
     for place in range(len(found) - 1, max(-1, len(found) - 1 - STAYS), -1):
         stay, last = found[place], place == len(found) - 1

@@ -19,6 +19,7 @@ from core.events import Event
 from core.history import HistoryPage
 from core.job_sheet import JobSheet
 from core.looking import ServerLook
+from core.reducer import reduce
 from core.settings import RatingSettings
 from core.state import Group, State
 from core.tokens import EpisodeTokens
@@ -185,6 +186,8 @@ class Session:
         self.trouble = ""
         self.told: list[tuple[str, str]] = []
         """What the operator is told at the next flush: text and level."""
+        self.input_at = clock()
+        """When the operator last pressed a key or clicked."""
         self._clock = clock
         self._dirty: set[str] = set()
 
@@ -268,7 +271,7 @@ class Session:
         try:
             checked = validate(name, args)
             if not self.may(name):
-                why = "this console is read-only" if self.looks_on else "it only watches here"
+                why = "this console is read-only" if self.looks_on else "this console is watch-only"
                 return Outcome(False, f"{COMMANDS[name].title}: {why}")
             if COMMANDS[name].where == "console":
                 if self.boss is None:
@@ -294,19 +297,34 @@ class Session:
             raise AjetError("there is no connection to the proxy yet")
         return list(await self.link.group_events(group_id))
 
+    async def read_group(self, group_id: str) -> Group | None:
+        """A group as its events in the journal make it; None when there is none.
+
+        Raises:
+            AjetError: the proxy cannot be asked now.
+        """
+        state = State()
+        for event in await self.group_events(group_id):
+            reduce(state, event)
+        return state.groups.get(group_id)
+
     def group(self, group_id: str) -> Group | None:
         """A group that is in state, or that was read from the journal."""
         return self.state.groups.get(group_id) or self.history.group(group_id)
 
-    async def older(self, first: int, limit: int) -> list[Group]:
-        """Groups of the whole journal by rank, 0 for the oldest.
+    async def older(self, first: int, limit: int) -> tuple[int, list[Group]]:
+        """Groups of the whole journal by rank, 0 for the oldest, and the rank of the first.
+
+        It is above the one asked for where the older ones were pruned.
 
         Raises:
             AjetError: the proxy cannot be asked now.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
-        return (await self.link.history(first, limit)).groups
+        page = await self.link.history(first, limit)
+        self.history.starts(page.start, page.since)
+        return max(first, page.start), page.groups
 
     async def look(self, server: str) -> ServerLook:
         """Everything a swarm server tells, read now.

@@ -230,8 +230,8 @@ class Backend:
         told = differences(found, self._options)
         if told:
             session.tell(
-                f"The proxy that runs (pid {found.pid}) has {told}. It keeps what it has, a "
-                "restart included. For your flags: Ctrl+Q, then s to stop it, and start again",
+                f"The running proxy (pid {found.pid}) has {told}. It keeps that, also after a "
+                "restart. To use your flags: Ctrl+Q, then s, then start again",
                 "warning",
             )
 

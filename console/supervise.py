@@ -75,7 +75,7 @@ class ChildState:
         how = exit_text(self.exit_code)
         if said:
             return f"{how}: {said}"
-        return how if self.exit_code is not None else f"{how} without a word"
+        return how
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class ChildState:
 def exit_text(code: int | None) -> str:
     """How a process ended, for people."""
     if code is None:
-        return "ended"
+        return "exited unexpectedly"
     if code >= 0:
         return f"ended with exit code {code}"
     with contextlib.suppress(ValueError):

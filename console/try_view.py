@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from console.calls import calls_text
+from console.contact import lost_text
 from console.views import Line, fit
 from console.widgets.words import UNKNOWN, clock, duration, elapsed, plural
 from console.wrap import wrapped
@@ -73,7 +74,10 @@ def progress(one: Try, state: State, now: float) -> str:
     group = state.groups.get(one.group_id)
     server = state.servers.get(one.server)
     waited = elapsed(now - one.at)
-    where = f"; the engine is {server.state.replace('_', ' ')}" if server is not None else ""
+    where = ""
+    if server is not None:
+        shown = lost_text(server, now) if server.lost else server.state.replace("_", " ")
+        where = f"; the engine is {shown}"
     if group is not None and group.phase == "GENERATING":
         return f"the policy answers, {waited}"
     if group is not None and group.phase in ("SCORING", "SUBMITTING", "AWAITING_RATING"):

@@ -5,6 +5,7 @@ variables, or nothing. Widgets paint lines; they never see markup, and all text 
 models is made safe here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,16 +46,16 @@ class PhaseLook:
 
 PHASES: dict[str, PhaseLook] = {
     "QUEUED": PhaseLook("·", "queued", "$muted"),
-    "CLAIMING": PhaseLook("◌", "claiming", "$engine-booting"),
+    "CLAIMING": PhaseLook("◌", "claiming", "$claiming"),
     "GENERATING": PhaseLook("◔", "generating", "$engine-syncing"),
     "SCORING": PhaseLook("◑", "scoring", "$engine-post"),
     "AWAITING_RATING": PhaseLook("◈", "awaiting", "bold $winner"),
     "SUBMITTING": PhaseLook("↑", "submitting", "$engine-exporting"),
-    "DONE": PhaseLook("●", "done", "$reward-up"),
+    "DONE": PhaseLook("●", "finished", "$reward-up"),
     "ABORTED": PhaseLook("×", "aborted", "$muted"),
     "FAILED": PhaseLook("!", "failed", "$reward-down"),
 }
-_DEAD = PhaseLook("○", "done, dead", "$dead")
+_DEAD = PhaseLook("○", "dead", "$dead")
 _UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
 
 
@@ -197,8 +198,8 @@ def verdict(group: Group) -> Verdict:
         if group.dead:
             return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
         if group.phase == "DONE" and unconfirmed(group):
-            return Verdict("open", "sent, not all confirmed")
-        return Verdict("train", "sent, will train" if group.phase == "DONE" else "will train")
+            return Verdict("open", "finished, not all confirmed")
+        return Verdict("train", "finished, will train" if group.phase == "DONE" else "will train")
     return _expected(group)
 
 
@@ -239,6 +240,7 @@ COLUMNS = (
     Column("phase", "phase", 13),
     Column("server", "server", 10, since=90),
     Column("step", "step", 4, since=86, right=True),
+    Column("turns", "turn", 4, since=98, right=True),
     Column("query", "request", 0),
     Column("answered", "ans", 5, right=True),
     Column("best", "best", 5, right=True),
@@ -305,6 +307,8 @@ def _cell(group: Group, key: str, now: float) -> tuple[str, str]:
             return one_line(group.server, 20), "$muted"
         case "step":
             return (UNKNOWN if group.step is None else str(group.step)), "$muted"
+        case "turns":
+            return (str(group.turns) if group.turns else UNKNOWN), "$muted"
         case "query":
             cut = f"{CUT} " if group.prompt_cut else ""
             return cut + (
@@ -344,6 +348,8 @@ def _phase_cell(group: Group, now: float) -> tuple[str, str]:
     look = phase_look(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = "rated" if group.rating is not None else "rate"
+        if group.user_waits and group.rating is None:
+            return f"{look.sign} waits {user_wait(group, now)}", look.tone
         return f"{look.sign} {word} {countdown(group.until - now)}", look.tone
     return f"{look.sign} {look.word}", look.tone
 
@@ -357,6 +363,11 @@ def _flag(group: Group) -> tuple[str, str]:
     if verdict_now.kind == "lost":
         return verdict_now.sign, verdict_now.tone
     return ("✓", "$accent") if group.rating is not None else ("", "")
+
+
+def user_wait(group: Group, now: float) -> str:
+    """How long the user of a held group has been waiting: 0:14."""
+    return countdown(math.floor(max(0.0, now - group.opened_at)))
 
 
 def waited_text(group: Group, now: float) -> str:

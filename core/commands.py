@@ -12,8 +12,10 @@ from core.command import Arg, Command
 from core.errors import UsageError
 from core.group_commands import AGAIN
 from core.job_commands import JOBS, START
+from core.journal_commands import JOURNAL
 from core.rating_commands import ALL_OPEN, GROUP, RATE
 from core.reward_commands import REWARDS
+from core.text import did_you_mean
 from core.trial_commands import TRIALS
 from core.try_commands import TRY
 
@@ -30,14 +32,14 @@ _ALL = (
     Command(
         "group.unrate",
         "Group: Undo the rating",
-        "Take a rating back as long as it is not sent",
+        "Undo a vote before it is sent",
         args=(GROUP, Arg("rater", "text", "Who rates", False)),
         key="u",
     ),
     Command(
         "group.accept",
         "Group: Accept the automatic reward",
-        "Seal the group now: with the rating if there is one, else with the automatic reward",
+        "Finish the group now: with the rating if there is one, else with the automatic reward",
         args=(GROUP,),
         key="a",
     ),
@@ -97,7 +99,7 @@ _ALL = (
     Command(
         "engine.restore",
         "Engine: Restore a checkpoint",
-        "Make a checkpoint the policy to go on from; an engine that runs is stopped and resumed",
+        "Make a checkpoint the policy to continue from; an engine that runs is stopped and resumed",
         args=(_SERVER, Arg("name", "text", "Name of the checkpoint, or base")),
         danger=True,
         key="b",
@@ -122,10 +124,11 @@ _ALL = (
     *TRY,
     *TRIALS,
     *REWARDS,
+    *JOURNAL,
     Command(
         "alert.dismiss",
         "Alert: Dismiss",
-        "Take an alert off the screen",
+        "Hide an alert",
         args=(Arg("key", "text", "Key of the alert"),),
     ),
     Command(
@@ -152,7 +155,7 @@ _ALL = (
             Arg("updates", "int", "Stop after so many policy updates", False),
             Arg("pause_sync", "flag", "Ask nothing while no engine takes work", False),
             Arg("results", "text", "File that gets one JSON line a row", False),
-            Arg("restart", "flag", "Begin anew instead of going on where it was", False),
+            Arg("restart", "flag", "Start over instead of continuing", False),
         ),
         key="s",
     ),
@@ -215,8 +218,11 @@ def _convert(name: str, arg: Arg, value: Any) -> Any:
             f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"It is: {arg.help}"
         ) from None
     if arg.choices and converted not in arg.choices:
+        meant = did_you_mean(str(converted), arg.choices)
+        valid = f"Valid: {', '.join(arg.choices)}"
         raise CommandError(
-            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"Valid: {', '.join(arg.choices)}"
+            f"`{name}`: `{arg.name}` cannot be {value!r}",
+            todo=" ".join(filter(None, [meant, valid])),
         )
     return converted
 

@@ -1,6 +1,7 @@
 """Groups of the whole journal by page: what has fallen out of state, made again by the reducer.
 
-A group's place is its rank by opening, 0 for the oldest: new groups do not move it.
+A group's place is its rank by opening, 0 for the oldest: new groups do not move it. Places of
+pruned groups are empty.
 """
 
 import re
@@ -11,7 +12,8 @@ from typing import Protocol
 import msgspec
 
 from core.events import AnyEvent, GroupEvent
-from core.journal_rows import decoded
+from core.journal_rows import base_of, decoded
+from core.journal_texts import TextReader, lines_in
 from core.reducer import reduce
 from core.state import Group, State
 
@@ -31,8 +33,13 @@ class HistoryPage(msgspec.Struct, frozen=True):
     first: int
     """Place of the first one, from 0 for the oldest."""
     total: int
-    """Groups there are in the journal."""
+    """Groups that were ever opened."""
     groups: list[Group]
+    start: int = 0
+    """Place of the oldest group that is still there: as many were pruned. Rated groups that were
+    kept moved up to the first places after the pruned ones."""
+    since: float = 0.0
+    """When the newest pruned event happened, Unix seconds; 0 when nothing was pruned."""
 
 
 class Readable(Protocol):
@@ -61,15 +68,18 @@ def read_group(journal: Readable, group_id: str) -> Group | None:
 
 
 def _page(db: sqlite3.Connection, first: int, limit: int, until: int) -> HistoryPage:
-    counted = "select count(*) from groups" + ("" if until == END else " where opened_seq<=?")
-    total = int(db.execute(counted, () if until == END else (until,)).fetchone()[0])
-    first = max(0, first)
+    base = base_of(db)
+    start, since = (base.groups, base.at) if base is not None else (0, 0.0)
+    there = "select count(*) from groups" + ("" if until == END else " where opened_seq<=?")
+    count = int(db.execute(there, () if until == END else (until,)).fetchone()[0])
+    end, first = max(0, first) + max(0, min(limit, PAGE_CAP)), max(0, first, start)
     rows = db.execute(
         f"{_INDEX} where opened_seq<=? order by opened_seq limit ? offset ?",
-        (until, max(0, min(limit, PAGE_CAP)), first),
+        (until, max(0, end - first), first - start),
     ).fetchall()
     made = _made(db, rows, until)
-    return HistoryPage(first, total, [made.get(row[0]) or _bare(row) for row in rows])
+    groups = [made.get(row[0]) or _bare(row) for row in rows]
+    return HistoryPage(first, start + count, groups, start, since)
 
 
 _Row = tuple[str, int, int | None, float, str, str, str]
@@ -101,10 +111,11 @@ def _events(db: sqlite3.Connection, rows: list[_Row], wanted: set[bytes]) -> lis
         [row[0] for row in rows] * 2,
     )
     found += [(seq, lines) for seq, lines in _wanted(late, wanted) if seq not in seen]
+    texts = TextReader(db)
     return [
         event
         for seq, lines in sorted(found, key=lambda each: each[0])
-        for event in decoded(seq, lines)
+        for event in decoded(seq, lines, texts)
         if isinstance(event, GroupEvent)
     ]
 
@@ -114,7 +125,7 @@ def _wanted(cursor: sqlite3.Cursor, wanted: set[bytes]) -> list[tuple[int, list[
     for seq, data in cursor:
         lines = [
             line
-            for line in data.split(b"\n")
+            for line in lines_in(data)
             if (match := _GROUP_ID.search(line)) is not None and match[1] in wanted
         ]
         if lines:

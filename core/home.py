@@ -1,9 +1,11 @@
 """The folder that holds everything the program writes, and who runs in it.
 
-Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `engine/` (checkpoints),
-`logs/`, `run/<role>.json` (pid, port, url of a running process) beside `run/<role>.lock`.
+Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `client_uuid` (by which swarm
+servers know the proxy), `engine/` (checkpoints), `logs/`, `run/<role>.json` (pid, port, url of a
+running process) beside `run/<role>.lock`.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -11,6 +13,7 @@ import secrets
 import stat
 import sys
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +26,9 @@ from core.errors import AjetError
 if sys.platform != "win32":
     import fcntl
 
-_OURS = frozenset({"token", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"})
+_OURS = frozenset(
+    {"token", "client_uuid", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"}
+)
 """Names that stand in a home, made by us or put there for us; any of them, or all of"""
 _FOLDERS = frozenset({"run", "logs", "engine"})
 
@@ -139,25 +144,44 @@ class Home:
         return self.root / "token"
 
     def token(self) -> str:
-        """The control token of this home, made once, mode 0600.
+        """The control token of this home, made once, mode 0600; one open to others is closed.
 
         Raises:
-            HomeError: there is no home yet, or the file is empty.
+            HomeError: there is no home yet, or the file is empty, cannot be read, or is a link to
+                nothing.
         """
         if not self.exists:
             raise no_home(self)
         try:
             fd = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            for _ in range(50):  # the process that makes it may be between open and write
-                if text := self.token_file.read_text().strip():
-                    return text
-                time.sleep(0.01)
-            raise HomeError("the token file is empty", str(self.token_file), "Delete it") from None
+            return _read_token(self.token_file)
         text = secrets.token_urlsafe(32)
         with os.fdopen(fd, "w") as file:
             file.write(text + "\n")
         return text
+
+    def client_uuid(self, known: str | None = None) -> str:
+        """By which name swarm servers know the proxy of this home, made once.
+
+        It lies beside the token and not in the journal alone: without it a proxy whose journal is
+        gone cannot find the episodes that it holds.
+
+        Args:
+            known: The name in the journal; taken where there is no file yet.
+        """
+        path = self.root / "client_uuid"
+        with contextlib.suppress(OSError):
+            if found := path.read_text(encoding="utf-8", errors="replace").strip():
+                return found
+        name = known or str(uuid.uuid4())
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(name + "\n")
+        except OSError as error:  # a full disk: the journal may still take it
+            log.warning("%s cannot be written: %s", path, error)
+        return name
 
 
 def no_home(home: Home) -> HomeError:
@@ -167,6 +191,36 @@ def no_home(home: Home) -> HomeError:
         where=str(home.root),
         todo=f"Start ajet-console in it, or name another with --home or {ENVIRONMENT}",
     )
+
+
+def _read_token(path: Path) -> str:
+    """The token in a file that is there.
+
+    Raises:
+        HomeError: it is empty, cannot be read, or is a link to nothing.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077 and os.access(path, os.W_OK):
+            path.chmod(0o600)
+            log.warning("%s was open to others (mode %o), now only you can read it", path, mode)
+        for _ in range(50):  # the process that makes it may be between open and write
+            if text := path.read_text().strip():
+                return text
+            time.sleep(0.01)
+    except (OSError, UnicodeDecodeError) as error:
+        if path.is_symlink() and not path.exists():
+            raise HomeError(
+                f"the token file is a link to {os.readlink(path)}, which is not there",
+                str(path),
+                "Delete the link, or create what it names",
+            ) from error
+        raise HomeError(
+            f"the token file cannot be read: {getattr(error, 'strerror', None) or error}",
+            str(path),
+            "Make it a file of yours with mode 600, or delete it",
+        ) from error
+    raise HomeError("the token file is empty", str(path), "Delete it")
 
 
 def _close_to_others(root: Path) -> None:

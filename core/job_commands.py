@@ -4,6 +4,7 @@ from core.command import Arg, Command
 
 PRESETS = ("default", "hand")
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+_MODEL = Arg("model", "text", "Model of a job that names none, on an AgentJet server", False)
 _PRESET = Arg("preset", "text", "A job that comes with the program", False, PRESETS)
 
 START = Command(
@@ -14,6 +15,7 @@ START = Command(
         _SERVER,
         Arg("preset", "text", "Which job; else the saved one, else the default", False, PRESETS),
         Arg("job", "text", "The job as YAML; it is saved for the server, too", False),
+        _MODEL,
     ),
     key="s",
 )
@@ -33,6 +35,7 @@ JOBS = (
             _SERVER,
             Arg("job", "text", "The job as YAML, saved too; else the saved one", False),
             _PRESET,
+            _MODEL,
         ),
         danger=True,
     ),
@@ -45,7 +48,7 @@ JOBS = (
     Command(
         "engine.abort_episode",
         "Engine: Abort an episode",
-        "Take a claimed episode from whoever holds it; in ROLLING it goes back to the pool",
+        "Take a claimed episode from the client that holds it; in ROLLING it goes back to the pool",
         args=(
             Arg("episode", "text", "Its uuid, or how it begins"),
             _SERVER,

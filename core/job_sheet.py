@@ -23,5 +23,11 @@ class JobSheet(msgspec.Struct, frozen=True, kw_only=True):
     default: str = ""
     hand: str = ""
     """The presets."""
+    embedded: bool = True
+    """The server is the embedded engine: it starts with any job, and needs no question before."""
+    last: bool = False
+    """The next start runs the job the server has: another client started it last."""
+    model: str = ""
+    """Model of a job that names none, on an AgentJet server; empty when none is known."""
     path: str = ""
     """File in the home of the proxy that holds the saved job."""

@@ -19,24 +19,26 @@ from pathlib import Path
 
 import msgspec
 
-from core import journal_reading, journal_rows
+from core import journal_file, journal_reading, journal_rows
 from core.errors import AjetError
-from core.events import Event
 from core.journal_jobs import (
     Job,
     Kept,
     Meta,
     OtherFile,
     Snapshot,
+    Steps,
     Stop,
     Waiter,
     commit,
+    is_damage,
+    is_full,
     settle,
     todo_of,
 )
 from core.journal_reading import STATE_VERSION, JournalReader
-from core.journal_rows import PAGE, SCHEMA
 from core.journal_sync import Syncer
+from core.journal_texts import TextWriter
 from core.state import State
 
 log = logging.getLogger(__name__)
@@ -70,8 +72,12 @@ class Journal(JournalReader):
     def __init__(self, path: Path) -> None:
         """Open or make the file.
 
+        On a full disk it is opened to be read: events are kept, as after a commit that failed,
+        until they can be written.
+
         Raises:
-            JournalError: it is no journal, is from a newer version, or cannot be written.
+            JournalError: it is no journal, is from a newer version, or cannot be written for
+                another reason.
         """
         super().__init__(path)
         self.error: str = ""
@@ -82,14 +88,18 @@ class Journal(JournalReader):
         """Why the disk does not have what is committed."""
         self._lost = False
         """Events are missing for good: nothing counts as committed any more."""
+        self._start_fault: Exception | None = None
+        """Why the journal could only be read at the start; None once it was written."""
         try:
+            journal_file.create(path)
             self._prepare()
-        except sqlite3.Error as error:
-            raise JournalError(
-                f"the journal cannot be opened: {error}",
-                where=str(path),
-                todo="Move it away to begin a new one; nothing in it is lost by that",
-            ) from error
+        except (sqlite3.Error, OSError) as error:
+            if not self._read_only(error):
+                raise JournalError(
+                    f"the journal cannot be opened: {error}",
+                    where=str(path),
+                    todo="Move it away to begin a new one; nothing in it is lost by that",
+                ) from error
         self._jobs: deque[Job] = deque()
         self._some = threading.Event()
         """There is something to write."""
@@ -104,8 +114,16 @@ class Journal(JournalReader):
         """Called from the writer's thread when writing begins to fail, or fails in another way."""
         self.on_recovered: Callable[[float], None] | None = None
         """The same, once all is written that could not be: after how many seconds."""
+        self.on_notice: Callable[[str], None] | None = None
+        """Called from the writer's thread with what has happened to the file, for the operator."""
         self._db: sqlite3.Connection | None = None
         """The writer's own."""
+        self._texts: TextWriter | None = None
+        """Of `_db`."""
+        self._file: journal_file.Identity | None = None
+        """The file that `_db` has open."""
+        self._moved = False
+        """The path names another file than `_db` has open, or none: `_db` alone has the rows."""
         self.disk = Syncer(
             path,
             self._committed,
@@ -114,28 +132,46 @@ class Journal(JournalReader):
         )
         """Whoever would know of a disk that stalls calls its `look` now and then."""
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self.steps = Steps(self._some, self._thread)
+        """What the pruner has the writer do between two commits."""
         self._thread.start()
+
+    def _read_only(self, error: Exception) -> bool:
+        """Begin with a journal that can only be read, as the disk is full.
+
+        Returns:
+            False when the error is another one, or the journal cannot be read either.
+        """
+        if not is_full(error):
+            return False
+        self.without_index = True
+        try:
+            with self.reading() as db:
+                _version(db, self.path)
+                self._open_groups = journal_rows.open_ids(db)
+                self._committed = self._written = journal_rows.last_seq(db)
+        except sqlite3.Error as unreadable:
+            log.error("the journal cannot be read without writing beside it: %s", unreadable)
+            return False
+        self._start_fault = error
+        self.error = self._fault = str(error)
+        self._todo = todo_of(error)
+        log.error("the journal cannot be written: %s. %s", error, self._todo)
+        return True
 
     def _prepare(self) -> None:
         with contextlib.closing(self._connect()) as db:
-            db.execute(f"pragma page_size={PAGE}")
+            journal_rows.begin_file(db)
             db.execute("pragma journal_mode=wal")
-            found = db.execute("pragma user_version").fetchone()[0]
-            if found > SCHEMA:
-                raise JournalError(
-                    f"the journal is of version {found}, this program knows {SCHEMA}",
-                    where=str(self.path),
-                    todo="Use the newer program, or name another home",
-                )
-            journal_rows.prepare(db, found)
+            journal_rows.prepare(db, _version(db, self.path))
             self._open_groups = journal_rows.open_ids(db)
             self._committed = self._written = journal_rows.last_seq(db)
 
     # --- writing --------------------------------------------------------------------------------
 
-    def append(self, event: Event) -> None:
-        """Queue `event` for the writer."""
-        self._jobs.append(event)
+    def append(self, job: Job) -> None:
+        """Queue an event, or another job, for the writer."""
+        self._jobs.append(job)
         if not self._told:
             self._told = True
             self._some.set()
@@ -143,17 +179,11 @@ class Journal(JournalReader):
     def append_snapshot(self, state: State) -> None:
         """Queue a snapshot of `state` as it is now; none of a state whose events are lost."""
         if not self._lost:
-            self._put(Snapshot(state.seq, STATE_VERSION, msgspec.json.encode(state)))
+            self.append(Snapshot(state.seq, STATE_VERSION, msgspec.json.encode(state)))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a small fact that is no event."""
-        self._put(Meta(key, value))
-
-    def _put(self, job: Job) -> None:
-        self._jobs.append(job)
-        if not self._told:
-            self._told = True
-            self._some.set()
+        self.append(Meta(key, value))
 
     async def durable(self, seq: int) -> None:
         """Wait until all events up to `seq` are on the disk: not even the loss of power loses them.
@@ -163,7 +193,7 @@ class Journal(JournalReader):
         """
         with self._lock:
             if self.error and self._committed < seq:
-                raise self._failed()
+                raise self.failure()
             future = self.disk.waits_for(seq, self._committed)
         if future is not None:
             if not self._urgent.is_set():
@@ -182,7 +212,7 @@ class Journal(JournalReader):
             if self._committed >= seq:
                 return
             if self.error:
-                raise self._failed()
+                raise self.failure()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((seq, loop, future))
         if not self._urgent.is_set():
@@ -191,7 +221,7 @@ class Journal(JournalReader):
 
     def close(self) -> None:
         """Write what is queued and end the writer."""
-        self._put(Stop())
+        self.append(Stop())
         self._urgent.set()
         self._closing.set()
         self._thread.join(timeout=10)
@@ -207,9 +237,10 @@ class Journal(JournalReader):
                 waiters, self._waiters = self._waiters, []
         if not self._fault:  # which is told, and stays
             self._tell(seconds)
-        settle(waiters, self._failed)
+        settle(waiters, self.failure)
 
-    def _failed(self) -> JournalError:
+    def failure(self) -> JournalError:
+        """What those who wait are told while nothing can be written."""
         return JournalError(
             f"the journal cannot be written: {self.error}",
             where=str(self.path),
@@ -220,7 +251,7 @@ class Journal(JournalReader):
         """What is wrong now; or that nothing is, and for how long something was."""
         if self.error:
             if self.on_error is not None:
-                self.on_error(self._failed())
+                self.on_error(self.failure())
             return
         log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
         if self.on_recovered is not None:
@@ -229,6 +260,8 @@ class Journal(JournalReader):
     def _write(self) -> None:
         running = True
         began = cost = 0.0
+        if self._start_fault is not None:
+            running = self._recover(Kept([]), self._start_fault)
         while running:
             self._some.wait()
             spacing = min(SPACING * min(1.0, len(self._open_groups) / CROWD), REST * cost)
@@ -241,8 +274,11 @@ class Journal(JournalReader):
             try:
                 self._db = self._db or self._opened()
                 self.disk.writing = began
+                self._stay_at_path()
                 self._commit(jobs)
                 cost = time.thread_time() - cpu
+                if not self._jobs:
+                    self.steps.carry_out_one(self._db, self._texts)
             except Exception as error:  # noqa: BLE001  without this thread all who wait hang
                 self.disk.writing = 0.0
                 running = self._recover(Kept(jobs), error) and running
@@ -252,7 +288,9 @@ class Journal(JournalReader):
         db = self._connect()
         try:
             journal_rows.open_intake(db)
+            self._texts = TextWriter(db)
             db.execute("pragma synchronous=normal")  # the syncer does it, and nobody waits here
+            self._file = journal_file.identity(self.path)
             self.disk.opened()
             if self._fault:
                 db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
@@ -262,16 +300,43 @@ class Journal(JournalReader):
             raise
         return db
 
+    def _stay_at_path(self) -> None:
+        """Copy the open file back to its path when it was deleted or replaced.
+
+        Raises:
+            sqlite3.Error: the copy cannot be made now; the open file stays open until it can.
+            OSError: the same.
+        """
+        if not self._moved and journal_file.identity(self.path) == self._file:
+            return
+        assert self._db is not None
+        self._moved = True
+        copy = journal_file.copy_of(self._db, self.path)
+        self._moved = False
+        self._hang_up()  # before the copy gets its name: SQLite removes a log by its name
+        aside = journal_file.put_at(copy, self.path)
+        self._db = self._opened()
+        what = (
+            "deleted" if aside is None else f"replaced by another file, which is now {aside.name}"
+        )
+        notice = (
+            f"the journal was {what}: it is written again from the open file, nothing is missing"
+        )
+        log.error("%s", notice)
+        if self.on_notice is not None:
+            self.on_notice(notice)
+
     def _hang_up(self) -> None:
-        if self._db is not None:
+        if self._db is not None and not self._moved:
+            self.disk.closed()  # first: closing may delete the log that the syncer is about to open
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()  # which ends what it had begun
-            self.disk.closed()
             self._db = None
 
     def _commit(self, jobs: list[Job]) -> None:
         assert self._db is not None
-        seq = commit(self._db, jobs, self._open_groups)
+        assert self._texts is not None
+        seq = commit(self._db, jobs, self._open_groups, self._texts)
         self.disk.writing = 0.0
         self._advance(seq)
 
@@ -304,7 +369,8 @@ class Journal(JournalReader):
         while True:
             self._hang_up()
             if kept.too_many or not (kept.spoilt or isinstance(error, (sqlite3.Error, OSError))):
-                self._lose(error, f"{len(kept)} events that were kept meanwhile are lost")
+                self._lost = True
+                self._fail(error, f"; {len(kept)} events that were kept meanwhile are lost")
                 return not kept.stop
             self._fail(error)
             self._look_through(kept)
@@ -339,12 +405,23 @@ class Journal(JournalReader):
 
     def _look_through(self, kept: Kept) -> None:
         if kept.spoilt and not self._lost:
-            self._lose(ValueError(kept.spoilt), "it is lost")
+            self._lost = True
+            self._fail(ValueError(kept.spoilt), "; it is lost")
 
     def _write_kept(self, kept: Kept) -> None:
-        if not self.path.exists():  # opening would make an empty one
+        if self._start_fault is not None:
+            self.without_index = False
+            try:
+                self._prepare()
+            except sqlite3.Error:
+                self.without_index = True
+                raise
+            self._start_fault = None
+        if self._db is not None:
+            self._stay_at_path()
+        elif not self.path.exists():
             raise OtherFile("the file is gone")
-        self._db = db = self._opened()
+        self._db = db = self._db or self._opened()
         last = journal_rows.last_seq(db)
         kept.go_on_from(last, self._written)
         self._advance(last)
@@ -352,10 +429,6 @@ class Journal(JournalReader):
             self._commit(jobs)
             kept.written(len(jobs))
         db.execute(f"pragma busy_timeout={journal_reading.BUSY * 1_000:.0f}")
-
-    def _lose(self, error: Exception, what: str) -> None:
-        self._lost = True
-        self._fail(error, f"; {what}")
 
     def _taken(self) -> list[Job]:
         """What is queued, up to a bound."""
@@ -371,7 +444,7 @@ class Journal(JournalReader):
         return jobs
 
     def _fail(self, error: Exception, lost: str = "") -> None:
-        todo = "Mend it and restart the proxy" if self._lost else todo_of(error)
+        todo = "Correct it and restart the proxy" if self._lost else todo_of(error)
         with self._lock:
             anew, self._todo = not self._fault or todo != self._todo, todo
             if anew or not self._lost:  # what was lost, and why, stays
@@ -379,10 +452,24 @@ class Journal(JournalReader):
             waiters, self._waiters = self._waiters, []
             waiters += self.disk.given_up(self._committed)
         if anew:
+            if is_damage(error):
+                journal_file.mark(self.path, str(error))
             defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
             self._tell(0.0)
-        settle(waiters, self._failed)
+        settle(waiters, self.failure)
+
+
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the file's tables.
+
+    Raises:
+        JournalError: it is newer than this program.
+    """
+    found = int(db.execute("pragma user_version").fetchone()[0])
+    if newer := journal_rows.newer(db, found):
+        raise JournalError(newer, str(path), "Use the newer program, or name another home")
+    return found
 
 
 def _not_synced(path: str, error: Exception) -> JournalError:

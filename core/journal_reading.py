@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from core.state import State
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Raise it when the reducer changes what it makes of old events: snapshots are then made anew."""
 BUSY = 10.0
 """Seconds a lock of another program on the file is waited for."""
@@ -27,10 +28,20 @@ class JournalReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.without_index = False
+        """SQLite's index beside the file cannot be written, as the disk is full: each connection
+        makes its own in memory, and no two can be open at once."""
 
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=BUSY, check_same_thread=False)
-        db.execute("pragma synchronous=full")
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # a file that is gone is not made anew
+        db = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
+        try:
+            if self.without_index:
+                db.execute("pragma locking_mode=exclusive")
+            db.execute("pragma synchronous=full")
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def last_seq(self) -> int:
@@ -72,6 +83,9 @@ class JournalReader:
     def load_state(self) -> State:
         """The state that the reducer makes of the journal: newest snapshot, then the rest."""
         state = self._snapshot() or State()
+        base = self.base_state()
+        if base is not None and base.seq >= state.seq:
+            state = base
         while found := self.events(state.seq, 5_000):
             for event in found:
                 reduce(state, event)
@@ -80,11 +94,16 @@ class JournalReader:
 
     def replayed_state(self) -> State:
         """The state made of every event, without any snapshot."""
-        state = State()
+        state = self.base_state() or State()
         while found := self.events(state.seq, 5_000):
             for event in found:
                 reduce(state, event)
         return state
+
+    def base_state(self) -> State | None:
+        """The state up to which a journal was pruned; None when nothing was."""
+        with self.reading() as db:
+            return state_of(journal_rows.base_of(db))
 
     def _snapshot(self) -> State | None:
         with self.reading() as db:
@@ -99,3 +118,17 @@ class JournalReader:
         except msgspec.MsgspecError as error:
             log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
             return None
+
+
+def state_of(base: journal_rows.Base | None) -> State | None:
+    """The state in a pruned journal's base; one that cannot be read has only its number.
+
+    The events it was made of are gone, so a base that an older reducer made is used as it is.
+    """
+    if base is None:
+        return None
+    try:
+        return msgspec.json.decode(zlib.decompress(base.state), type=State)
+    except (msgspec.MsgspecError, zlib.error) as error:
+        log.error("the state at the beginning of the journal cannot be read: %s", error)
+        return State(seq=base.seq)

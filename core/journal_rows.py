@@ -4,8 +4,13 @@ A row of `events` holds what one commit brought, as lines of JSON in order, unde
 last event; rows that are one event are read the same way. An index entry for each event would cost
 more than everything else, so the events of a group are found by its first and last number, and
 what came after its end by `late`.
+
+From schema 3 on the row is compressed and its long texts lie in `texts`, see `core.journal_texts`;
+`base` has the state at the event up to which the journal was pruned, see `core.journal_prune`. Rows
+of older schemas stay as they are.
 """
 
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +18,31 @@ from typing import Any
 
 import msgspec
 
-from core.events import AnyEvent, Event, GroupClosed, GroupEvent, GroupOpened, decode, encode_lines
+from core.events import (
+    AnyEvent,
+    CandidateAnswered,
+    CandidatesAnswered,
+    Event,
+    GroupClosed,
+    GroupEdited,
+    GroupEvent,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupRated,
+    ProxyStarted,
+    decode,
+    encode_lines,
+)
+from core.journal_texts import TextReader, TextWriter, lines_in, packed
+from core.text import one_line
+from core.version import version
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
+READABLE = 2
+"""The oldest schema that is read as it is."""
 ROW_BYTES = 1 << 20
 """A row is closed once it is as large."""
 PAGE = 8192
@@ -29,13 +54,30 @@ create table if not exists events(
 create index if not exists events_by_group on events(group_id) where group_id is not null;
 create table if not exists groups(
     id text primary key, opened_seq integer not null, opened_at real not null,
-    phase text not null, cause text not null, query text not null, closed_seq integer);
+    phase text not null, cause text not null, query text not null, closed_seq integer,
+    rated integer);
 create index if not exists groups_by_seq on groups(opened_seq);
 create table if not exists late(group_id text not null, seq integer not null);
 create index if not exists late_by_group on late(group_id);
 create table if not exists snapshots(
     seq integer primary key, version integer not null, state blob not null);
+create table if not exists texts(id integer primary key, data blob not null);
+create table if not exists text_index(
+    hash blob primary key, id integer not null, used integer not null) without rowid;
+create table if not exists pins(
+    text integer not null, seq integer not null, primary key(text, seq)) without rowid;
+create table if not exists base(
+    seq integer primary key, at real not null, groups integer not null, state blob not null);
 """
+TABLES_SINCE = {
+    2: frozenset({"events", "groups", "late", "meta", "snapshots"}),
+    3: frozenset({"texts", "text_index", "pins", "base"}),
+}
+"""Names of the tables by the schema that brought them."""
+_TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
+"""Events with texts that may be long."""
+BY_A_PERSON = (GroupRated, GroupEdited, GroupMarked, GroupNoted)
+"""Events after which a group counts as rated: it is pruned last."""
 
 _ROWS = "select seq, cast(data as blob) from events"
 _OPEN = "QUEUED"
@@ -45,9 +87,33 @@ _OPEN = "QUEUED"
 def prepare(db: sqlite3.Connection, found: int) -> None:
     """Make the tables, or bring those of an older version up to date: all of it, or nothing."""
     older = "alter table groups add column closed_seq integer;" if found == 1 else ""
+    older += "alter table groups add column rated integer;" if found in (1, 2) else ""
     known = "" if found == SCHEMA else f"pragma user_version={SCHEMA};"
+    by = f"insert or replace into meta values('written_by', '{version()}');" if known else ""
     # One transaction, so one wait for the disk. Where one is open at an error, closing ends it.
-    db.executescript(f"begin immediate; {older} {TABLES} {known} commit")
+    db.executescript(f"begin immediate; {older} {TABLES} {by} {known} commit")
+
+
+def begin_file(db: sqlite3.Connection) -> None:
+    """Set what can only be set before the first table is made; a file that has one stays as is."""
+    if db.execute("pragma page_count").fetchone()[0]:
+        return
+    db.execute(f"pragma page_size={PAGE}")
+    db.execute("pragma auto_vacuum=incremental")
+
+
+def newer(db: sqlite3.Connection, found: int) -> str:
+    """Why a journal of a newer version cannot be read; empty for one that can."""
+    if found <= SCHEMA:
+        return ""
+    by = ""
+    with contextlib.suppress(sqlite3.Error):  # perhaps it has no such table
+        row = db.execute("select value from meta where key='written_by'").fetchone()
+        by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
+    return (
+        f"the journal is of version {found}{by}; this program, ajet-console {version()}, "
+        f"knows versions up to {SCHEMA}"
+    )
 
 
 def open_ids(db: sqlite3.Connection) -> set[str]:
@@ -57,13 +123,22 @@ def open_ids(db: sqlite3.Connection) -> set[str]:
 
 _INTAKE = f"""
 create temp view if not exists intake as
-    select 0 as seq, '' as data, '' as late, '' as begun, '' as ended;
+    select 0 as seq, '' as data, '' as late, '' as begun, '' as ended, '' as rated,
+        '' as numbers, '' as hashes, '' as texts;
 create temp trigger if not exists take instead of insert on intake begin
+    insert into texts
+        select json_extract(value, '$[0]'),
+            substr(new.texts, json_extract(value, '$[1]'), json_extract(value, '$[2]'))
+        from json_each(new.numbers);
+    insert into text_index
+        select substr(new.hashes, key * 16 + 1, 16), json_extract(value, '$[0]'),
+            json_extract(value, '$[3]')
+        from json_each(new.numbers);
     insert into events values (new.seq, 'events', null, new.data);
     insert into late select value, new.seq from json_each(new.late);
     insert or replace into groups
         select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-            json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null
+            json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null, 0
         from json_each(new.begun);
     update groups set phase = told.phase, cause = told.cause, closed_seq = told.seq
         from (
@@ -72,6 +147,7 @@ create temp trigger if not exists take instead of insert on intake begin
             from json_each(new.ended)
         ) as told
         where groups.id = told.id;
+    update groups set rated = 1 where id in (select value from json_each(new.rated));
 end;
 """
 """What one commit brings goes in by one statement.
@@ -92,15 +168,18 @@ class Packer:
 
     Args:
         opened: Ids of groups that are not closed; kept up to date.
+        texts: Stores the long texts.
     """
 
-    def __init__(self, opened: set[str]) -> None:
+    def __init__(self, opened: set[str], texts: TextWriter) -> None:
         self._opened = opened
+        self._texts = texts
         self._events: list[Event] = []
         self._late: list[tuple[str, int]] = []
         """Events of groups that are closed: group and number."""
         self._begun: list[tuple[str, int, float, str]] = []
         self._ended: list[tuple[str, str, str, int]] = []
+        self._rated: list[str] = []
         self.last = 0
         """Number of the newest event."""
 
@@ -111,9 +190,11 @@ class Packer:
         if not isinstance(event, GroupEvent):
             return
         name = event.group_id
+        if isinstance(event, BY_A_PERSON):
+            self._rated.append(name)
         if isinstance(event, GroupOpened):
             self._opened.add(name)
-            self._begun.append((name, seq, event.at, event.query[:200]))
+            self._begun.append((name, seq, event.at, event.shown_query[:200]))
         elif name not in self._opened:
             self._late.append((name, seq))
         elif isinstance(event, GroupClosed):
@@ -130,34 +211,40 @@ class Packer:
         if not self._events:
             return
         rows = self._rows()
-        if alone and len(rows) > 1:
+        used = self._texts.take_used()
+        several = alone and (len(rows) > 1 or bool(used))
+        if several:
             db.execute("begin")
-        begun, ended = _json(self._begun), _json(self._ended)  # in order, with the last row
+        if used:
+            db.executemany("update text_index set used=? where hash=?", used)
+        ends = (_json(self._begun), _json(self._ended), _json(self._rated))  # with the last row
+        texts = self._texts.take()  # with the first one
         first = 0
         for number, data in rows:
             late = {name for name, seq in self._late if first < seq <= number}
-            last = number == self.last
-            values = (number, data, _json(sorted(late)))
-            groups = (begun, ended) if last else ("[]", "[]")
-            db.execute("insert into intake values (?,?,?,?,?)", values + groups)
-            first = number
-        if alone and len(rows) > 1:
+            groups = ends if number == self.last else ("[]", "[]", "[]")
+            values = (number, data, _json(sorted(late)), *groups, *texts)
+            db.execute("insert into intake values (?,?,?,?,?,?,?,?,?)", values)
+            first, texts = number, ("[]", b"", b"")
+        if several:
             db.execute("commit")
 
     def _rows(self) -> list[tuple[int, bytes]]:
         """Rows of `events`, number and data; one is closed once it is as large as `ROW_BYTES`."""
-        data = encode_lines(self._events)
-        if len(data) < ROW_BYTES:
-            return [(self.last, data[:-1])]
         rows: list[tuple[int, bytes]] = []
         lines: list[bytes] = []
-        size = 0
-        for event, line in zip(self._events, data.split(b"\n"), strict=False):
+        size, plain = 0, False
+        data = encode_lines(self._events)
+        self._texts.look_up(one for one in self._events if isinstance(one, _TEXTS))
+        for event, whole in zip(self._events, data.split(b"\n"), strict=False):
+            line = self._texts.shortened(whole, event) if isinstance(event, _TEXTS) else whole
             lines.append(line)
             size += len(line)
+            plain |= isinstance(event, ProxyStarted)  # found by a search in the bytes of the rows
             if size >= ROW_BYTES or event.seq == self.last:
-                rows.append((event.seq, b"\n".join(lines)))
-                lines, size = [], 0
+                row = b"\n".join(lines)
+                rows.append((event.seq, row if plain else packed(row)))
+                lines, size, plain = [], 0, False
         return rows
 
 
@@ -169,11 +256,15 @@ def _json(rows: Sequence[Any]) -> str:
 
 
 def events_after(db: sqlite3.Connection, after: int, limit: int) -> list[AnyEvent]:
-    """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
+    """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out.
+
+    Of what was pruned only the groups that were kept are there: a state is made from `base_of` on.
+    """
     found: list[AnyEvent] = []
+    texts = TextReader(db)
     rows = db.execute(_ROWS + " where seq>? order by seq", (after,))
     for seq, data in rows:
-        found += [event for event in decoded(seq, data.split(b"\n")) if event.seq > after]
+        found += [event for event in decoded(seq, lines_in(data), texts) if event.seq > after]
         if len(found) >= limit:
             break
     return found[:limit]
@@ -184,11 +275,12 @@ def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
     needle = msgspec.json.encode(group_id)
     lines: dict[int, list[bytes]] = {}
     for seq, data in _rows_of(db, group_id):
-        if needle in data:
-            lines[seq] = [line for line in data.split(b"\n") if needle in line]
+        if wanted := [line for line in lines_in(data) if needle in line]:
+            lines[seq] = wanted
     found: list[AnyEvent] = []
+    texts = TextReader(db)
     for seq in sorted(lines):
-        for event in decoded(seq, lines[seq]):
+        for event in decoded(seq, lines[seq], texts):
             if isinstance(event, GroupEvent) and event.group_id == group_id:
                 found.append(event)
     return found
@@ -213,20 +305,51 @@ def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes
 
 def last_seq(db: sqlite3.Connection) -> int:
     """Number of the newest event; 0 when there is none."""
-    return int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+    newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+    base = base_of(db)
+    return newest if base is None else max(newest, base.seq)
 
 
 def first_seq(db: sqlite3.Connection) -> int:
-    """Number of the oldest event; 0 when there is none."""
+    """Number of the oldest event from which on all are there; 0 when there is none."""
+    if (base := base_of(db)) is not None:
+        return base.seq + 1
     row = db.execute(_ROWS + " order by seq limit 1").fetchone()
     if row is None:
         return 0
-    return next((event.seq for event in decoded(row[0], row[1].split(b"\n"))), int(row[0]))
+    return next((event.seq for event in decoded(row[0], lines_in(row[1]))), int(row[0]))
 
 
-def decoded(seq: int, lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """The events of one row; what this program does not know is left out."""
-    for line in lines:
+class Base(msgspec.Struct, frozen=True):
+    """Where a pruned journal begins."""
+
+    seq: int
+    """Number of the last event that was pruned."""
+    at: float
+    """When it happened, Unix seconds."""
+    groups: int
+    """Groups that were deleted."""
+    state: bytes
+    """The state at that event, as JSON that zlib compressed."""
+
+
+def base_of(db: sqlite3.Connection) -> Base | None:
+    """Where a pruned journal begins; None when nothing was pruned."""
+    if db.execute("select 1 from sqlite_master where name='base'").fetchone() is None:
+        return None
+    row = db.execute("select seq, at, groups, state from base order by seq desc").fetchone()
+    return None if row is None else Base(*row)
+
+
+def decoded(
+    seq: int, lines: Iterable[bytes], texts: TextReader | None = None
+) -> Iterator[AnyEvent]:
+    """The events of one row; what this program does not know is left out.
+
+    Args:
+        texts: Puts the texts back; None for lines that have none.
+    """
+    for line in lines if texts is None else texts.whole(lines):
         try:
             yield decode(line)
         except msgspec.MsgspecError as error:

@@ -182,7 +182,7 @@ class Syncer:
             db.execute("pragma synchronous=full")
             busy, _, _ = db.execute("pragma wal_checkpoint(truncate)").fetchone()
         if busy:
-            raise sqlite3.OperationalError("what the disk refused cannot be written anew yet")
+            raise sqlite3.OperationalError("what the disk refused cannot be written again yet")
         to_disk(self._opened())  # a log with a gap would be laid over what was written anew
 
     def _over(self, seq: int, error: Exception | None) -> None:

@@ -7,15 +7,18 @@ _EACH_SERVER = Arg("server", "text", "Only those of this swarm server; else of a
 _LOOK = (
     Arg("shown", "ints", "Candidate index at each place of the screen", False),
     Arg("seed", "text", "What the order shown was shuffled by", False),
-    Arg("looked", "float", "Seconds from its coming on screen to the vote", False),
+    Arg("looked", "float", "Seconds from its display to the vote", False),
 )
 RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
+
+OVERRIDE_HINT = "vote again with `override`"
+"""Ends the refusal of a vote that `override` would let through."""
 
 RATE = (
     Command(
         "group.rate",
         "Group: Rate",
-        "Rate the candidates; replaces the automatic reward until the group is sealed",
+        "Rate the candidates; replaces the automatic reward until the group is finished",
         args=(
             GROUP,
             Arg("rating", "text", "What kind of rating", choices=RATINGS),
@@ -26,8 +29,10 @@ RATE = (
             Arg("tags", "texts", "Reasons", False),
             *_LOOK,
             Arg("blind", "flag", "Rewards and marks were hidden until the vote", False),
-            Arg("first_key", "float", "Seconds from its coming on screen to the first key", False),
+            Arg("first_key", "float", "Seconds from its display to the first key", False),
             Arg("guidelines", "text", "Version of the guidelines the rater had", False),
+            Arg("holder", "text", "Names the console that votes, as in a lease", False),
+            Arg("override", "flag", "Replace another rater's vote, or vote despite a lease", False),
         ),
     ),
     Command(
@@ -46,12 +51,13 @@ RATE = (
     Command(
         "group.lease",
         "Group: Lease",
-        "Say that somebody looks at the group to rate it, so that other consoles leave it alone",
+        "Reserve the group for one console, so that others do not rate it",
         args=(
             GROUP,
             Arg("holder", "text", "Names one console"),
             Arg("rater", "text", "Who looks", False),
             Arg("seconds", "float", "For how long; 0 gives it back", False),
+            Arg("take", "flag", "Take it from the console that has it", False),
         ),
     ),
     Command(
@@ -61,7 +67,7 @@ RATE = (
         args=(
             GROUP,
             Arg("index", "int", "Candidate it corrects, from 0"),
-            Arg("edited", "text", "The whole text; empty takes the correction back"),
+            Arg("edited", "text", "The whole text; empty removes the correction"),
             Arg("rater", "text", "Who wrote it", False),
         ),
     ),
@@ -72,7 +78,7 @@ ALL_OPEN = (
     Command(
         "rating.accept_all",
         "Rating: Accept all open groups",
-        "Seal every group that waits for a rating: with its rating, else its automatic reward",
+        "Finish every group that waits for a rating: with its rating, else its automatic reward",
         args=(_EACH_SERVER,),
     ),
     Command(

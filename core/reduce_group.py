@@ -34,7 +34,7 @@ from core.events import (
 )
 from core.reduce_rating import RATING_HANDLERS, count_vote
 from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
-from core.steps import count_rewards, step_stats
+from core.steps import count_group, step_stats
 from core.text import content_text
 
 
@@ -56,7 +56,7 @@ def open_group(state: State, event: GroupOpened) -> None:
         server=event.server,
         task_id=event.task_id,
         n=event.n,
-        query=event.query[:TEXT_CAP],
+        query=event.shown_query[:TEXT_CAP],
         opened_at=event.at,
         model=event.model,
         stream=event.stream,
@@ -66,6 +66,8 @@ def open_group(state: State, event: GroupOpened) -> None:
         reference=event.reference,
         session=event.session,
         turn=event.turn,
+        turns=event.turns,
+        client_timeout=event.client_timeout,
         helper=event.helper,
         candidates=[Candidate(index=index) for index in range(event.n)],
     )
@@ -115,8 +117,7 @@ def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
     candidate.phase = "claimed"
     candidate.attempt = event.attempt
     candidate.error = ""
-    if event.step is not None:
-        group.step = event.step
+    _note_step(state, group, event.step)
 
 
 def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
@@ -125,10 +126,16 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.phase = "claimed"
         candidate.attempt = one.attempt
         candidate.error = ""
-    if event.step is not None:
-        group.step = event.step
+    _note_step(state, group, event.step)
     if event.expires_at:
         _generating(state, group, event)
+
+
+def _note_step(state: State, group: Group, step: int | None) -> None:
+    if step is not None:
+        group.step = step
+        server = state.servers.get(group.server)
+        group.engine_run = server.engine_run if server is not None else 0
 
 
 def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
@@ -191,7 +198,8 @@ def _see_if_all(group: Group, at: float) -> None:
 def _failed(state: State, group: Group, event: CandidateFailed) -> None:
     candidate = _candidate(group, event.index)
     candidate.phase = "failed"
-    candidate.error = event.cause
+    unretried = f"; not retried: {event.unretried}" if event.unretried else ""
+    candidate.error = f"{event.cause}{unretried}"
     candidate.text = ""
 
 
@@ -249,10 +257,12 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     count_vote(state, group, event)
     state.totals.dead += bool(event.dead)
     server = state.servers.get(group.server)
-    if server is not None and group.step is not None and event.rewards:
-        rewards = [sent.reward for sent in event.rewards]
+    if server is None or group.engine_run != server.engine_run:
+        return  # its episodes ended with the engine run: no update is made of them
+    if group.step is not None and event.rewards:
         stats = step_stats(server, group.step, event.at)
-        count_rewards(stats, rewards, bool(event.dead), event.source == "human")
+        count_group(stats, group)
+        stats.version = group.version or stats.version
 
 
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}

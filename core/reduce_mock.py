@@ -89,7 +89,7 @@ def _skipped(state: State, event: MockRowSkipped) -> frozenset[str]:
     mock = _current(state, event.mock_id)
     if mock is not None:
         mock.skipped += 1
-        mock.problems.append(f"line {event.line}: {event.cause}")
+        mock.problems.append(f"{event.place} {event.line}: {event.cause}")
         del mock.problems[:-_PROBLEM_CAP]
     return _DIRTY
 

@@ -13,10 +13,11 @@ from core.events import (
     RatingRepeated,
     RatingUndone,
 )
-from core.rater import Lease, RaterStats
+from core.rater import Lease, PartAgreement, RaterStats
 from core.state import TEXT_CAP, Group, Rating, State
 
 RATER_CAP = 100
+PART_CAP = 64
 
 
 def _rated(state: State, group: Group, event: GroupRated) -> None:
@@ -51,7 +52,10 @@ def _edited(state: State, group: Group, event: GroupEdited) -> None:
 
 def _leased(state: State, group: Group, event: GroupLeased) -> None:
     if event.until:
-        group.lease = Lease(holder=event.holder, rater=event.rater, until=event.until)
+        old = group.lease
+        renewed = old is not None and old.holder == event.holder and event.at < old.until
+        since = old.since if old is not None and renewed else event.at
+        group.lease = Lease(holder=event.holder, rater=event.rater, until=event.until, since=since)
     elif group.lease is not None and group.lease.holder == event.holder:
         group.lease = None
 
@@ -80,17 +84,38 @@ def count_vote(state: State, group: Group, event: GroupSealed) -> None:
     stats = _stats(state, rating.rater)
     stats.votes += 1
     chosen = only_top({sent.index: sent.reward for sent in event.rewards})
-    if not rating.blind or chosen is None:
+    if chosen is None:
         return
-    many = max(len(rating.shown), 1)
-    stats.placed += 1
-    stats.first += rating.shown[:1] == (chosen,)
-    stats.first_chance += 1 / many
+    if rating.blind:
+        stats.placed += 1
+        stats.first += rating.shown[:1] == (chosen,)
+        stats.first_chance += 1 / max(len(rating.shown), 1)
+    elif rating.shown:
+        return  # the rewards stood beside the answers
+    many = max(len(rating.shown or event.rewards), 1)
     judge = judged_best(group)
     if judge is not None:
         stats.judged += 1
         stats.agreed += judge == chosen
         stats.agreed_chance += 1 / many
+    for name, best in _best_by_part(state, group).items():
+        if name in stats.parts or len(stats.parts) < PART_CAP:
+            part = stats.parts.setdefault(name, PartAgreement())
+            part.judged += 1
+            part.agreed += best == chosen
+            part.chance += 1 / many
+
+
+def _best_by_part(state: State, group: Group) -> dict[str, int]:
+    """The candidate each part of the rewards puts first, of parts with one on top."""
+    model = {one.name for one in state.rewards.parts}
+    values: dict[str, dict[int, float]] = {}
+    for one in group.candidates:
+        for part in one.parts:
+            if part.gate or part.weight or part.name in model:  # the others are notes of a part
+                values.setdefault(part.name, {})[one.index] = part.value
+    found = {name: only_top(rewards) for name, rewards in values.items()}
+    return {name: best for name, best in found.items() if best is not None}
 
 
 def judged_best(group: Group) -> int | None:

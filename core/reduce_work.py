@@ -16,6 +16,7 @@ Dirty = frozenset[str]
 def _sent(state: State, event: JobSent) -> Dirty:
     server = _server(state, event.server)
     server.job = SentJob(yaml=event.yaml, at=event.at, how=event.how)
+    server.foreign_start = 0.0
     return _dirty(event.server)
 
 
@@ -31,13 +32,14 @@ def _work(state: State, event: WorkChanged) -> Dirty:
     return _dirty(event.server)
 
 
-def lose_works(state: State) -> None:
-    """A proxy that began anew goes on with nothing that was half done."""
+def lose_works(state: State, at: float) -> None:
+    """End what the proxy before left half done; it ended `at` at the latest."""
     for server in state.servers.values():
         work = server.work
         if work is None or work.over:
             continue
         work.phase = "failed"
+        work.ended = at
         work.said = "the proxy ended meanwhile: look at the engine's state"
         work.steps = tuple(
             msgspec.structs.replace(one, phase="failed") if one.phase == "doing" else one

@@ -36,7 +36,9 @@ from core.reduce_trial import TRIAL_HANDLERS, lose_trial
 from core.reduce_work import WORK_HANDLERS, lose_works
 from core.state import (
     ALERT_CAP,
+    ANSWERS_WITHIN,
     SPAN_CAP,
+    STARTS_WITHIN,
     Alert,
     Pool,
     RewardFault,
@@ -45,7 +47,7 @@ from core.state import (
     Span,
     State,
 )
-from core.steps import step_stats
+from core.steps import begin_step, step_stats
 
 Dirty = frozenset[str]
 NOTHING: Dirty = frozenset()
@@ -90,23 +92,34 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
     state.watch_only = event.watch_only
     state.consoles = 0
     state.rewards = Rewards(source=event.rewards)
-    kept = {name: state.servers.get(name) for name in event.servers}
     state.servers = {
-        name: kept[name] or Server(name=name, url=url) for name, url in event.servers.items()
+        name: _same_server(state, name, url, name in event.embedded)
+        for name, url in event.servers.items()
     }
-    for name, url in event.servers.items():
-        server = state.servers[name]
-        server.url = url
+    for server in state.servers.values():
         server.lost = "not asked yet"
+        server.seen_at = None
+        own = server.name in event.embedded
+        server.expected_until = event.at + (STARTS_WITHIN if own else ANSWERS_WITHIN)
         server.pool = server.slots = None
-    lose_works(state)
+    lose_works(state, event.at)
     state.alerts.clear()
+    state.dismissed.clear()
     return (
         frozenset(("proxy", "servers", "alerts", "rewards", "totals"))
         | lose_tries(state)
         | forget_judges(state)
         | lose_trial(state)
     )
+
+
+def _same_server(state: State, name: str, url: str, embedded: bool) -> Server:
+    """What is known of a server; nothing of one whose address is now another's."""
+    server = state.servers.get(name)
+    if server is None or (server.url != url and not embedded):
+        return Server(name=name, url=url)
+    server.url = url
+    return server
 
 
 def _proxy_stopped(state: State, event: ProxyStopped) -> Dirty:
@@ -173,9 +186,16 @@ def _refused(state: State, event: RequestRefused) -> Dirty:
 
 
 def _alert(state: State, event: AlertRaised) -> Dirty:
-    state.alerts.pop(event.key, None)
+    state.dismissed.pop(event.key, None)
+    known = state.alerts.get(event.key)  # raised again with other figures it keeps time and place
     state.alerts[event.key] = Alert(
-        key=event.key, cause=event.cause, todo=event.todo, level=event.level, at=event.at
+        key=event.key,
+        cause=event.cause,
+        todo=event.todo,
+        level=event.level,
+        at=known.at if known is not None else event.at,
+        told_at=event.at,
+        groups=event.groups,
     )
     while len(state.alerts) > ALERT_CAP:
         del state.alerts[next(iter(state.alerts))]
@@ -183,12 +203,20 @@ def _alert(state: State, event: AlertRaised) -> Dirty:
 
 
 def _alert_cleared(state: State, event: AlertCleared) -> Dirty:
-    state.alerts.pop(event.key, None)
+    alert = state.alerts.pop(event.key, None)
+    state.dismissed.pop(event.key, None)
+    if event.dismissed and alert is not None:
+        state.dismissed[event.key] = alert.level
+        while len(state.dismissed) > ALERT_CAP:
+            del state.dismissed[next(iter(state.dismissed))]
     return frozenset(("alerts",))
 
 
 def _engine(state: State, event: EngineChanged) -> Dirty:
     server = _server(state, event.server)
+    if _started_by_another(server, event):
+        server.foreign_start = event.at
+    server.engine_run += _starts_run(server, event)
     if not server.spans or server.state != event.state:
         server.since = event.at
         _span(server, event)
@@ -206,11 +234,31 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.lost = ""
     server.seen_at = None
     if event.step and event.state == "ROLLING":
-        if server.steps and event.step < server.steps[-1].step:
-            # the policy went back: what it learned since is gone
-            server.steps = [one for one in server.steps if one.step < event.step]
-        step_stats(server, event.step, event.at)
+        begin_step(server, event.step, event.at)
     return frozenset((f"server:{event.server}", "servers"))
+
+
+def _started_by_another(server: Server, event: EngineChanged) -> bool:
+    """Whether the engine runs, and neither an order nor a job from here started it."""
+    if event.state in ("OFFLINE", "UNKNOWN"):
+        return False
+    if not server.spans:  # it is seen for the first time
+        return server.job is None
+    work = server.work
+    ordered = work is not None and (not work.over or work.ended >= server.since)
+    return server.state == "OFFLINE" and not ordered
+
+
+def _starts_run(server: Server, event: EngineChanged) -> bool:
+    """Whether the engine was started since it was seen last."""
+    if event.state in ("OFFLINE", "UNKNOWN") or server.state == event.state == "BOOTING":
+        return False
+    if event.state == "BOOTING" or server.state == "OFFLINE":
+        return True
+    last = server.steps[-1] if server.steps else None
+    if last is None or last.engine_run != server.engine_run or event.state != "ROLLING":
+        return False
+    return 0 < (event.step or 0) < last.step
 
 
 def _span(server: Server, event: EngineChanged) -> None:

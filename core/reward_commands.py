@@ -7,9 +7,9 @@ _PART = Arg("part", "text", "Name of the part")
 REWARDS = (
     Command(
         "rewards.weight",
-        "Rewards: Weigh a part",
-        "Set the weight of a part, or its share, in the file of the rewards; the next group is "
-        "scored so",
+        "Rewards: Set a weight",
+        "Set the weight of a part, or its share, in the file of the rewards, from the next "
+        "group on",
         args=(_PART, Arg("weight", "float", "The weight; 0 only shows the part")),
         key="W",
     ),

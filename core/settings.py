@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from core.addresses import web_address
+from core.server_settings import ServerSettings
 from core.settings_file import SettingsError, read_settings, switched
+from core.text import did_you_mean, one_line
 
 PREFIX = "AJET_CONSOLE__"
 
@@ -58,14 +60,21 @@ class ProxySettings(_Section, frozen=True):
     """Seconds between two no-op events on a stream that waits."""
     answer: Literal["best", "live"] = "best"
     """What the user reads: the best candidate once it is chosen, or the first as it comes."""
-    straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     """Seconds the last candidates of a group get once the first have answered; 0 waits for all."""
     straggler_first: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many those first are, at least 2; 0 is all but one."""
+    straggler_limit: Annotated[float, msgspec.Meta(ge=0)] = 20.0
+    """Seconds after which a candidate is late whatever the others do, and never less than twice
+    the usual time of an answer; 0 sets no limit. A group without an answer is asked again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """Then the user is answered while the group completes, or what is late is cut off."""
+    """What late candidates mean in ROLLING: the user is answered while the group completes, or
+    they are given back. In ROLLING_POST they always are."""
     hedge: bool = False
     """Before that a fresh episode takes the place of each that is late, once."""
+    abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds without a call after which other clients' episodes that hold up a batch in
+    ROLLING_POST are aborted; 0 leaves them to the limit their client has set."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; one more is answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -76,6 +85,10 @@ class ProxySettings(_Section, frozen=True):
     """Requests of one session that may be open at once; one more is answered 429. 0 is no cap."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
     """Requests of one session in a minute; one more is answered 429. 0 is no cap."""
+    key_cap: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests of one API key that may be open at once; one more is answered 429. 0 is no cap."""
+    key_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests of one API key in a minute; one more is answered 429. 0 is no cap."""
     most_choices: Count = 16
     """Choices (`n`) one request may ask for: each is an episode of the batch."""
     join: bool = True
@@ -87,6 +100,9 @@ class ProxySettings(_Section, frozen=True):
     helpers: bool = True
     """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
+    max_bodies_mb: Count = 256
+    """Bodies in memory, of all connections together, in MiB; beyond it a request is answered
+    503. At least `max_body_mb`."""
     max_header_kb: Count = 64
     header_timeout: Seconds = 20.0
     """Seconds a client may take to send the head of a request."""
@@ -128,6 +144,8 @@ class RatingSettings(_Section, frozen=True):
     """Share of your votes whose group comes back later, blind; the second vote sends nothing."""
     unsure: Annotated[float, msgspec.Meta(ge=0)] = 0.1
     """A group is unsure when its two highest automatic rewards are no further apart."""
+    goal: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Votes you want to give in one session; Rate shows how far you are. 0 is no goal."""
 
 
 class RewardSettings(_Section, frozen=True):
@@ -139,11 +157,15 @@ class RewardSettings(_Section, frozen=True):
     file: str = ""
     """The model of the rewards: gates and weighted parts (docs/rewards.md); empty is
     `rewards.yaml` in the home, and without it the built-in model."""
-    time_limit: Seconds = 30.0
-    """Seconds a hook may take for one group."""
+    time_limit: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds a hook may take for one group; 0 is the smaller of `proxy.answer_budget` and a third
+    of the shorter `rating.discard_timeout`: 80 with the defaults."""
     memory_mb: Count = 2048
     short_group: Literal["send", "abort"] = "send"
     """What a group gets that stays short of candidates: sent with at least two, or aborted."""
+    cut_prompts: Literal["abort", "send"] = "abort"
+    """What a group gets whose prompt the engine cut to its window: an answer and no rewards, or
+    rewards as any other."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
     """Fresh episodes tried in place of a failed candidate."""
 
@@ -159,8 +181,9 @@ class UpstreamSettings(_Section, frozen=True):
     """File that holds the key and nothing else."""
     model: str = ""
     """What to ask for; empty asks for the model it lists first."""
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 1.0
-    """Of all candidates, whatever the request says: they must differ. Null sends none."""
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    """Of all candidates, whatever the request says, and without its seed: so that they differ. Null
+    sends the request's own."""
     calls: Count = 64
     """Calls in flight at most; requests beyond wait for their turn."""
 
@@ -173,6 +196,17 @@ class EngineSettings(_Section, frozen=True):
     model: ModelName = "tiny"
     """What is trained: the shipped policy, or SmolLM2-135M, fetched once with
     `ajet-console engine --model smollm2`."""
+
+
+class JournalSettings(_Section, frozen=True):
+    """How much of the past is kept. Open groups and the newest 500 are never pruned."""
+
+    keep_days: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Days a group stays; 0 sets no limit. Groups that a person rated, marked or noted stay until
+    `keep_bytes` needs their room."""
+    keep_bytes: Annotated[int, msgspec.Meta(ge=0)] = 10_000_000_000
+    """Bytes of the journal; beyond it the oldest groups are deleted, rated ones last. 0 sets no
+    limit."""
 
 
 class MockSettings(_Section, frozen=True):
@@ -216,13 +250,26 @@ class Settings(_Section, frozen=True):
 
     swarm_url: str | dict[str, str] = "embedded"
     """`embedded`, the URL of an AgentJet server, or several as name: URL."""
+    server: dict[str, ServerSettings] = msgspec.field(default_factory=dict, name="servers")
+    """By the server's name."""
     proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
     rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
     upstream: UpstreamSettings = msgspec.field(default_factory=UpstreamSettings)
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
+    journal: JournalSettings = msgspec.field(default_factory=JournalSettings)
     mock: MockSettings = msgspec.field(default_factory=MockSettings)
     console: ConsoleSettings = msgspec.field(default_factory=ConsoleSettings)
+
+    @property
+    def reward_limit(self) -> float:
+        """Seconds the rewards of one group may take.
+
+        A third of the episode's clock leaves time for the answers before, and for a second try
+        after the hooks' process fell.
+        """
+        clock = min(self.rating.discard_timeout, self.rating.discard_timeout_rating)
+        return self.rewards.time_limit or min(self.proxy.answer_budget, clock / 3)
 
     def servers(self) -> dict[str, str]:
         """Name of each swarm server -> its URL or `embedded`, first one first.
@@ -234,6 +281,18 @@ class Settings(_Section, frozen=True):
         if isinstance(self.swarm_url, dict):
             return dict(self.swarm_url)
         return {"embedded" if self.swarm_url == "embedded" else "swarm": self.swarm_url}
+
+    def unknown_servers(self) -> str:
+        """What is wrong with the names under `servers`; empty when each is that of a server.
+
+        In observe mode there is no swarm server, and they wait for one.
+        """
+        known = self.servers()
+        unknown = [] if self.upstream.url else [name for name in self.server if name not in known]
+        if not unknown:
+            return ""
+        names = ", ".join(f"`servers.{one_line(name, 60)}`" for name in unknown[:5])
+        return f"{names} in the settings: there is no such server. Known: {', '.join(known)}"
 
 
 def load(
@@ -346,7 +405,7 @@ def _convert(values: Mapping[str, Any], source: str) -> Settings:
         raise SettingsError(
             f"`{key}` is invalid: {message[0].lower()}{message[1:]}",
             where=source,
-            todo=_valid(key),
+            todo=_valid(key, message),
         ) from error
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
@@ -369,18 +428,22 @@ def _look_at(rating: RatingSettings) -> None:
         )
 
 
-def _valid(key: str) -> str:
-    """The words a setting can take, when it takes only some."""
+def _valid(key: str, message: str) -> str:
+    """The words a setting can take, when it takes only some, and which one may be meant."""
     kind: Any = Settings
     for part in key.split("."):
-        kind = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(part)
+        kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(part)
         if not (isinstance(kind, type) and issubclass(kind, _Section)):
             break
-    return f"Valid: {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
+    if get_origin(kind) is not Literal:
+        return ""
+    words = get_args(kind)
+    meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
+    return " ".join(filter(None, [meant, f"Valid: {', '.join(words)}"]))
 
 
 def _known(values: Mapping[str, Any], model: type[msgspec.Struct], source: str, path: str) -> None:
-    fields = {field.name: field.type for field in msgspec.structs.fields(model)}
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
     for key, value in values.items():
         if key not in fields:
             close = difflib.get_close_matches(str(key), fields, n=1)

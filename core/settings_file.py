@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 import yaml
@@ -71,7 +71,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 def switched(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
     """`values` with `on`, `off`, `yes` and `no` as truths where the model has one."""
-    fields = {field.name: field.type for field in msgspec.structs.fields(model)}
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
     return {key: _switched(value, fields.get(key)) for key, value in values.items()}
 
 
@@ -80,4 +80,6 @@ def _switched(value: Any, kind: Any) -> Any:
         return _WORDS.get(value.lower(), value)
     if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return switched(value, kind)
+    if isinstance(value, Mapping) and get_origin(kind) is dict:
+        return {key: _switched(inner, get_args(kind)[1]) for key, inner in value.items()}
     return value

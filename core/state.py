@@ -20,6 +20,10 @@ SPAN_CAP = 400
 STEP_CAP = 500
 ALERT_CAP = 100
 ROW_CAP = 300
+STARTS_WITHIN = 20.0
+"""Seconds in which the home's own engine, which starts beside the proxy, is expected to answer."""
+ANSWERS_WITHIN = 5.0
+"""The same for any other server, which is there already: else its URL may be wrong."""
 
 OPEN_PHASES = frozenset(
     {"QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING"}
@@ -70,7 +74,7 @@ class Rating(msgspec.Struct, kw_only=True):
     shown: tuple[int, ...] = ()
     """Candidate index at each place of the screen."""
     looked: float = 0.0
-    """Seconds from its coming on screen to the vote."""
+    """Seconds from its display to the vote."""
 
 
 class Group(msgspec.Struct, kw_only=True):
@@ -96,11 +100,17 @@ class Group(msgspec.Struct, kw_only=True):
     """Which request of its session it is, from 1; 0 when that means nothing."""
     helper: str = ""
     """The rule that took it for a helper call; empty for none."""
+    turns: int = 0
+    """Which answer of its conversation it asks for, from 1; 0 when that is not known."""
+    client_timeout: float = 0.0
+    """Seconds after which its client gives up, as the request says; 0 when that is not known."""
     joined: int = 0
     """Equal requests that waited with it."""
     replayed: int = 0
     """Equal requests that came later and got its answer once more."""
     step: int | None = None
+    engine_run: int = 0
+    """`Server.engine_run` when its episodes were claimed."""
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     best: int | None = None
     """The winner by the rewards known now."""
@@ -152,6 +162,18 @@ class Group(msgspec.Struct, kw_only=True):
         return any(one.truncated for one in self.candidates)
 
     @property
+    def user_waits(self) -> bool:
+        """Whether its user has no answer until it is rated: in mode hold, or without rewards."""
+        awaits = self.phase == "AWAITING_RATING" and self.awaiting != "window"
+        return awaits and self.waited is None
+
+    @property
+    def gives_up_at(self) -> float | None:
+        """When the client of a user who waits gives up; None when that is not known."""
+        known = self.user_waits and self.client_timeout
+        return self.opened_at + self.client_timeout if known else None
+
+    @property
     def rateable(self) -> bool:
         """Whether a rating would still be sent."""
         return self.phase not in SEALED_PHASES and self.episode_type != "eval"
@@ -190,12 +212,16 @@ class Server(msgspec.Struct, kw_only=True):
     raw: str = ""
     detail: str = ""
     step: int | None = None
+    engine_run: int = 0
+    """Counts the starts of its engine that were seen; a run lasts from a start to the stop."""
     since: float = 0.0
     """When it entered the state."""
     lost: str = ""
     """Why it does not answer; empty while it does."""
     seen_at: float | None = None
     """While lost: when it last answered."""
+    expected_until: float = 0.0
+    """Until when its first answer in this run of the proxy may still come: it starts."""
     pool: Pool | None = None
     slots: Slots | None = None
     """Who holds its episodes; known while it is only watched."""
@@ -207,6 +233,8 @@ class Server(msgspec.Struct, kw_only=True):
     """Older ones that are not in the list."""
     job: SentJob | None = None
     """What it took from here last; None when that was never."""
+    foreign_start: float = 0.0
+    """When another client last started its engine, Unix seconds; 0 after a start from here."""
     work: Work | None = None
     """What is being done to its engine, or was last."""
 
@@ -224,6 +252,11 @@ class Alert(msgspec.Struct, kw_only=True):
     todo: str
     level: str
     at: float
+    """When it was raised first; later figures of it keep that time."""
+    told_at: float = 0.0
+    """When its newest figures came."""
+    groups: tuple[str, ...] = ()
+    """Ids of the groups it is about, oldest first."""
 
 
 class RewardFault(msgspec.Struct, kw_only=True):
@@ -362,6 +395,8 @@ class State(msgspec.Struct, kw_only=True):
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
     alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
+    dismissed: dict[str, str] = msgspec.field(default_factory=dict)
+    """Levels of alerts the operator has dismissed and whose cause lasts, by key."""
     mock: Mock | None = None
     totals: Totals = msgspec.field(default_factory=Totals)
     tries: list[Try] = msgspec.field(default_factory=list)
@@ -374,6 +409,16 @@ class State(msgspec.Struct, kw_only=True):
         return [group for group in self.groups.values() if group.open]
 
     def waiting(self) -> list[Group]:
-        """Groups open to a rating now, shortest clock first."""
+        """Groups open to a rating now: those whose user waits first, then the shortest clock.
+
+        The timeout of a client that waits, where it is known, counts as a clock.
+        """
         found = [group for group in self.groups.values() if group.phase == "AWAITING_RATING"]
-        return sorted(found, key=lambda group: (group.until or 0.0, group.opened_at))
+        return sorted(
+            found, key=lambda group: (not group.user_waits, _clock(group), group.opened_at)
+        )
+
+
+def _clock(group: Group) -> float:
+    """When it is too late to rate it: its clock ends, or its user's client gives up."""
+    return min(group.until or 0.0, group.gives_up_at or float("inf"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -182,22 +182,30 @@ class Begun(Generic[T]):
                 return result
 
 
+Deadline = float | Callable[[], float]
+"""A time on the loop's clock, or a function that returns it: a deadline may be postponed."""
+
+
 class Limit:
     """As `asyncio.timeout_at`, at half its cost: what is inside is cancelled at a time.
 
     Args:
-        when: On the loop's clock; None for never.
+        when: On the loop's clock; None for never. A function is asked again when its time has come,
+            and may name a later one.
         loop: The one that runs, where it is known: to ask for it costs a call to the system.
 
     Raises:
         TimeoutError: on leaving, when that time came.
     """
 
-    __slots__ = ("_alarm", "_cancelling", "_loop", "_rang", "_task", "_when")
+    __slots__ = ("_alarm", "_cancelling", "_later", "_loop", "_rang", "_task", "_when")
 
-    def __init__(self, when: float | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self, when: Deadline | None, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self._loop = loop or asyncio.get_running_loop()
-        self._when = when
+        self._later = when if callable(when) else None
+        self._when = when() if callable(when) else when
         self._rang = False
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -219,6 +227,9 @@ class Limit:
             self._alarm = self._loop.call_at(when, self._ring)
 
     def _ring(self) -> None:
+        if self._later is not None and (when := self._later()) > self._loop.time():
+            self.reschedule(when)
+            return
         self._rang, self._alarm = True, None
         self._task.cancel()
 

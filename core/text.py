@@ -1,6 +1,8 @@
 """Text from models and users, made safe to show and to keep."""
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _UNSEEN = (
@@ -44,6 +46,19 @@ def one_line(text: str, limit: int = 200) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`Did you mean x?` with the known word that is closest; empty when none is close."""
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), known, n=1)
+    close = close or difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean `{close[0]}`?" if close else ""
+
+
+def known_names(word: str, known: Iterable[str]) -> str:
+    """What is meant by a name nobody knows, and which names there are."""
+    names = list(known)
+    return " ".join(filter(None, [did_you_mean(word, names), f"Known: {', '.join(names)}"]))
+
+
 def redact(text: str) -> str:
     """`text` with what looks like a key replaced."""
     return _SECRET.sub("[redacted]", text)
@@ -60,3 +75,10 @@ def content_text(content: Any) -> str:
             if isinstance(block, str | dict)
         )
     return ""
+
+
+def ended_words(how: str, cause: str) -> str:
+    """How a run of the mock user ended: `stopped by operator`, `failed: CAUSE`."""
+    if cause == "ordered":
+        return f"{how} by operator"
+    return f"{how}: {cause}" if cause else how

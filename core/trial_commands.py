@@ -8,7 +8,7 @@ TRIALS = (
     Command(
         "rewards.whatif",
         "Rewards: What if",
-        "Score the newest groups anew with other rewards, in the background; nothing is sent or "
+        "Re-score the newest groups with other rewards, in the background; nothing is sent or "
         "changed",
         args=(
             _WEIGHTS,
@@ -20,12 +20,12 @@ TRIALS = (
     Command(
         "rewards.whatif_stop",
         "Rewards: End the what-if",
-        "Score no further; nothing was changed",
+        "Stop scoring; nothing was changed",
     ),
     Command(
         "rewards.apply",
         "Rewards: Apply the what-if",
-        "Write the weights that were tried to the file of the rewards; the next group is scored so",
+        "Write the weights that were tried to the file of the rewards, from the next group on",
         args=(_WEIGHTS,),
     ),
 )

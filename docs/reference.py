@@ -26,6 +26,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "episode": ("Episode", "AsyncEpisode"),
         "joint": ("JointSwarm", "AsyncJointSwarm", "JointEpisode", "AsyncJointEpisode"),
         "throttle": ("SwarmThrottlePolicy",),
+        "claim_models": (),
     },
     "What a script hands around": {
         "task": (),
@@ -39,6 +40,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "retry": ("Retry", "ONCE", "FOREVER", "retry_with_backoff"),
         "run_record": (),
         "executors": (),
+        "repeats": (),
     },
     "What the server says": {
         "errors": (),
@@ -49,7 +51,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Below: single requests, without waiting": {
         "client": ("AsyncSwarmClient",),
         "watcher": ("Watcher", "Seen"),
-        "claims": ("ClaimDesk",),
+        "claims": ("GroupClaimer",),
+        "swarm_api": ("SwarmApi",),
         "seam": (),
         "transport": (),
     },

@@ -60,6 +60,11 @@ class Backend:
         self._opening: asyncio.Task[Opened] | None = None
         self._release: asyncio.Task[None] | None = None
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the next opening goes on from the latest saved state."""
+        return not self._reset_first and self.start_from is None
+
     async def open(self) -> Opened:
         """Open the policy once the one before is closed.
 
@@ -94,6 +99,11 @@ class Backend:
         task: asyncio.Task[Callable[[], T]] = self._tasks.spawn(self._keep(work), "checkpoints")
         done = await asyncio.shield(task)
         return done()
+
+    def replace_keeper(self, keeper: CheckpointKeeper | None) -> None:
+        """Take the checkpoints of another experiment; its step is not known before it is opened."""
+        self.keeper = keeper
+        self.facts = {**self.facts, "step": None}
 
     def note(self, policy: PolicyBackend) -> None:
         """Keep what is told about the policy while it is closed."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from core.errors import AjetError
 from engine import faithful
+from engine.bare import bare_prompt, rendered
 from engine.chat import ChatRequest, answer_limit, sampling
 from engine.keys import Key
 from engine.lifecycle import ROLLING, Engine, Refused, Status
-from engine.policy import Completion, PolicyBackend, Prompt, SamplingParams
+from engine.policy import Completion, PolicyBackend, Prompt, SamplingParams, UnknownTokenError
 from engine.pool import Episode
 from engine.timelines import mend
 
@@ -95,7 +95,8 @@ class LiveCall:
         """The whole answer; it now counts as a call of the episode.
 
         Raises:
-            Refused: 404 the episode went meanwhile, 499 the client left, 500 the policy failed.
+            Refused: 400 the prompt holds an unknown token id, 404 the episode went meanwhile,
+                499 the client left, 500 the policy failed.
         """
         await asyncio.wait({self._draw, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
         finished = self._draw.done()
@@ -104,6 +105,8 @@ class LiveCall:
         if not finished:
             raise Refused(CLIENT_LEFT, "The client left.")
         drawn: Completion | Exception = self._draw.result()
+        if isinstance(drawn, Refused):
+            raise drawn
         if isinstance(drawn, Exception):
             self._engine.verbose.add("chat", f"sampling failed: {drawn!r}", logging.ERROR)
             raise Refused(500, f"The policy failed to answer: {drawn!r}")
@@ -175,10 +178,10 @@ class Calls:
         if engine.faithful:
             request = faithful.as_read(request)
         limit = answer_limit(job, policy.context, request)
-        try:
-            prompt = policy.render(request.conversation(), request.offered_tools(), limit)
-        except (ValueError, TypeError, AjetError) as error:
-            raise Refused(400, f"messages: cannot be rendered: {error}") from error
+        if request.ajetc_prompt is not None:
+            prompt = bare_prompt(policy, request.ajetc_prompt, limit)
+        else:
+            prompt = rendered(policy, request.conversation(), request.offered_tools(), limit)
         if prompt.truncated and engine.strict_context:
             raise Refused(
                 400,
@@ -225,6 +228,8 @@ async def _draw(
 ) -> Completion | Exception:
     try:
         return await policy.sample(prompt, params, hear)
+    except UnknownTokenError as error:  # of a prompt of token ids: the request is wrong
+        return Refused(400, str(error))
     except Exception as error:  # a backend's fault is one failed call, told to its caller
         log.error("sampling", exc_info=error)
         return error

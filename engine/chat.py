@@ -52,6 +52,8 @@ class ChatRequest(BaseModel):
     top_p: Mass | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
+    ajetc_prompt: str | list[int] | None = None
+    """Ours: a prompt that stands for the messages, without the tags of a conversation."""
 
     def conversation(self) -> list[dict[str, Any]]:
         """Messages as the policy wants them: of content lists only the text survives."""

@@ -88,7 +88,7 @@ class CheckpointStore:
                 temporary.unlink(missing_ok=True)
             raise SaveError(
                 f"{target}: {what} could not be saved ({error.strerror or error}). "
-                "Free space or mend the permissions: the next update saves again."
+                "Free space or correct the permissions: the next update saves again."
             ) from error
 
     def reset(self) -> None:
@@ -188,7 +188,7 @@ class CheckpointStore:
             raise WeightsError(
                 f"The saved policy could not be {what} ({error.strerror or error})",
                 str(self.directory),
-                "Free space or mend the permissions of the directory.",
+                "Free space or correct the permissions of the directory.",
             ) from error
 
     def _also(self, source: Path, target: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from core.errors import UsageError
 from engine.policy import Hyperparameters
+from swarm.job_secrets import quoted, why_no_yaml
 
 MAX_BYTES = 1_000_000
 """A whole expanded tree takes about 29 kB."""
@@ -54,6 +55,7 @@ _NAME = "ajet.experiment_name"
 _ADVANTAGE = "ajet.embedded.advantage"
 _DAMPING = "ajet.embedded.damping"
 _MODEL = "ajet.model.path"
+_LORA = "ajet.lora.lora_rank"
 
 _UNNAMED = "read_yaml_name"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -102,6 +104,16 @@ class Job:
         run = _UNSAFE.sub("-", self.experiment_name).strip("-.")[:48]
         return f"{run}-step-{step:06d}" if run else f"step-{step:06d}"
 
+    def already_trained(self, step: int) -> str:
+        """Why a policy at `step` is not trained by this job; empty when steps are left."""
+        total = self.total_training_steps
+        if total is None or step < total:
+            return ""
+        return (
+            f"{_STEPS}: {total} steps are asked for and the policy has {step} already. "
+            "Ask for more, or reset the policy."
+        )
+
     def told(self, policy: str, context: int) -> list[str]:
         """What is done otherwise than the job asks for, once it is known what is trained."""
         lines = []
@@ -131,6 +143,8 @@ def parse_job(text: str, usual: float = 1.0) -> Job:
     if temperature is None:
         temperature = usual
     name = read.text(_NAME)
+    if (_finite(rank := read.loose(_LORA)) or 0.0) > 0:
+        read.notes.append(f"{_LORA} {rank}: LoRA is ignored, the policy's own weights are trained")
     hyper = _hyper(read, temperature)
     return Job(
         batch_size=read.integer(_BATCH, most=100_000) or base.batch_size,
@@ -198,7 +212,10 @@ def _load(text: str) -> Mapping[str, Any]:
         _check_depth(text, loader)
         tree = yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise JobError(f"not YAML: {' '.join(str(error).split())}", "yaml_as_string") from error
+        why = why_no_yaml(error) if isinstance(error, yaml.YAMLError) else type(error).__name__
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise JobError(f"not YAML: {why}{place}", "yaml_as_string") from None
     if not isinstance(tree, Mapping):
         found = "nothing" if tree is None else type(tree).__name__
         raise JobError(f"must be a mapping, found {found}", "yaml_as_string")
@@ -240,7 +257,7 @@ class _Reader:
             if node is None:
                 return None
             if not isinstance(node, Mapping):
-                raise JobError(f"must be a mapping, found {node!r:.80}", ".".join(passed))
+                raise JobError(f"must be a mapping, found {quoted(node)}", ".".join(passed))
             node = node.get(part)
             passed.append(part)
         return node
@@ -250,7 +267,7 @@ class _Reader:
         if value is None:
             return ""
         if isinstance(value, (Mapping, list)):
-            raise JobError(f"must be a name, found {value!r:.80}", path)
+            raise JobError(f"must be a name, found {quoted(value)}", path)
         return str(value)
 
     def loose(self, path: str) -> str:
@@ -297,7 +314,7 @@ class _Reader:
             return None
         number = _finite(value)
         if number is None:
-            raise JobError(f"must be a number, found {value!r:.80}", path)
+            raise JobError(f"must be a number, found {quoted(value)}", path)
         if above is not None and number <= above:
             raise JobError(f"must be above {above:g}, found {value!r:.80}", path)
         if least is not None and number < least:

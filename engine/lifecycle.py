@@ -16,6 +16,7 @@ from typing import Any, Self
 from core.errors import AjetError
 from core.tasks import Tasks
 from engine.backend import Backend, PolicyFactory
+from engine.experiments import Experiments
 from engine.jobs import Job, JobError, parse_job
 from engine.onlookers import Onlookers
 from engine.policy import PolicyBackend
@@ -62,7 +63,7 @@ class Engine:
 
     Args:
         factory: Opens the policy when the engine is started.
-        directory: Where the policy is kept; shown to clients, not read.
+        experiments: Where the policy of each experiment is kept; None where nothing is saved.
         reset: The first start goes to the base weights.
         faithful: Do as the real server does also where it is broken; see docs/engine.md.
         strict_context: Refuse a prompt over the window instead of dropping its middle.
@@ -75,7 +76,7 @@ class Engine:
         self,
         factory: PolicyFactory,
         *,
-        directory: str = "",
+        experiments: Experiments | None = None,
         reset: bool = False,
         faithful: bool = False,
         strict_context: bool = False,
@@ -83,7 +84,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        self.directory = directory
+        self.experiments = experiments
         self.base_url = "http://localhost:10086/v1"
         """Told to clients with each episode; set by whoever binds the port."""
         self.faithful, self.strict_context = faithful, strict_context
@@ -106,6 +107,7 @@ class Engine:
         self.booting_since: float | None = None
         self.tasks = Tasks("engine")
         self.backend = Backend(factory, self.tasks, self.verbose, reset=reset)
+        self.backend.keeper = experiments.keeper() if experiments is not None else None
         self._sweep_seconds = sweep_seconds
         self._work: asyncio.Task[Any] | None = None
         self._frozen: dict[str, Any] = {}
@@ -135,11 +137,13 @@ class Engine:
         although its job was refused, and another one would be trained.
         """
         self.require_offline("take a training config")
+        self._require_unchanging()
         self._unread = None
         if isinstance(job, JobError):
             self.job, self._refused = None, str(job)
             return
         self.job, self._refused = job, ""
+        self._choose_experiment(job)
         for note in job.notes:
             self.verbose.add("job", note)
 
@@ -155,8 +159,7 @@ class Engine:
             None, or why the engine is OFFLINE again.
         """
         self.require_offline("start")
-        if self.backend.resetting:
-            raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
+        self._require_unchanging()
         if self.job is None and self._unread is None:
             if self._refused:
                 return f"No training config found, the last one was refused: {self._refused}"
@@ -169,6 +172,7 @@ class Engine:
                 self.job = parse_job(self._unread, self.temperature)
             except JobError as error:
                 return str(error)
+            self._choose_experiment(self.job)
         assert self.job is not None
         boot: asyncio.Task[str | None] = self.tasks.spawn(self._boot(self.job), "boot")
         self._work = boot
@@ -204,6 +208,16 @@ class Engine:
         """Raises Refused unless OFFLINE."""
         if self.status is not Status.OFFLINE:
             raise Refused(400, f"Engine is not offline, cannot {deed}. Status: [{self.status}].")
+
+    def _require_unchanging(self) -> None:
+        if self.backend.resetting:
+            raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
+
+    def _choose_experiment(self, job: Job) -> None:
+        """Make the policy that of the job's experiment from the next opening on."""
+        if self.experiments is not None and self.experiments.choose(job.experiment_name):
+            self.backend.replace_keeper(self.experiments.keeper())
+            self.updates.clear()
 
     def require_job(self) -> Job:
         """The job of the run.
@@ -305,12 +319,8 @@ class Engine:
         opened = await self.backend.open()
         self._work = None
         error = opened.error
-        total = job.total_training_steps
-        if opened.policy is not None and total is not None and opened.policy.step >= total:
-            error = (
-                f"ajet.trainer_common.total_training_steps: {total} steps are asked for and the "
-                f"policy has {opened.policy.step} already. Ask for more, or reset the policy."
-            )
+        if opened.policy is not None:
+            error = job.already_trained(opened.policy.step)
         if opened.policy is None or error:
             if not self.faithful:  # else BOOTING it stays until somebody stops the engine
                 self.halt(error)
@@ -345,9 +355,9 @@ class Engine:
             await asyncio.sleep(until - now())
         self._work = None
         if job.total_training_steps is not None and policy.step >= job.total_training_steps:
-            finished = f"Finished: {policy.step} of {job.total_training_steps} training steps done."
-            self.verbose.add("engine", finished)
-            self.halt(f"{finished} {outcome.detail or ''}".strip())
+            complete = f"training complete: step {policy.step} of {job.total_training_steps}"
+            self.verbose.add("engine", complete)
+            self.halt(f"{complete}. {outcome.detail}" if outcome.detail else complete)
             return
         self.detail = outcome.detail
         self._roll(policy)

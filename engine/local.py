@@ -22,6 +22,7 @@ from engine.policy import (
     Prompt,
     SamplingParams,
     TrainSample,
+    UnknownTokenError,
     UpdateStats,
 )
 from engine.sampler import Finished, Request, Sampler
@@ -278,8 +279,11 @@ class LocalPolicy:
     def _check_ids(self, ids: Sequence[int], most: int) -> None:
         if not 0 < len(ids) <= most:
             raise ValueError(f"{len(ids)} tokens are given, 1 to {most} can be read")
-        if min(ids) < 0 or max(ids) >= self._config.vocab:
-            raise ValueError(f"token ids go from 0 to {self._config.vocab - 1}")
+        if unknown := [one for one in ids if not 0 <= one < self._config.vocab]:
+            raise UnknownTokenError(
+                f"Token id {unknown[0]} is out of vocabulary: token ids go from 0 to "
+                f"{self._config.vocab - 1}"
+            )
 
     def _refuse_when_closed(self) -> None:
         if self._closing:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
+class UnknownTokenError(ValueError):
+    """A prompt holds a token id that the policy does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered conversation."""

@@ -160,7 +160,8 @@ def _add_reading_routes(router: APIRouter, episodes: Episodes) -> None:
     @router.get("/get_server_experiment_dir")
     async def get_server_experiment_dir() -> wire.ExperimentDir:
         """Where the weights are."""
-        return wire.ExperimentDir(server_experiment_dir=engine.directory or None)
+        kept = engine.experiments
+        return wire.ExperimentDir(server_experiment_dir=str(kept.folder) if kept else None)
 
     @router.get("/get_verbose_logs")
     async def get_verbose_logs() -> wire.VerboseLogs:

@@ -1,5 +1,6 @@
 """Routes of our own: what an AgentJet server has no words for."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -8,10 +9,24 @@ from fastapi import APIRouter
 from engine import routes_schemas as wire
 from engine.chat import answer_limit
 from engine.episodes import Episodes
-from engine.lifecycle import Refused
+from engine.jobs import JobError, parse_job
+from engine.lifecycle import Engine, Refused
 from engine.policy import Hyperparameters
 from engine.routes_checkpoints import add_checkpoint_routes
 from engine.tokenlog import live
+
+
+def check_trainable(engine: Engine, text: str) -> None:
+    """Check that a job can be trained from what is saved of its experiment. Reads files.
+
+    Raises:
+        JobError: it cannot.
+    """
+    job = parse_job(text, engine.temperature)
+    if engine.experiments is not None and engine.backend.resumes:
+        error = job.already_trained(engine.experiments.saved_step(job.experiment_name))
+        if error:
+            raise JobError(error)
 
 
 def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
@@ -35,7 +50,17 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
             max_tokens=limit,
             job=None if job is None else asdict(job),
             strict_context=engine.strict_context,
+            bare_prompts=not engine.faithful,
         )
+
+    @router.post("/check_job", response_model_exclude_none=True)
+    async def check_job(body: wire.SyncConfig) -> wire.ConfigOutcome:
+        """Whether a job could be trained, at any time; nothing is stored."""
+        try:
+            await asyncio.to_thread(check_trainable, engine, body.yaml_as_string)
+        except JobError as error:
+            return wire.ConfigOutcome(success=False, error=str(error))
+        return wire.ConfigOutcome(success=True)
 
     @router.get("/updates")
     async def updates(after: int = -1) -> list[dict[str, Any]]:

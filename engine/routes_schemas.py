@@ -199,3 +199,4 @@ class Info(BaseModel):
     max_tokens: int | None = Field(description="Longest answer; null before the first start.")
     job: dict[str, Any] | None = Field(description="The job as it was read; null before a sync.")
     strict_context: bool = Field(description="A prompt over the window is refused, not cut.")
+    bare_prompts: bool = Field(description="A call may hold a bare prompt, `ajetc_prompt`.")

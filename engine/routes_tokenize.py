@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt
 
-from core.errors import AjetError
+from engine.bare import rendered, text_prompt
 from engine.chat import ChatRequest, answer_limit, validate
 from engine.jobs import Job
 from engine.lifecycle import Engine, Refused
@@ -61,7 +61,7 @@ def tokenize_routes(engine: Engine) -> APIRouter:
         if "messages" in body:
             made = _conversation(loaded, engine.job, validate(ChatRequest, body))
         else:
-            made = _text(loaded, validate(Plain, body).prompt)
+            made = text_prompt(loaded, validate(Plain, body).prompt)
         ids = list(made.tokens)
         return Tokenized(
             count=len(ids),
@@ -83,47 +83,4 @@ def _conversation(policy: PolicyBackend, job: Job | None, request: ChatRequest) 
     limit = SamplingParams().max_tokens
     if job is not None:
         limit = answer_limit(job, policy.context, request)
-    return _rendered(policy, request.conversation(), request.offered_tools(), limit)
-
-
-def _text(policy: PolicyBackend, text: str) -> Prompt:
-    """What a user turn of this text has more than one of none.
-
-    Raises:
-        Refused: 400, it is longer than the window.
-    """
-    if not text:
-        return Prompt(())
-    bare = _rendered(policy, [_user("")], None, 1).tokens
-    full = _rendered(policy, [_user(text)], None, 1)
-    if full.truncated:
-        raise Refused(
-            400,
-            f"This model's maximum context length is {policy.context} tokens, and the text is "
-            "longer: it cannot be counted.",
-        )
-    front = _common(bare, full.tokens)
-    back = _common(bare[front:][::-1], full.tokens[front:][::-1])
-    return Prompt(full.tokens[front : len(full.tokens) - back])
-
-
-def _rendered(
-    policy: PolicyBackend,
-    messages: list[dict[str, Any]],
-    tools: list[dict[str, Any]] | None,
-    limit: int,
-) -> Prompt:
-    try:
-        return policy.render(messages, tools, limit)
-    except (ValueError, TypeError, AjetError) as error:
-        raise Refused(400, f"messages: cannot be rendered: {error}") from error
-
-
-def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many ids both begin with."""
-    both = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
+    return rendered(policy, request.conversation(), request.offered_tools(), limit)

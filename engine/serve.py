@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from core.logs import setup
 from core.settings import ModelName
 from core.sockets import bind, is_loopback, loop_factory, public_url
 from engine.backend import PolicyFactory
+from engine.experiments import Experiments
 from engine.keeper import Keeper, TinyKeeper
 from engine.lifecycle import Engine
 from engine.policy import PolicyBackend
@@ -109,60 +111,58 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
     """The engine that the options ask for, with their policy unless a factory is given."""
     smol = SmolFiles(options.home) if options.model == "smollm2" else None
-    own = smol_policy(smol) if smol else tiny_policy(options.home)
-    folder = smol.checkpoints if smol else options.home.engine
+    root = smol.checkpoints if smol else options.home.engine
+    keepers = partial(Keeper, base=partial(_smol_base, smol)) if smol else TinyKeeper
+    experiments = Experiments(root, None if factory else keepers)
+    own = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
     engine = Engine(
         factory or own,
-        directory=str(folder),
+        experiments=experiments,
         reset=options.reset,
         faithful=options.faithful,
         strict_context=options.strict_context,
         show_syncs=True,
     )
-    if factory is None:
-        engine.backend.keeper = (
-            Keeper(folder, partial(_smol_base, smol)) if smol else TinyKeeper(folder)
-        )
     engine.backend.start_from = options.start_from
     if smol:
         engine.temperature = TEMPERATURE
     return engine
 
 
-def tiny_policy(home: Home) -> PolicyFactory:
-    """Opens the tiny policy kept in the home."""
+def tiny_policy(experiments: Experiments) -> PolicyFactory:
+    """Opens the tiny policy of the experiment that is trained."""
 
     async def open_tiny(reset: bool) -> PolicyBackend:
-        return await asyncio.to_thread(_open_tiny, home, reset)
+        return await asyncio.to_thread(_open_tiny, experiments.folder, reset)
 
     return open_tiny
 
 
-def _open_tiny(home: Home, reset: bool) -> PolicyBackend:
+def _open_tiny(folder: Path, reset: bool) -> PolicyBackend:
     from engine import numerics
 
     numerics.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
     from engine.tiny import TinyPolicy
 
-    return TinyPolicy.open(home.engine, reset=reset)
+    return TinyPolicy.open(folder, reset=reset)
 
 
-def smol_policy(files: SmolFiles) -> PolicyFactory:
-    """Opens SmolLM2, whose trained part is kept in the home."""
+def smol_policy(files: SmolFiles, experiments: Experiments) -> PolicyFactory:
+    """Opens SmolLM2 with the trained part of the experiment that is trained."""
 
     async def open_smol(reset: bool) -> PolicyBackend:
-        return await asyncio.to_thread(_open_smol, files, reset)
+        return await asyncio.to_thread(_open_smol, files, experiments.folder, reset)
 
     return open_smol
 
 
-def _open_smol(files: SmolFiles, reset: bool) -> PolicyBackend:
+def _open_smol(files: SmolFiles, folder: Path, reset: bool) -> PolicyBackend:
     from engine import numerics
 
     numerics.prepare()  # as above
     from engine.smollm import SmolPolicy
 
-    return SmolPolicy.open(files.model, files.checkpoints, reset=reset, digest=files.digest)
+    return SmolPolicy.open(files.model, folder, reset=reset, digest=files.digest)
 
 
 def _smol_base(files: SmolFiles) -> "Base":

@@ -175,10 +175,10 @@ def _tell(server: Server, course: Course) -> None:
         if not over or number <= course.told:
             continue
         course.told = number
-        course.rewards[number] = step.mean
-        bar = "#" * round(20 * min(max(step.mean, 0.0), 1.0))
+        course.rewards[number] = step.auto_mean
+        bar = "#" * round(20 * min(max(step.auto_mean, 0.0), 1.0))
         say(
-            f"update {number:3}  mean reward {step.mean:5.2f} {bar:20}"
+            f"update {number:3}  mean reward {step.auto_mean:5.2f} {bar:20}"
             f"  {step.groups} groups, {step.dead} no signal  {course.seconds:4.0f} s",
         )
 

@@ -122,11 +122,24 @@ def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
 
 
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
-    """A job that trains the model of `REMOTE_MODEL_PATH`, or the server's default."""
+    """A job that trains the model of `REMOTE_MODEL_PATH`, else Qwen/Qwen2.5-7B-Instruct."""
     model = os.environ.get("REMOTE_MODEL_PATH")
     return AgentJetJob(
         batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, **more
     )
+
+
+def is_embedded(url: str) -> bool:
+    """Whether the embedded engine answers at `url`: it lists routes of its own.
+
+    Raises:
+        StageError: there is no server.
+    """
+    try:
+        answer = httpx.get(f"{url}/openapi.json", timeout=10, trust_env=False)
+    except httpx.HTTPError as error:
+        raise StageError(f"no server answers: {str(error) or type(error).__name__}", url) from error
+    return answer.status_code == 200 and "/ajetc/info" in answer.json().get("paths", {})
 
 
 def updates(url: str, after: int = -1) -> list[dict[str, Any]]:

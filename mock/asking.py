@@ -194,8 +194,11 @@ class Asker:
             else:
                 if response.status_code not in _BUSY:
                     return self._read(response, question, began)
-                wait = max(delay, _retry_after(response.headers))
-                why = f"{self.called} is busy ({response.status_code}): {self._refusal(response)}"
+                status = response.status_code
+                asked = _retry_after(response.headers)
+                # an engine that is off may be started at any moment, whatever it asks for
+                wait = max(delay, asked if status == 429 else min(asked, _LAST_DELAY))
+                why = f"{self.called} answers {status}: {self._refusal(response)}"
             if time.monotonic() + wait - began > patience:
                 if response is not None:
                     return _failed(why, began)

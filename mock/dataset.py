@@ -155,7 +155,7 @@ class Dataset:
         return self.reader.scan(records)
 
     def line(self, position: int) -> int:
-        """Line number of the row at `position`."""
+        """Number of the row at `position`: of its line, row or element."""
         return self.reader.line(position)
 
     def row(self, position: int) -> Row | BadRow:

@@ -10,13 +10,14 @@ from mock.reader import TextReader
 from mock.rows import RowError, decode_json
 
 _CHUNK = 1 << 20
-_MARK = re.compile(rb'["\\{}\[\],\n]')
+_MARK = re.compile(rb'["\\{}\[\],]')
 
 
 class JsonList(TextReader):
     """The elements of the first list in a JSON document, found without reading it as a whole."""
 
     kind = "JSON"
+    place = "element"
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
         super().__init__(path, scratch)
@@ -38,16 +39,22 @@ class JsonList(TextReader):
                 self._at = file.tell()
         yield from walk.end()
 
+    def sample(self) -> bytes:
+        return b"elements\0" + super().sample()
+
     def _decode(self, data: bytes) -> dict[str, Any]:
         return decode_json(data.strip())
 
 
 class _Walk:
-    """Where the elements of the first list begin and end."""
+    """Where the elements of the first list begin and end, and their numbers from 1.
+
+    A line may hold many elements: only the number tells one from another.
+    """
 
     def __init__(self) -> None:
         self._offset = 0
-        self._line = 1
+        self._number = 0
         self._depth = 0
         self._list_depth = 0
         """Depth within the list; 0 before it has begun."""
@@ -57,7 +64,6 @@ class _Walk:
         """Offset of a byte behind a backslash: it means nothing."""
         self._start = -1
         """Just behind the bracket or comma before the element."""
-        self._start_line = 1
         self._blank = True
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, int, int]]:
@@ -68,9 +74,7 @@ class _Walk:
             self._words(chunk[last:at])
             last = at + 1
             offset = self._offset + at
-            if sign == b"\n":
-                self._line += 1
-            elif offset == self._escaped:
+            if offset == self._escaped:
                 continue
             elif sign == b"\\":
                 self._escaped = offset + 1 if self._quoted else -1
@@ -85,11 +89,16 @@ class _Walk:
     def end(self) -> Iterator[tuple[int, int, int]]:
         """The file is over; an element that is not is broken."""
         if not self._over and self._start >= 0 and not self._blank:
-            yield self._start, self._offset - self._start, self._start_line
+            yield self._element(self._offset)
 
     def _words(self, text: bytes) -> None:
         if self._blank and text.strip():
-            self._blank, self._start_line = False, self._line
+            self._blank = False
+
+    def _element(self, end: int) -> tuple[int, int, int]:
+        """Offset, length and number of the element that ends before `end`."""
+        self._number += 1
+        return self._start, end - self._start, self._number
 
     def _bracket(self, offset: int, sign: bytes) -> Iterator[tuple[int, int, int]]:
         if self._over:
@@ -97,7 +106,7 @@ class _Walk:
         inside = self._list_depth and self._depth == self._list_depth
         if inside and sign in (b",", b"]"):
             if not self._blank:
-                yield self._start, offset - self._start, self._start_line
+                yield self._element(offset)
             self._start, self._blank = offset + 1, True
         if sign in (b"{", b"["):
             self._depth += 1

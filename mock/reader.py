@@ -27,7 +27,7 @@ class Reader(ABC):
 
     kind: str = ""
     """As people call it: "CSV"."""
-    place: Literal["line", "row"] = "line"
+    place: Literal["line", "row", "element"] = "line"
     """What a record's number counts."""
     whole = False
     """All records are found."""
@@ -51,7 +51,7 @@ class Reader(ABC):
 
     @abstractmethod
     def line(self, position: int) -> int:
-        """Number of the line (or row) a record begins on, from 1."""
+        """Number of the line, row or element of a record, from 1."""
 
     @abstractmethod
     def record(self, position: int) -> dict[str, Any]:

@@ -94,8 +94,21 @@ class Runner:
     def mock_id(self) -> str:
         return self.progress.mock_id
 
-    def stop(self, how: How = "stopped", cause: str = "", wait: float | None = None) -> None:
-        """Send nothing more; rows in flight get `wait` seconds (`pace.stop_wait`) to end."""
+    def stop(
+        self,
+        how: How = "stopped",
+        cause: str = "",
+        wait: float | None = None,
+        settle: float | None = None,
+    ) -> None:
+        """Send nothing more.
+
+        Args:
+            how: What the run ends as.
+            cause: Why, for people.
+            wait: Seconds rows in flight get to end; `pace.stop_wait` when left out.
+            settle: Seconds from now that the rewards of answered rows get; `wait` when left out.
+        """
         if self._ended is None:
             self._ended = Outcome(how, cause)
             self.tally.phase = "stopping"
@@ -103,7 +116,8 @@ class Runner:
         self._gate.open.set()
         until = asyncio.get_running_loop().time() + (self.pace.stop_wait if wait is None else wait)
         if wait is not None:
-            self._give_up = min(self._give_up, until)
+            patience = wait if settle is None else settle
+            self._give_up = min(self._give_up, until - wait + patience)
         known = self._limit.when()
         if self._entered and not self._limit.expired() and (known is None or until < known):
             self._limit.reschedule(until)
@@ -280,12 +294,14 @@ class Runner:
             self.stop("failed", "an internal error; the log has it")
 
     async def _skip(self, row: BadRow) -> None:
-        where = f"{self.dataset.path}:{row.line}"
+        place = self.dataset.reader.place
         if len(self.problems) < SKIPS_TOLD:
             self.problems.append(row)
-        log.warning("%s: passed over: %s", where, row.cause)
+        log.warning("%s, %s %d: passed over: %s", self.dataset.path, place, row.line, row.cause)
         if self._telling is not None and self.tally.skipped <= SKIPS_TOLD:
-            event = MockRowSkipped(mock_id=self.mock_id, line=row.line, cause=row.cause)
+            event = MockRowSkipped(
+                mock_id=self.mock_id, line=row.line, cause=row.cause, place=place
+            )
             await self._telling.put(f"{self.mock_id}:line-{row.line}:skipped", event)
 
     # --- directives and engines ------------------------------------------------------------------

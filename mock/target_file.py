@@ -4,17 +4,17 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core.addresses import web_address
 from mock.target_answer import Path as AnswerPath
 from mock.target_answer import Reading, read_answer
 from mock.target_text import PLACES, places, steps
 from mock.target_user import read_user
-from mock.target_yaml import Sheet, TargetFileError, near
+from mock.target_yaml import Sheet, TargetFileError, joined, near
 
 KINDS = ("fake", "command", "http", "python")
 DIALECTS = ("chat", "responses", "messages")
@@ -23,6 +23,7 @@ DRY = "Say hello in one short sentence."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"\{([A-Za-z_]{2,20})\}")
 _METHODS = ("POST", "GET", "PUT", "PATCH")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,27 +158,44 @@ def read_target(path: Path) -> Spec:
     """A target file.
 
     Raises:
-        TargetFileError: it cannot be used; says line, field and near names.
+        TargetFileError: it cannot be used; says line, field and near names of each fault.
     """
     sheet = Sheet.open(path)
-    sheet.need("kind", "kind: command")
-    kind = sheet.choice("kind", KINDS, "")
-    shared: dict[str, Any] = {
-        "path": path,
-        "kind": kind,
-        "name": sheet.text("name", path.stem),
-        "timeout": sheet.number("timeout", 300.0, 0.1, 86_400.0),
-        "dry": _dry(sheet),
-        "base_url": _url(sheet, "base_url"),
-        "model": sheet.text("model", ""),
-        "sessions": sheet.flag("sessions", True),
-        "env": _env(sheet),
-        "user": read_user(sheet),
+    faults: list[TargetFileError] = []
+    kind = _noted(faults, lambda: _kind(sheet))
+    fields: dict[str, Callable[[], Any]] = {
+        "name": lambda: sheet.text("name", path.stem),
+        "timeout": lambda: sheet.number("timeout", 300.0, 0.1, 86_400.0),
+        "dry": lambda: _dry(sheet),
+        "base_url": lambda: _url(sheet, "base_url"),
+        "model": lambda: sheet.text("model", ""),
+        "sessions": lambda: sheet.flag("sessions", True),
+        "env": lambda: _env(sheet),
+        "user": lambda: read_user(sheet),
     }
-    read = {"fake": _fake, "command": _command, "http": _http, "python": _python}[kind]
-    spec = read(sheet, shared)
-    sheet.done()
+    shared = {name: _noted(faults, read) for name, read in fields.items()}
+    spec: Spec | None = None
+    if kind is not None:
+        read, own = _OF_KIND[kind]
+        spec = _noted(faults, lambda: read(sheet, {"path": path, "kind": kind, **shared}))
+        faults += sheet.strange(("kind", *fields, *own))
+    if faults or spec is None:
+        raise joined(faults)
     return spec
+
+
+def _noted(faults: list[TargetFileError], read: Callable[[], T]) -> T | None:
+    """What `read` gives; None after a fault, which is added to `faults`."""
+    try:
+        return read()
+    except TargetFileError as fault:
+        faults.append(fault)
+        return None
+
+
+def _kind(sheet: Sheet) -> str:
+    sheet.need("kind", "kind: command")
+    return sheet.choice("kind", KINDS, "")
 
 
 def _dry(sheet: Sheet) -> str:
@@ -363,3 +381,15 @@ def _python(sheet: Sheet, shared: dict[str, Any]) -> PythonSpec:
         set=given,
         used=_templates(sheet, set=given) | {"messages", "system", "session"},
     )
+
+
+_OF_KIND: dict[str, tuple[Callable[[Sheet, dict[str, Any]], Spec], tuple[str, ...]]] = {
+    "fake": (_fake, ("dialect", "headers", "params")),
+    "command": (
+        _command,
+        ("command", "then", "stdin", "files", "set", "folder", "answer", "codes"),
+    ),
+    "http": (_http, ("url", "method", "headers", "body", "answer", "sse", "app_session")),
+    "python": (_python, ("function", "folder", "fresh", "set")),
+}
+"""Reader of each kind and the fields it reads beside the shared ones."""

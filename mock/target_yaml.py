@@ -1,7 +1,7 @@
 """A small YAML file, read so that each complaint has its file, line and field."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,28 @@ T = TypeVar("T")
 
 
 class TargetFileError(UsageError):
-    """A target file cannot be used."""
+    """A target file cannot be used, for one fault or for several."""
+
+    def __init__(self, what: str, where: str = "", todo: str = "", line: int = 0) -> None:
+        self.line = line
+        """1-based; 0 when there is no such place."""
+        self.more: tuple[TargetFileError, ...] = ()
+        """The other faults of the file, by line; this one is the first."""
+        super().__init__(what, where, todo)
+
+    def __str__(self) -> str:
+        """One line a fault."""
+        return "\n".join((super().__str__(), *(str(one) for one in self.more)))
+
+
+def joined(faults: Iterable[TargetFileError]) -> TargetFileError:
+    """All faults as one, the first in the file first and one a line; there is at least one."""
+    by_line: dict[int, TargetFileError] = {}
+    for fault in faults:
+        by_line.setdefault(fault.line, fault)
+    first, *more = sorted(by_line.values(), key=lambda fault: fault.line)
+    first.more = tuple(more)
+    return first
 
 
 class Sheet:
@@ -169,11 +190,17 @@ class Sheet:
         Raises:
             TargetFileError: there is one; with the near names.
         """
+        for fault in self.strange(self._known):
+            raise fault
+
+    def strange(self, known: Iterable[str]) -> Iterator[TargetFileError]:
+        """A fault for each field whose name is not among `known`; with the near names."""
+        fields = sorted(set(known))
         for name in self._nodes:
-            if name not in self._known:
+            if name not in fields:
                 told = f"there is no field `{one_line(self._full(name), 60)}`"
-                todo = f"Fields: {', '.join(sorted(set(self._known)))}"
-                raise self._error(told + near(name, self._known), self._lines[name], todo)
+                todo = f"Fields: {', '.join(fields)}"
+                yield self._error(told + near(name, fields), self._lines[name], todo)
 
     def need(self, name: str, hint: str) -> None:
         """Complain when a field is missing."""
@@ -193,7 +220,7 @@ class Sheet:
         return f"{self._above}.{name}" if self._above else name
 
     def _error(self, what: str, line: int, todo: str = "") -> TargetFileError:
-        return TargetFileError(what, f"{self.path}:{line}", todo)
+        return TargetFileError(what, f"{self.path}:{line}", todo, line)
 
 
 def near(name: str, words: Sequence[str]) -> str:

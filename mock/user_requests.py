@@ -19,6 +19,7 @@ from core.addresses import web_address
 from core.errors import UsageError
 from core.home import Home, Role
 from core.tasks import Tasks
+from core.text import ended_words
 from mock.asking import Asker, Target
 from mock.columns import Columns
 from mock.dataset import Dataset
@@ -42,6 +43,8 @@ _QUIET_EVERY = 60.0
 """Seconds between two lines while nothing moves."""
 _TERM_WAIT = 1.5
 """Seconds rows in flight get after SIGTERM: its sender kills after five."""
+_TERM_SETTLE = 4.0
+"""Seconds after SIGTERM in which rewards of answered rows are still written."""
 
 OWN_TARGET = "fake vLLM"
 """What people call the proxy of the home as a target."""
@@ -75,7 +78,7 @@ class MockOptions:
     results_wait: float = 60.0
     """Seconds to wait for a row's reward before its line is written without it."""
     restart: bool = False
-    """Begin anew even when an earlier start was not done."""
+    """Start over even when an earlier start was not done."""
     spec: Spec | None = None
     """The application that is asked, from a target file; the address itself when None."""
     user: UserOptions | None = None
@@ -244,7 +247,9 @@ def _listen(runner: Runner) -> list[int]:
         runner.stop("stopped", "interrupted", wait=None if len(interrupts) == 1 else 0.0)
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, runner.stop, "stopped", "terminated", _TERM_WAIT)
+    loop.add_signal_handler(
+        signal.SIGTERM, runner.stop, "stopped", "terminated", _TERM_WAIT, _TERM_SETTLE
+    )
     return interrupts
 
 
@@ -270,9 +275,8 @@ async def _show(tally: Tally, out: TextIO) -> None:
 
 def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
     tally = runner.tally
-    cause = f": {outcome.cause}" if outcome.cause else ""
     lines = [
-        f"{outcome.how}{cause}",
+        ended_words(outcome.how, outcome.cause),
         f"{_rows(tally.done)} asked in {clock_text(tally.seconds)}: {tally.answered} answered, "
         f"{tally.failed} failed; {_rows(tally.skipped)} skipped as broken"
         + (f"; {tally.already} done before" if tally.already else ""),

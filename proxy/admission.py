@@ -11,8 +11,6 @@ import msgspec
 
 from core.bus import Bus
 from core.events import (
-    AlertCleared,
-    AlertRaised,
     AnswerReturned,
     GroupEvent,
     RequestJoined,
@@ -20,9 +18,10 @@ from core.events import (
 )
 from core.settings import ProxySettings
 from core.text import one_line
+from proxy.alerts import clear_alert, show_alert
 from proxy.conversation import ChatRequest
 from proxy.errors import Refusal
-from proxy.fair import FairGate, Turn, lane_of
+from proxy.fair import FairGate, Turn
 from proxy.helpers import helper_of
 from proxy.matching import Conversations
 from proxy.replay import Replay, is_retry, joins
@@ -32,10 +31,12 @@ from proxy.sessions import (
     MINUTE,
     Runaway,
     Sessions,
+    key_of,
     sender_of,
     session_of,
     trace_of,
 )
+from swarm.shares import Lane
 
 TRAIN_HEADER = "x-ajet-train"
 JUDGE_HEADER = "x-ajet-judge"
@@ -53,6 +54,8 @@ class Placed(msgspec.Struct, frozen=True):
     """With its session, and as a helper call if it is one."""
     turn: int
     """Which request of its session it is, from 1; 0 for helper calls and without a session."""
+    lane: Lane
+    """Whom it takes turns with: key, address, session."""
 
 
 class Admission:
@@ -61,10 +64,12 @@ class Admission:
     Args:
         settings: Caps, windows and the rules' switch.
         bus: Is told of what the operator should see.
+        observes: Observe mode, in which a request keeps its temperature and its seed.
     """
 
-    def __init__(self, settings: ProxySettings, bus: Bus) -> None:
+    def __init__(self, settings: ProxySettings, bus: Bus, observes: bool = False) -> None:
         clock = time.monotonic
+        self._run_samples = not observes
         self._settings = settings
         self._bus = bus
         self._clock = clock
@@ -75,9 +80,11 @@ class Admission:
         self.replay = Replay(settings.replay_window, clock, mode=settings.replay)
         self.conversations = Conversations()
         self.sessions = Sessions(settings.session_cap, settings.session_calls, clock)
+        self.keys = Sessions(settings.key_cap, settings.key_calls, clock)
+        """The same of API keys, by the name that `key_of` gives them."""
         self._gates: dict[str, FairGate] = {}
         self._over: dict[str, float] = {}
-        """Sessions over their cap that the operator was told of: when they were refused last."""
+        """Alerts of sessions and keys over their cap: when they were refused last."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # --- the same request again -----------------------------------------------------------------
@@ -123,6 +130,15 @@ class Admission:
 
     # --- a new one ------------------------------------------------------------------------------
 
+    def lane(self, request: ChatRequest) -> Lane:
+        """Key, address and marked session of a request.
+
+        Where a key is required all requests have the same one, whatever else they carry.
+        """
+        key = "" if self._settings.api_key else key_of(request.headers)
+        session = session_of(request.headers, request.body) or request.session
+        return (key, request.address, session)
+
     def place(self, request: ChatRequest, row: Row | None, server: str) -> Placed:
         """Find a request's session, and whether it is a helper call.
 
@@ -133,10 +149,11 @@ class Admission:
             server: Where it would go.
 
         Raises:
-            Refusal: its session is over a cap.
+            Refusal: its key or its session is over a cap.
         """
         headers, body = request.headers, request.body
-        session = session_of(headers, body) or request.session
+        key, address, marked = self.lane(request)
+        session = marked
         helper = "judge" if JUDGE_HEADER in headers else ""
         sure = _wants(headers) or (row is not None and HEADER in headers)
         if request.train and self._settings.helpers and not (sure or helper):
@@ -145,23 +162,34 @@ class Admission:
             helper = helper_of(body, words, stream=request.stream, agent=agent)
         if not session:
             session = self._by_content(request, helper)
-        turn = 0
-        if session:
-            try:
-                tools = bool(body.get("tools"))
-                turn = self.sessions.open(session, helper=bool(helper), tools=tools)
-            except Runaway as over:
-                self._told(session, request, over, server)
-                text = f"Too many requests in this session: {over.limit}. Please try again later."
-                raise Refusal(429, over.retry_after, text, kind="Too Many Requests") from None
+        turn = self._open(key, session, request, helper, server)
         if helper:
             request = msgspec.structs.replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = msgspec.structs.replace(request, session=session)
-        if request.train and not OWN.isdisjoint(body):
+        if request.train and self._run_samples and not OWN.isdisjoint(body):
             own = {name: value for name, value in body.items() if name not in OWN}
             request = msgspec.structs.replace(request, body=own)
-        return Placed(request, turn)
+        # Conversations that begin unmarked share a lane: else many of them would be many sessions.
+        name = session if marked or turn > 1 else ""
+        return Placed(request, turn, (key, address, f"{name} {helper}" if helper else name))
+
+    def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
+        """Count a request of its key and its session; returns which turn of the session it is."""
+        try:
+            self.keys.open(key)
+        except Runaway as over:
+            self._told("key", key[:8] or "none", request, over, server)
+            raise _too_many("with this key", over) from None
+        if not session:
+            return 0
+        try:
+            tools = bool(request.body.get("tools"))
+            return self.sessions.open(session, helper=bool(helper), tools=tools)
+        except Runaway as over:
+            self.keys.close(key)
+            self._told("session", session, request, over, server)
+            raise _too_many("in this session", over) from None
 
     def _by_content(self, request: ChatRequest, helper: str) -> str:
         sender, trace = sender_of(request.headers), trace_of(request.headers)
@@ -176,8 +204,7 @@ class Admission:
         gate = self._gates.get(name)
         if gate is None:
             gate = self._gates[name] = FairGate(settings.max_groups)
-        request = run.request
-        run.gate = gate.turn(lane_of(request.session, request.helper) if request.helper else "")
+        run.gate = gate.turn()
 
     def over(self, run: Run) -> None:
         """The run is over."""
@@ -188,42 +215,50 @@ class Admission:
         if isinstance(run.gate, Turn):
             run.gate.leave()
         self.sessions.close(run.request.session)
+        self.keys.close(run.lane[0])
 
-    # --- sessions over their cap ----------------------------------------------------------------
+    # --- sessions and keys over their cap -------------------------------------------------------
 
-    def _told(self, session: str, request: ChatRequest, over: Runaway, server: str) -> None:
-        known = session in self._over
+    def _told(self, what: str, name: str, request: ChatRequest, over: Runaway, server: str) -> None:
+        alert = f"{what}:{name}"
+        known = alert in self._over
         if not known and len(self._over) >= ALERTS:
             return
-        self._over[session] = self._clock()
+        self._over[alert] = self._clock()
         if known:
             return
-        self._bus.publish(
-            AlertRaised(
-                server=server,
-                key=f"session:{session}",
-                cause=f"session {one_line(session, 60)} is answered 429, it is over {over.limit}: "
-                f"{one_line(request.query, 60)}",
-                todo="Stop that agent, or raise proxy.session_calls and proxy.session_cap",
-            )
+        groups = self._bus.state.groups.values()
+        show_alert(
+            self._bus,
+            alert,
+            f"{what} {one_line(name, 60)} is answered 429, it is over {over.limit}: "
+            f"{one_line(request.query, 60)}",
+            f"Stop that client, or raise proxy.{what}_calls and proxy.{what}_cap",
+            groups=[one.group_id for one in groups if what == "session" and one.session == name],
+            server=server,
         )
-        self._look_again(session)
+        self._look_again(alert)
 
-    def _look_again(self, session: str) -> None:
+    def _look_again(self, alert: str) -> None:
         loop = asyncio.get_running_loop()
-        self._timers[session] = loop.call_later(MINUTE, self._calm, session)
+        self._timers[alert] = loop.call_later(MINUTE, self._calm, alert)
 
-    def _calm(self, session: str) -> None:
-        if self._clock() - self._over[session] < MINUTE:
-            self._look_again(session)
+    def _calm(self, alert: str) -> None:
+        if self._clock() - self._over[alert] < MINUTE:
+            self._look_again(alert)
             return
-        del self._over[session], self._timers[session]
-        self._bus.publish(AlertCleared(key=f"session:{session}"))
+        del self._over[alert], self._timers[alert]
+        clear_alert(self._bus, alert)
 
     def close(self) -> None:
         """No more timers."""
         for timer in self._timers.values():
             timer.cancel()
+
+
+def _too_many(where: str, over: Runaway) -> Refusal:
+    text = f"Too many requests {where}: {over.limit}. Please try again later."
+    return Refusal(429, over.retry_after, text, kind="Too Many Requests")
 
 
 def _wants(headers: Mapping[str, str]) -> bool:

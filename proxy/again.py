@@ -1,18 +1,24 @@
 """Once more: a group scored with the present rewards, a request asked as a new group."""
 
+import logging
 import secrets
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from core.events import GroupOpened
+from core.tasks import Tasks
 from proxy.conversation import ChatRequest
 from proxy.errors import NotNow, Refusal
-from proxy.rewards.base import Abstention
+from proxy.images import has_images
+from proxy.rewards.base import Abstention, Listener, SourceHealth
 from proxy.rows import HEADER, Row, Rows
 from proxy.run import Reply, Run, Ticket
 from proxy.scoring import evaluate, take
 
 if TYPE_CHECKING:
     from proxy.seat import Seat
+
+log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 
@@ -21,7 +27,7 @@ async def rescore(run: Run) -> None:
     """Score the answers again and put the new rewards in place of the old ones.
 
     Raises:
-        NotNow: the answers are not all there, the group was sealed meanwhile, or the rewards
+        NotNow: the answers are not all there, the group was finished meanwhile, or the rewards
             abstain. Nothing has changed then.
     """
     if run.kind == "eval":
@@ -35,16 +41,42 @@ async def rescore(run: Run) -> None:
         raise NotNow(f"group {run.group_id} is being refilled: it is scored again with that")
     sheet = await evaluate(run)
     if run.sealed or run.closing:
-        raise NotNow(f"group {run.group_id} was sealed meanwhile")
+        raise NotNow(f"group {run.group_id} was finished meanwhile")
     if isinstance(sheet, Abstention):
         raise NotNow(
             f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
-            todo="It stays as it is: mend the rewards, or rate it by hand",
+            todo="It stays as it is: correct the rewards, or rate it by hand",
         )
     if [one.index for one in run.usable] != sorted(score.index for score in sheet.scores):
         raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
     take(run, sheet)
     run.wake.set()
+
+
+def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
+    """A listener of the rewards that scores unscored open groups again once the rewards are well.
+
+    Args:
+        runs: The groups that live.
+        tasks: Owner of the work.
+    """
+
+    def changed(health: SourceHealth) -> None:
+        if health.ok:
+            for run in runs.values():
+                again = run.phase == "AWAITING_RATING" and run.sheet is None
+                if again and run.rescored != health.version:  # once for each version
+                    run.rescored = health.version
+                    tasks.spawn(_try_again(run), f"rescore:{run.group_id}")
+
+    return changed
+
+
+async def _try_again(run: Run) -> None:
+    try:
+        await rescore(run)
+    except NotNow as error:  # it abstains with the new version too, or ended meanwhile
+        log.info("not scored again: %s", error)
 
 
 def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
@@ -101,7 +133,10 @@ def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
     """
     for event in seat.journal.group_events(group_id):
         if isinstance(event, GroupOpened):
-            if isinstance(event.body.get("messages"), list):
+            messages = event.body.get("messages")
+            if isinstance(messages, list):
+                if has_images(messages):
+                    raise NotNow(f"the images of group {group_id} are not kept")
                 return event
             break
     raise NotNow(f"the request of group {group_id} is not kept")

@@ -31,11 +31,13 @@ from proxy.asgi import (
     until_left,
 )
 from proxy.at_once import Whole
+from proxy.body_room import BODY_BYTES, BodyBytes
 from proxy.conversation import ChatRequest, Winner, winner
 from proxy.dialects.base import Dialect, Writer
 from proxy.dialects.reading import request_id
 from proxy.errors import Refusal, busy
 from proxy.groups import Groups
+from proxy.images import without_images
 from proxy.metrics import COUNTED, Meter
 from proxy.seat import Seat
 from proxy.several import Several, admit
@@ -97,8 +99,7 @@ class Desk:
         ticket: Ticket | Several | None = None
         unwatch: Callable[[], object] | None = None
         try:
-            data = await read_body(exchange.headers, receive, self.largest)
-            request = await apart(data, partial(exchange.read, data))
+            request = await self._read(exchange, receive)
             ticket = await self._admit(request)
             self._waiting.add(ticket)
             unwatch = self._watch(exchange, receive, ticket)
@@ -122,7 +123,13 @@ class Desk:
                 self.meter.keepalives += ticket.keepalives
                 ticket.leave()
 
+    async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
+        """The request; its bytes are not kept while it waits for its answer."""
+        data = await read_body(exchange.headers, receive, self.largest, exchange.body_bytes)
+        return await apart(data, partial(exchange.read, data))
+
     async def _admit(self, request: ChatRequest) -> Ticket | Several:
+        request = await self.windows.prepared(request)
         for one in request.parts or (request,):
             await self.windows.check(one)
         if not request.parts:
@@ -167,6 +174,9 @@ class Desk:
         if request.dialect == "messages":  # which tells the prompt's length first
             told = self.gauge.estimate(request, exchange.marks)
             request = msgspec.structs.replace(request, extra=told)
+        elif request.include_usage and request.continuous_usage:
+            told = self.gauge.estimate(request, exchange.marks)
+            request = msgspec.structs.replace(request, prompt_tokens=told)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
         news = await _news(ticket, SOON)
@@ -217,7 +227,7 @@ class Desk:
         if not exchange.gone:
             ticket.delivered()
         self.meter.answered(winners, ticket.age)
-        if request.dialect == "messages":  # the others do not ask for the length of a prompt
+        if request.dialect == "messages" or request.prompt_tokens:  # others do not ask for it
             self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
 
 
@@ -226,6 +236,7 @@ class _Exchange:
 
     __slots__ = (
         "at_once",
+        "body_bytes",
         "client",
         "dialect",
         "gone",
@@ -245,6 +256,7 @@ class _Exchange:
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
         self.at_once: Whole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
+        self.body_bytes: BodyBytes | None = scope.get(BODY_BYTES)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
@@ -269,7 +281,9 @@ class _Exchange:
         """The request; raises `Refusal`."""
         request = self.dialect.read(data, self.headers, self.client)
         self.name = request.request_id
-        if request.dialect == "messages":
+        if (shown := without_images(request.messages)) is not None:
+            request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
+        if request.dialect == "messages" or request.continuous_usage:
             self.marks = marks_of(request)
         return request
 

@@ -8,7 +8,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
-from proxy.errors import Refusal
+from proxy.body_room import BodyBytes, no_room
+from proxy.errors import Offline, Refusal
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -19,6 +20,10 @@ T = TypeVar("T")
 
 DRAIN = 10.0
 """Seconds a body that is too large may take to arrive before the connection is given up."""
+
+UNREAD = 64 << 10
+"""Bytes of a body that are still read, and discarded, once its request is answered. Of a longer one
+no more is read: the connection is closed."""
 
 LONG = 1 << 20
 """Bytes of a body beyond which it is read in a thread: 32 MiB of text take 0.1 s to look through,
@@ -51,32 +56,51 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, largest: int) -> bytes:
+async def read_body(
+    headers: Mapping[str, str], receive: Receive, largest: int, room: BodyBytes | None = None
+) -> bytes:
     """The whole request body.
 
+    Args:
+        headers: Of the request.
+        receive: Gives the parts.
+        largest: Bytes.
+        room: Counts the bytes that are in memory.
+
     Raises:
-        Refusal: 413, after the rest was read and thrown away so that the client sees the answer;
-            at once where the client waits to be asked for its body.
+        Refusal: 413 for a body over `largest`, 503 for one that `room` has no place for. The rest
+            is read and discarded first, so that the client sees the answer; not where the client
+            waits to be asked for its body.
         ClientLeft: the connection ended first.
     """
-    told = headers.get("content-length", "")
-    size = int(told[:15]) if told.isdecimal() else 0
+    size = _length(headers)
+    refusal: Refusal | None = None
+    if size > largest:
+        refusal = _too_large(largest)
+    elif room is not None and not room.has_room(size):
+        refusal = no_room()
     parts: list[bytes] = []
     got, more = 0, True
-    while more and max(got, size) <= largest:
+    while more and refusal is None:
         part, more = await _part(receive)
-        parts.append(part)
         got += len(part)
-    if max(got, size) <= largest:
+        if got > largest:
+            refusal = _too_large(largest)
+        elif room is not None and not room.add(len(part)):
+            refusal = no_room()
+        else:
+            parts.append(part)
+    if refusal is None:
         return parts[0] if len(parts) == 1 else b"".join(parts)
     parts.clear()
-    if size > largest and "100-continue" in headers.get("expect", "").lower():
-        raise _too_large(largest)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN):
-            while more:
-                _, more = await _part(receive)
-    raise _too_large(largest)
+    if room is not None:
+        room.release()
+    if got or not _waits(headers):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                while more:
+                    _, more = await _part(receive)
+    raise refusal
 
 
 async def apart(data: bytes, read: Callable[[], T]) -> T:
@@ -95,20 +119,29 @@ async def _part(receive: Receive) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def drop_body(headers: Mapping[str, str], receive: Receive, largest: int) -> bool:
-    """Read a body that nobody wants, so that its sender sees the answer and not a reset.
+def _length(headers: Mapping[str, str]) -> int:
+    """Bytes the head announces; 0 when it does not say."""
+    announced = headers.get("content-length", "")
+    return int(announced[:15]) if announced.isdecimal() else 0
 
-    Returns:
-        False when it is too large or too slow for that: the connection is to be closed.
+
+def _waits(headers: Mapping[str, str]) -> bool:
+    """Whether the client sends its body only once it is asked for it."""
+    return "100-continue" in headers.get("expect", "").lower()
+
+
+async def refuse_unread(
+    scope: Scope, send: Send, status: int, body: bytes, more: Extra = ()
+) -> None:
+    """Answer a request without reading its body.
+
+    The web server discards `UNREAD` bytes of it. A body that is longer, may be longer or waits to
+    be asked for ends the connection.
     """
-    if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
-        return True
-    try:
-        async with asyncio.timeout(DRAIN):
-            await read_body(headers, receive, largest)
-    except (Refusal, ClientLeft, TimeoutError):
-        return False
-    return True
+    headers = headers_of(scope)
+    if "transfer-encoding" in headers or _length(headers) > UNREAD or _waits(headers):
+        more = (*more, (b"connection", b"close"))
+    await send_json(send, status, body, more)
 
 
 async def until_left(receive: Receive) -> None:
@@ -132,9 +165,11 @@ async def send_json(send: Send, status: int, body: bytes, more: Extra = ()) -> N
 
 async def send_refusal(send: Send, refusal: Refusal, body: bytes, more: Extra = ()) -> None:
     """An error before anything else was sent; `body` tells it in the dialect's words."""
+    if isinstance(refusal, Offline):  # or the SDKs of OpenAI and Anthropic wait 60 s, twice
+        more = (*more, (b"x-should-retry", b"false"))
     if refusal.retry_after is not None:
         more = (*more, (b"retry-after", str(refusal.retry_after).encode()))
-    if refusal.status == 413:
+    if refusal.closes:
         more = (*more, (b"connection", b"close"))
     await send_json(send, refusal.status, body, more)
 

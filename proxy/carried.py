@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from core.commands import MODES
-from core.events import AlertRaised
 from core.state import Group, State
+from proxy.alerts import show_alert
 from proxy.seat import Seat
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ KEY = "recovered"
 """Of the alert that says what became of groups that waited."""
 _SETTING = "rating_mode_setting"
 _LEFT = "waited_at_stop"
+_LEFT_GROUPS = "groups_waited_at_stop"
 
 
 def mode_at_start(seat: Seat) -> str:
@@ -51,6 +52,7 @@ def note_waited(seat: Seat, waited: Sequence[Group]) -> None:
         return
     groups = "1 group" if len(waited) == 1 else f"{len(waited)} groups"
     said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
+    seat.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
     seat.journal.put_meta(_LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}")
 
 
@@ -60,8 +62,9 @@ def tell_waited(seat: Seat) -> None:
     if not told:
         return
     seat.journal.put_meta(_LEFT, "")
-    todo = "2 opens Requests: each group says what it was"
-    seat.bus.publish(AlertRaised(key=KEY, cause=told, todo=todo, level="info"))
+    todo = "Enter opens them: each group says what it was"
+    groups = (seat.journal.meta(_LEFT_GROUPS) or "").split()
+    show_alert(seat.bus, KEY, told, todo, level="info", groups=groups)
 
 
 def _fate(group: Group) -> str:

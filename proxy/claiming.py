@@ -5,7 +5,6 @@ from functools import partial
 
 from core.events import ClaimIntended, ClaimsReturned
 from core.tasks import Begun
-from proxy.fair import lane_of
 from proxy.run import Candidate, Run
 
 REFILL_WAIT = 10.0
@@ -20,7 +19,7 @@ async def take_turn(run: Run) -> None:
     """
     if run.gate is None or run.entered:
         return
-    entering = Begun(run.gate.enter(run.request.session, run.deadline, run.n))
+    entering = Begun(run.gate.enter(run.lane, lambda: run.deadline, run.n))
     if entering.done:
         await entering
     else:
@@ -64,8 +63,8 @@ async def claim(run: Run, *, durable: bool = True) -> None:
             run.n,
             episode_type=run.kind,
             discard_timeout=run.discard_timeout,
-            deadline=run.deadline,
-            lane=lane_of(run.request.session, run.request.helper),
+            deadline=lambda: run.deadline,
+            lane=run.lane,
             on_intent=intend,
             on_claimed=partial(_took, run),
             on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),

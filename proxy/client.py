@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from core.effective import EffectiveSettings
 from core.errors import AjetError
 from core.events import AnyEvent, Event, decode, encode
 from core.history import HistoryPage
@@ -106,6 +107,15 @@ class ControlClient:
         """The state now; `state.seq` is where the feed goes on."""
         data = await self._call("GET", "/control/snapshot")
         return _read(data, _Snapshot).state
+
+    async def settings(self) -> EffectiveSettings:
+        """What the proxy was started with, without the value of any key.
+
+        Raises:
+            ControlError: its version does not report them (status 404).
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", "/control/settings"), EffectiveSettings)
 
     async def events(
         self, after: int, console: bool = False, run_id: str = ""

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from core.bus import Subscription
 from core.commands import validate
+from core.effective import EffectiveSettings, shown_settings
 from core.errors import AjetError, UsageError
 from core.events import (
     AnyEvent,
@@ -27,6 +28,7 @@ from core.events import (
 )
 from core.history import read_page
 from core.journal import JournalError
+from proxy.body_room import BODY_BYTES, BodyBytes
 from proxy.job_sheet import sheet
 from proxy.job_store import JobStore
 from proxy.kept import tokens
@@ -78,7 +80,10 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def _error(error: AjetError, status: int) -> Response:
     said = {"message": error.what, "where": error.where, "todo": error.todo}
-    return _json({"error": said}, status)
+    answer = _json({"error": said}, status)
+    if status == 503:
+        answer.headers["retry-after"] = "5"
+    return answer
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
@@ -111,6 +116,7 @@ class Control:
         """What answers below `/control/`."""
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
             ("GET", "/snapshot", self._snapshot),
+            ("GET", "/settings", self._settings),
             ("GET", "/events", self._events),
             ("POST", "/commands/{name}", self._command),
             ("GET", "/groups", self._groups),
@@ -162,6 +168,11 @@ class Control:
     async def _snapshot(self, request: Request) -> Response:
         state = self.seat.bus.state
         return _json({"seq": state.seq, "state": state})
+
+    async def _settings(self, request: Request) -> Response:
+        servers = {name: server.url for name, server in self.seat.servers.items()}
+        shown = shown_settings(self.seat.settings)
+        return _json(EffectiveSettings(settings=shown, servers=servers))
 
     async def _groups(self, request: Request) -> Response:
         first = _number(request.query_params.get("first", "0"), "first")
@@ -326,7 +337,10 @@ class Control:
 
 async def _body(request: Request) -> Any:
     data = bytearray()
+    room: BodyBytes | None = request.scope.get(BODY_BYTES)
     async for chunk in request.stream():
+        if room is not None and not room.add(len(chunk)):
+            raise _Refused(503, "too many request bodies are in memory", "Try again in a moment")
         data += chunk
         if len(data) > BODY_CAP:
             raise _Refused(413, "the body is too large for the control API")

@@ -43,6 +43,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     stream: bool
     include_usage: bool = False
     continuous_usage: bool = False
+    prompt_tokens: int = 0
+    """What running usage says of the prompt until the upstream has counted it."""
     n: int = 1
     """Choices the client asked for: the n best candidates, the winner first."""
     train: bool = True
@@ -53,16 +55,29 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """The conversation the client says it is in; empty when it does not."""
     key: str
     """Equal for a request sent again: same sender, same bytes."""
+    address: str = ""
+    """Where its connection comes from."""
     headers: Mapping[str, str]
     """Lower-case names."""
     extra: Any = None
     """What the dialect's own writer needs of the request, as the fields it has to repeat."""
+    shown: list[dict[str, Any]] | None = None
+    """`messages` with a short text in place of each image; None when they hold no image."""
     parts: tuple["ChatRequest", ...] = ()
     """Of a request with several prompts: one for each, a group of its own. Else empty."""
 
-    def encoded(self) -> bytes:
-        """`body` as the bytes every candidate is asked with."""
-        return _encode(self.body)
+    @property
+    def seeds(self) -> bool:
+        """Whether each candidate has a seed of its own: with one seed all choices are the same."""
+        return self.n > 1 and isinstance(self.body.get("seed"), int)
+
+    def body_of(self, index: int) -> dict[str, Any]:
+        """`body` for one candidate. Of several choices each has the next seed, as in a vLLM."""
+        return {**self.body, "seed": self.body["seed"] + index} if self.seeds else self.body
+
+    def encoded(self, index: int = 0) -> bytes:
+        """`body_of` as bytes."""
+        return _encode(self.body_of(index))
 
 
 class Winner(msgspec.Struct, frozen=True):

@@ -4,12 +4,14 @@ The rules:
 
 - `group.accept` seals at once: with the rating if there is one, else with the automatic reward.
 - A rating can be undone for a while. Mode off: 2 s, or to the window's end if that is later, and no
-  longer than ROLLING lasts. Rating modes: `rating.window` seconds.
+  longer than ROLLING lasts. Rating modes: `rating.window` seconds. A vote that replaces another one
+  begins this time anew, up to `EXTENSION` times of it after the first vote.
 - Mode off without a rating: sealed when the window ends; the window is open only while a console
   looks on, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
-  with nobody at a console it is aborted at once.
+  with nobody at a console it is aborted at once. It is also aborted when unscored groups would hold
+  more than half of the pool, and in mode off when the weight update waits for its episodes.
 - Nothing outlives the clock. When the engine has wiped its episodes nothing can be sent any more.
 """
 
@@ -17,6 +19,10 @@ import msgspec
 
 UNDO = 2.0
 """Seconds in which a rating can be taken back in mode off."""
+
+
+EXTENSION = 3.0
+"""Times that undo may take, from the first vote, however often the vote is replaced."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +49,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     window: float
     fallback: str
     rated_at: float | None
+    first_rated_at: float | None = None
+    """When the first of the votes came that replace each other; None for `rated_at`."""
     skip: bool
     accepted: bool
+    over_half: bool = False
+    """With this unscored group, unscored groups hold more than half of the pool's episodes."""
+    blocks_update: bool = False
+    """The engine is in ROLLING_POST: the weight update waits for every claimed episode."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -93,11 +105,38 @@ def decide(now: Situation) -> Decision:
     return Seal("auto") if now.fallback == "accept" else Drop("not rated in time")
 
 
+def held_until(
+    *,
+    rated_at: float,
+    first_rated_at: float | None,
+    mode: str,
+    window: float,
+    scored_at: float,
+    rolling: bool,
+    clock: float,
+) -> float:
+    """Unix seconds until which a vote can be taken back; `rated_at` when it is sent at once.
+
+    The arguments are as of `Situation`.
+    """
+    undo = UNDO if mode == "off" else window
+    first = rated_at if first_rated_at is None else first_rated_at
+    due = min(rated_at + undo, first + EXTENSION * undo)
+    if mode == "off":
+        due = max(due, scored_at + window) if rolling else rated_at
+    return min(due, clock)
+
+
 def _rated(now: Situation, rated_at: float) -> Decision:
-    due = rated_at + now.window
-    if now.mode == "off":
-        due = max(rated_at + UNDO, now.scored_at + now.window) if now.rolling else now.now
-    due = min(due, now.clock)
+    due = held_until(
+        rated_at=rated_at,
+        first_rated_at=now.first_rated_at,
+        mode=now.mode,
+        window=now.window,
+        scored_at=now.scored_at,
+        rolling=now.rolling,
+        clock=now.clock,
+    )
     if now.now < due and not now.accepted and not now.closing:
         return Wait(due, due, now.fallback, _why(now))
     return Drop("skipped by the operator") if now.skip else Seal("human")
@@ -108,6 +147,10 @@ def _unscored(now: Situation) -> Decision:
         return Drop("unscored: the proxy stops")
     if now.now >= now.clock:
         return Drop("unscored: nobody rated it in time")
+    if now.over_half:
+        return Drop("unscored: open unscored groups hold half of the pool")
+    if now.mode == "off" and now.blocks_update:
+        return Drop("unscored: the weight update waits for its episodes")
     if now.consoles > 0:
         return Wait(now.clock, now.clock, "abort", "abstained")
     if now.now < now.attended_until:

@@ -51,6 +51,7 @@ def _table(seat: Seat, groups: Groups, desk: Desk) -> dict[str, Mapping[str, App
         "/v1/models/{*}": {"GET": facts.model},
         "/health": {"GET": facts.health},
         "/ping": {"GET": facts.health, "POST": facts.health},
+        "/load": {"GET": facts.load},
         "/version": {"GET": facts.version},
         "/metrics": {"GET": facts.metrics},
         "/tokenize": {"POST": facts.passing("/tokenize")},

@@ -1,5 +1,6 @@
 """Carries out the commands about engines: start, stop, resume, and what is saved of the policy."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 from core.commands import CommandError
 from core.errors import AjetError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.job_orders import JobOrders, must_be_off
+from core.text import known_names
+from proxy.job_orders import START, JobOrders, must_be_off
 from proxy.kept import CHECKPOINTS, PRUNE, RESET, RESTORE, Done, ask, has_job, look, offers
 from proxy.seat import Seat, ServerSeat
+from swarm.job_secrets import hidden_error
 from swarm.schemas import EngineState
 
 log = logging.getLogger(__name__)
@@ -46,7 +49,7 @@ class EngineOrders:
         """
         name = args.get("server") or next(iter(servers), "")
         if name not in servers:
-            raise CommandError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
+            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
         return servers[name]
 
     # --- start and stop -------------------------------------------------------------------------
@@ -54,12 +57,17 @@ class EngineOrders:
     async def _start(self, server: ServerSeat, job: str = "", how: str = "") -> None:
         """Start with `job`, or with the one the server has."""
         self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        work = self.jobs.begin(server, "Resume", (START,))
+        work.job = job
         try:
             if job:
-                await server.client.sync_train_config(job)
-                self.seat.bus.publish(JobSent(server=server.name, yaml=job, how=how))
-            await server.client.start_engine()
-        except AjetError as error:
+                sent = await server.client.sync_train_config(job)
+                shown = await asyncio.to_thread(self.jobs.store.masked, sent)
+                self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+            await work.step(START, server.client.start_engine())
+        except AjetError as refused:
+            error = hidden_error(refused, job)
+            work.end("failed", error.what)
             self.seat.bus.publish(
                 AlertRaised(
                     key=f"start:{server.name}",
@@ -68,7 +76,8 @@ class EngineOrders:
                     level="error",
                 )
             )
-            raise
+            raise error from None
+        work.end("done", f"{server.name} was started with the job it has")
         server.watcher.nudge()
 
     async def _stop(self, args: dict[str, Any]) -> str:
@@ -85,10 +94,10 @@ class EngineOrders:
         await must_be_off(server)
         if await has_job(server):
             await self._start(server)
-            return f"{server.name} goes on"
-        job, how = await self.jobs.choose(server.name, {})
+            return f"{server.name} continues"
+        job, how = await self.jobs.choose(server, {})
         await self._start(server, job, how)
-        return f"{server.name} goes on with the {how} job: it had none"
+        return f"{server.name} continues with the {how} job: it had none"
 
     async def _abort_episode(self, args: dict[str, Any]) -> str:
         server = self.server(args)
@@ -101,7 +110,7 @@ class EngineOrders:
         if len(found) != 1:
             what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
             raise AjetError(
-                f"{what} with `{given:.60}`", server.name, "It may be over: look at the list again"
+                f"{what} with `{given:.60}`", server.name, "It may be finished: read the list again"
             )
         episode = found[0]
         rolling = server.watcher.current.state is EngineState.ROLLING
@@ -146,7 +155,7 @@ class EngineOrders:
             raise AjetError(
                 f"there is no checkpoint `{name:.80}`",
                 server.name,
-                f"There are: {', '.join([*found, BASE])}",
+                known_names(name, [*found, BASE]),
             )
         if name in found and found[name].damaged:
             raise AjetError(f"the checkpoint {name} is damaged", server.name, "Choose another")
@@ -182,9 +191,9 @@ class EngineOrders:
             raise
         await look(self.seat, server)
         if not ran:
-            return done, "resume it to go on from there"
+            return done, "resume it to continue from there"
         await self._start(server)
-        return done, "it goes on from there"
+        return done, "it continues from there"
 
     async def _halted(self, server: ServerSeat) -> bool:
         """Stop the engine when it runs; returns whether it did."""

@@ -4,6 +4,7 @@ Source: captures of a real server; see the user's guide on conformance. No text 
 traceback, a path or an upstream's address.
 """
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -31,6 +32,23 @@ BUSY = (
 )
 
 
+_PHRASES = {
+    413: "Request Entity Too Large",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+"""Those that Python 3.13 words in another way."""
+
+
+def reason_phrase(status: int) -> str:
+    """The words of an HTTP status, the same under every version of Python.
+
+    Raises:
+        ValueError: the status has no name.
+    """
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
+
+
 class NotNow(AjetError):
     """A command that cannot be carried out as things are."""
 
@@ -45,6 +63,7 @@ class Refusal(AjetError):
         kind: vLLM's `type`.
         param: The field that is wrong, or None.
         details: What a dialect whose errors have details tells there; None for none.
+        closes: The connection is closed after the answer: the request's body was not read.
     """
 
     def __init__(
@@ -63,6 +82,7 @@ class Refusal(AjetError):
         self.kind = kind or TYPES.get(status, "InternalServerError")
         self.param = param
         self.details = details
+        self.closes = status == 413
         super().__init__(message)
 
     def body(self) -> bytes:
@@ -81,6 +101,20 @@ class Stopping(Refusal):
 
     def __init__(self) -> None:
         super().__init__(503, 5, "The server is shutting down. Please try again later.")
+
+
+class Offline(Refusal):
+    """The engine is off and stays off until somebody starts it: to try again at once is in vain."""
+
+    def __init__(self, engine: str) -> None:
+        """Args:
+        engine: What is off, as the client may call it.
+        """
+        text = (
+            f"{engine} is OFFLINE: it answers no request until the operator of this server starts "
+            "it (`ajet-console engine-start`). This is no overload."
+        )
+        super().__init__(503, 60, text)
 
 
 def busy(retry_after: int, message: str = BUSY) -> Refusal:

@@ -25,15 +25,16 @@ from proxy.asgi import (
     send_json,
     send_refusal,
 )
+from proxy.body_room import BODY_BYTES
 from proxy.conversation import ChatRequest
 from proxy.dialects.messages import count_body, read_count, refusal_body
-from proxy.dialects.tokenizing import check_tokenizing, refused
-from proxy.errors import Refusal, busy
+from proxy.dialects.tokenizing import check_tokenizing, model_of, refused
+from proxy.errors import Refusal
 from proxy.groups import Groups
 from proxy.metrics import Meter
 from proxy.models import check_model, model_card, model_list, no_model
 from proxy.prometheus import CONTENT_TYPE
-from proxy.seat import Seat, ServerSeat
+from proxy.seat import Seat
 from proxy.tokens import Mark, TokenGauge, marks_of
 from proxy.upstream import ask, count, see
 from swarm.errors import SwarmError
@@ -70,6 +71,10 @@ class Facts:
     async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Of this program."""
         await send_json(send, 200, _encode({"version": version()}))
+
+    async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Requests that are being answered."""
+        await send_json(send, 200, _encode({"server_load": self._meter.open}))
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All names that are served."""
@@ -115,12 +120,12 @@ class Facts:
         """Tokens of a Messages prompt: those the upstream counts, else an estimate."""
         headers = headers_of(scope)
         try:
-            data = await read_body(headers, receive, self._largest)
+            data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
             request, marks = await apart(data, partial(_read_count, data, headers))
             check_model(self._seat.settings, request.model, self._groups.models())
             tokens = None
             if not self._gauge.knows(request, marks):
-                tokens = await count(self._server(request.model), request)
+                tokens = await count(self._seat.server_of(request.model), request)
             if tokens is None:
                 tokens = self._gauge.estimate(request, marks)
             body = count_body(tokens)
@@ -140,9 +145,10 @@ class Facts:
         async def passed(scope: Scope, receive: Receive, send: Send) -> None:
             headers = headers_of(scope)
             try:
-                data = await read_body(headers, receive, self._largest)
-                server = next(iter(self._seat.servers.values()))
-                see(server)
+                data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
+                model = await apart(data, partial(model_of, data))
+                server = self._seat.server_of(model)
+                see(server, model)
                 there = path in await server.client.features()
                 if there:
                     kind = headers.get("content-type", "")
@@ -157,15 +163,12 @@ class Facts:
                 return
             except SwarmError as error:
                 log.info("%s: %s gave no answer: %s", path, server.name, error.what)
-                await send_refusal(send, busy(10), busy(10).body())
+                no_answer = server.busy(model, 10)
+                await send_refusal(send, no_answer, no_answer.body())
                 return
             await send_json(send, status, body)
 
         return passed
-
-    def _server(self, model: str) -> ServerSeat:
-        servers = self._seat.servers
-        return servers.get(model) or next(iter(servers.values()))
 
 
 def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[Mark]]:

@@ -1,28 +1,28 @@
-"""Lets sessions take turns at a server's episodes, and bounds the groups that hold some.
+"""Lets senders take turns at a server's episodes, and bounds the groups that hold some.
 
-A session with a hundred requests does not keep one with a single request waiting: sessions go in
-turn, the requests of one session in order. Only `CLAIMING` groups claim at a time, so that who is
-next is decided here and not in the order in which they began to claim.
+A sender with a hundred requests does not keep one with a single request waiting: API keys go in
+turn, then addresses, then sessions; the requests of one lane in order (`swarm.shares`). Only
+`CLAIMING` groups claim at a time, so that who is next is decided here and not in the order in which
+they began to claim.
 
-A session of which nobody claims yet is let in beyond that, up to as many again: the claim desk
-gives its turns to sessions too, so what one has waiting there does not keep another one out.
+A lane of which nobody claims yet is let in beyond that, up to as many again, and once more as many
+where nobody of its key and address claims: the claimer gives its turns by lane too, so what one
+has waiting there does not keep another one out.
 
 The last place is kept for a group that is smaller than all that claim: large ones that wait in vain
 for more episodes than there are do not keep the small one out that could have its own. Among those
-inside the claim desk then lets the small one go first.
+inside the claimer then lets the small one go first.
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter
+
+from core.tasks import Deadline, Limit
+from swarm.shares import Lane, Shares
 
 CLAIMING = 32
 """Groups that claim at once at most: enough to keep the server busy while some of them wait until
 their intent is committed."""
-
-
-def lane_of(session: str, helper: str) -> str:
-    """Whom a request takes turns with; a helper call does not wait behind its own session."""
-    return f"{session} {helper}" if helper else session
 
 
 class FairGate:
@@ -40,12 +40,13 @@ class FairGate:
         self._most = claiming
         self._trying: set[Turn] = set()
         """Of these, the ones that hold none yet."""
-        self._sessions: Counter[str] = Counter()
-        """How many of those each session has."""
+        self._lanes: Counter[Lane] = Counter()
+        """How many of those each lane has."""
+        self._senders: Counter[Lane] = Counter()
+        """How many of those each sender has: a lane without its session."""
         self._beyond = 0
         """How many of them were let in beyond the places."""
-        self._queues: OrderedDict[str, deque[_Place]] = OrderedDict()
-        """By session, the next one first."""
+        self._queue: Shares[_Place] = Shares()
 
     @property
     def claiming(self) -> int:
@@ -55,15 +56,11 @@ class FairGate:
     @property
     def waiting(self) -> int:
         """Groups before the gate."""
-        return sum(len(queue) for queue in self._queues.values())
+        return len(self._queue)
 
-    def turn(self, lane: str = "") -> "Turn":
-        """The turn of one group.
-
-        Args:
-            lane: Whom it takes turns with; the session given to `enter` when empty.
-        """
-        return Turn(self, lane)
+    def turn(self) -> "Turn":
+        """The turn of one group."""
+        return Turn(self)
 
     def _free(self, turn: "Turn") -> bool:
         """Whether it may go in now; says on the turn whether that would be beyond the places."""
@@ -80,47 +77,39 @@ class FairGate:
             return True
         if taken < self._most and all(turn.size < one.size for one in self._trying):
             return True
-        alone = turn.session not in self._sessions
-        turn.beyond = not stuck and claiming < 2 * self._most and alone
+        most = (2 if turn.lane[:-1] in self._senders else 3) * self._most
+        turn.beyond = not stuck and claiming < most and turn.lane not in self._lanes
         return turn.beyond
 
     def _take(self, turn: "Turn") -> None:
         self.inside += 1
         self._trying.add(turn)
-        self._sessions[turn.session] += 1
+        self._lanes[turn.lane] += 1
+        self._senders[turn.lane[:-1]] += 1
         self._beyond += turn.beyond
 
-    async def _enter(self, turn: "Turn", deadline: float) -> None:
-        session = turn.session
-        if not self._queues and self._free(turn):
+    async def _enter(self, turn: "Turn", deadline: Deadline) -> None:
+        if not self._queue and self._free(turn):
             self._take(turn)
             return
-        loop = asyncio.get_running_loop()
-        place = _Place(loop.create_future(), turn)
-        alarm = loop.call_at(deadline, _too_late, place.open)
-        self._queues.setdefault(session, deque()).append(place)
+        place = _Place(asyncio.get_running_loop().create_future(), turn)
+        self._queue.push(turn.lane, place)
         entered = False
         try:
             self._admit()  # it may be smaller than those that wait before it
-            await place.open
+            async with Limit(deadline):
+                await place.open
             entered = True
         finally:
-            alarm.cancel()
             if not entered:
-                self._withdraw(session, place)
+                self._withdraw(place)
 
-    def _withdraw(self, session: str, place: "_Place") -> None:
+    def _withdraw(self, place: "_Place") -> None:
         gate = place.open
         if gate.done() and not (gate.cancelled() or gate.exception()):  # in and gone at once
             self._out(place.turn)
-        elif place in self._queues.get(session, ()):
-            self._dequeue(session, place)
-
-    def _dequeue(self, session: str, place: "_Place") -> None:
-        queue = self._queues[session]
-        queue.remove(place)
-        if not queue:
-            del self._queues[session]
+        else:
+            self._queue.remove(place.turn.lane, place)
 
     def _out(self, turn: "Turn") -> None:
         self.inside -= 1
@@ -130,33 +119,31 @@ class FairGate:
         if turn in self._trying:
             self._trying.remove(turn)
             self._beyond -= turn.beyond
-            self._sessions[turn.session] -= 1
-            if not self._sessions[turn.session]:
-                del self._sessions[turn.session]
-        if self._queues:
+            for counts, lane in ((self._lanes, turn.lane), (self._senders, turn.lane[:-1])):
+                counts[lane] -= 1
+                if not counts[lane]:
+                    del counts[lane]
+        if self._queue:
             self._admit()
 
     def _admit(self) -> None:
-        while (found := self._next()) is not None:
-            session, place = found
-            if len(self._queues[session]) > 1:
-                self._queues.move_to_end(session)
-            self._dequeue(session, place)
+        while (place := self._next()) is not None:
+            self._queue.served(place.turn.lane)
+            self._queue.remove(place.turn.lane, place)
             if not place.open.done():
                 self._take(place.turn)
                 place.open.set_result(None)
 
-    def _next(self) -> "tuple[str, _Place] | None":
+    def _next(self) -> "_Place | None":
         """Whose turn it is: the first of all that may go in, the kept place is for a small one."""
-        if len(self._trying) >= 2 * self._most or (self.limit and self.inside >= self.limit):
+        if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
             return None
-        for session, queue in self._queues.items():
-            tried: set[int] = set()
-            for place in queue:
-                size = place.turn.size
-                if size not in tried and self._free(place.turn):
-                    return session, place
-                tried.add(size)
+        tried: set[tuple[Lane, int]] = set()
+        for lane, place in self._queue:
+            wish = (lane, place.turn.size)
+            if wish not in tried and self._free(place.turn):
+                return place
+            tried.add(wish)
         return None
 
 
@@ -170,36 +157,30 @@ class _Place:
         self.turn = turn
 
 
-def _too_late(gate: "asyncio.Future[None]") -> None:
-    if not gate.done():
-        gate.set_exception(TimeoutError())
-
-
 class Turn:
     """One group at the gate.
 
     Attributes:
-        session: Whom it takes turns with.
+        lane: Whom it takes turns with.
         size: Episodes it wants.
-        beyond: It was let in beyond the places, as the only one of its session.
+        beyond: It was let in beyond the places, as the only one of its lane.
     """
 
-    __slots__ = ("_gate", "_holding", "_inside", "_lane", "beyond", "session", "size")
+    __slots__ = ("_gate", "_holding", "_inside", "beyond", "lane", "size")
 
-    def __init__(self, gate: FairGate, lane: str = "") -> None:
+    def __init__(self, gate: FairGate) -> None:
         self._gate = gate
-        self._lane = lane
         self._inside = False
         self._holding = False
-        self.session = lane
+        self.lane: Lane = ()
         self.size = 1
         self.beyond = False
 
-    async def enter(self, session: str, deadline: float, size: int = 1) -> None:
+    async def enter(self, lane: Lane, deadline: Deadline, size: int = 1) -> None:
         """Wait for a turn; at once when inside already.
 
         Args:
-            session: Whose turn it is; empty without a session.
+            lane: Whose turn it is: key, address, session.
             deadline: On the loop's clock.
             size: Episodes it wants.
 
@@ -207,7 +188,7 @@ class Turn:
             TimeoutError: it did not come before the deadline.
         """
         if not self._inside:
-            self.session, self.size = self._lane or session, size
+            self.lane, self.size = lane, size
             await self._gate._enter(self, deadline)
             self._inside = True
 

@@ -24,10 +24,10 @@ from proxy.asgi import (
     Receive,
     Scope,
     Send,
-    drop_body,
-    headers_of,
+    refuse_unread,
     send_json,
 )
+from proxy.body_room import BODY_BYTES, BodyRoom
 from proxy.errors import Refusal
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
 FAILED = Refusal(500, None, "Internal server error").body()
 
 LONGEST_SESSION = 200
+
+KEYED = ("/v1", "/v2", "/inference", "/cohere", "/sessions", "/tokenize", "/detokenize")
+"""Beginnings of paths that need the key, those of a vLLM that are not served here among them."""
 
 Methods = Mapping[str, App]
 """Method -> what answers it."""
@@ -67,7 +70,7 @@ class FrontDoor:
         self._inner = inner
         self._owned = owned
         self._key = settings.api_key.encode()
-        self._largest = settings.max_body_mb << 20
+        self._room = BodyRoom(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
         origins = tuple(origins_of(settings.cors_origins))
         self._shared = bool(origins)
         self._cors = CORSMiddleware(
@@ -80,9 +83,19 @@ class FrontDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; what fails in a way nobody foresaw is a 500 in JSON."""
-        if scope["type"] != "http" or scope["path"].startswith(self._owned):
+        if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
+        body = scope[BODY_BYTES] = self._room.body()
+        try:
+            if scope["path"].startswith(self._owned):
+                await self._inner(scope, receive, send)
+            else:
+                await self._outer(scope, receive, send)
+        finally:
+            body.release()
+
+    async def _outer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def told(message: Message) -> None:
@@ -104,18 +117,18 @@ class FrontDoor:
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if self._key and path.startswith(("/v1", "/sessions")) and not self._passes(scope):
+        if self._key and path.startswith(KEYED) and not self._passes(scope):
             log.info("%s asked for %s without the key", _client(scope), one_line(path))
-            await self._refuse(scope, receive, send, 401, UNAUTHORIZED)
+            await refuse_unread(scope, send, 401, UNAUTHORIZED)
             return
         if path.startswith("/sessions/"):
             path = _enter_session(scope)
         methods = self._find(path)
         if methods is None:
-            await self._refuse(scope, receive, send, 404, NOT_FOUND)
+            await refuse_unread(scope, send, 404, NOT_FOUND)
         elif (app := methods.get(scope["method"])) is None:
-            allow = ((b"allow", ", ".join(sorted(methods)).encode()),)
-            await self._refuse(scope, receive, send, 405, NOT_ALLOWED, allow)
+            allow: Extra = ((b"allow", ", ".join(sorted(methods)).encode()),)
+            await refuse_unread(scope, send, 405, NOT_ALLOWED, allow)
         else:
             await app(scope, receive, send)
 
@@ -143,19 +156,6 @@ class FrontDoor:
                 continue
             passed |= hmac.compare_digest(given.strip(), self._key)
         return passed
-
-    async def _refuse(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        status: int,
-        body: bytes,
-        more: Extra = (),
-    ) -> None:
-        if not await drop_body(headers_of(scope), receive, self._largest):
-            more = (*more, (b"connection", b"close"))
-        await send_json(send, status, body, more)
 
 
 def origins_of(told: str | Iterable[str]) -> list[str]:

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from core.tasks import Crew, Limit
-from proxy.claiming import refill
+from core.text import content_text
+from proxy.claiming import REFILL_WAIT, refill
+from proxy.cut_prompts import was_cut
 from proxy.errors import busy
 from proxy.run import Candidate, Run
 from proxy.sense import ROLLING, has_lost_all
+from proxy.stragglers import StragglerRule
 from proxy.submit import release
 from swarm.answers import ChatAnswer
 from swarm.calls import Call, settle
@@ -29,6 +31,11 @@ RETRIED = frozenset(ChatErrorKind) - {
 }
 _ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
+TOO_LATE, NO_TIME = "too late for its group", "no time is left"
+AGAIN = "its group claims fresh episodes"
+_REASONING = ("reasoning", "reasoning_content")
+_UNFINISHED = frozenset({"", "abort", "error"})
+"""Finish reasons of a completion that broke off."""
 LAST_TRY = 1.0
 """Seconds before the end after which nothing is begun anew."""
 
@@ -52,13 +59,14 @@ async def generate(run: Run) -> None:
         )
     if run.gate is not None:
         run.gate.claimed()
+    run.gave_way = False
     scope = Limit(run.loop.time() + limit, run.loop)
     effort = _Effort(run, scope, limit)
     try:
         async with scope:
             await effort.fill_all()
     except TimeoutError:
-        await effort.cut_off()
+        effort.cut_off()
     finally:
         run.notes.tell()
     if times := [one.seconds for one in run.usable]:
@@ -81,7 +89,9 @@ class _Effort:
         """Of these, the ones whose answer is not waited for any more, and why."""
         self._minded = False
         self._hedged = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._too_late = TOO_LATE
+        """Why candidates that have not answered at the end are given back."""
+        self._stragglers = StragglerRule(run, self._cut, self._hedge)
 
     async def fill_all(self) -> None:
         """All candidates, side by side."""
@@ -90,8 +100,7 @@ class _Effort:
             await self._ask_all()
         finally:
             remove()
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._stragglers.close()
 
     async def _ask_all(self) -> None:
         """The first call of each candidate; what is more than that gets a task."""
@@ -112,7 +121,8 @@ class _Effort:
         for candidate in self.run.candidates:
             call = None
             if not live and candidate.claimed is not None:
-                call = client.begin_chat(candidate.claimed, self.body, self.headers, self.limit)
+                body = self._body_of(candidate)
+                call = client.begin_chat(candidate.claimed, body, self.headers, self.limit)
             if call is None:
                 crew.add(self._fill(candidate))
             else:
@@ -127,6 +137,10 @@ class _Effort:
         except BaseException:  # nothing goes on behind whoever gives the episodes back
             await crew.cancel()
             raise
+
+    def _body_of(self, candidate: Candidate) -> bytes:
+        request = self.run.request
+        return request.encoded(candidate.index) if request.seeds else self.body
 
     def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
@@ -148,16 +162,22 @@ class _Effort:
             failure = failure or await self._ask(candidate)
             if failure is None:
                 return
-            tries_left = failure is LATE or candidate.attempt <= retries
-            again = tries_left and self._may_retry(failure)
-            self._failed(candidate, failure, again)
+            used_up = "" if failure is LATE or candidate.attempt <= retries else _used_up(retries)
+            unretried = used_up or self._why_final(failure)
+            self._failed(candidate, failure, unretried)
+            if unretried:
+                self.run.give_back(release(self.run, [candidate], failure.text))
+                break
             await release(self.run, [candidate], failure.text)
-            if not again or not await refill(self.run, candidate, self.deadline):
-                return
+            if not await refill(self.run, candidate, self.deadline):
+                candidate.unretried = self._why_none_free()
+                break
             failure = None
+        self._stragglers.failed()
 
     async def _ask(self, candidate: Candidate) -> ChatError | None:
         began = self.run.loop.time()
+        self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
         self._asked[candidate.index] = task
@@ -177,19 +197,19 @@ class _Effort:
     def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
         run, message = self.run, answer.message
         candidate.active_at = run.seat.clock()
-        if is_empty(message):
-            return ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
+        if fault := incomplete(answer):
+            return ChatError(ChatErrorKind.UPSTREAM, fault)
         candidate.answer = answer
         run.see_usable()
         candidate.seconds = run.loop.time() - began
-        candidate.error = ""
+        candidate.error = candidate.unretried = ""
+        run.sense.answer_seconds.append(candidate.seconds)
         if not self._minded:
             self._mind_the_clock()
         run.notes.answered(answered(candidate, answer, message))
         if run.live:
             self._answered_live(candidate)
-        if run.seat.settings.proxy.straggler_after:
-            self._mind_the_late()
+        self._stragglers.settled()
         return None
 
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
@@ -197,9 +217,11 @@ class _Effort:
         assert claimed is not None
         client = run.sense.server.client
         if not (candidate.index == 0 and run.streams):
-            return await client.chat(claimed, self.body, self.headers, self.limit)
+            body = self._body_of(candidate)
+            return await client.chat(claimed, body, self.headers, self.limit)
 
         def tell(delta: dict[str, Any]) -> None:
+            self._stragglers.restart()
             if run.reply is None:
                 run.lead = candidate
                 run.tell(delta)
@@ -229,28 +251,21 @@ class _Effort:
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
-    def _mind_the_late(self) -> None:
-        """Once the first have answered, the others get so long and no longer."""
-        proxy, run = self.run.seat.settings.proxy, self.run
-        if self._alarm is None and run.n > 1:
-            first = max(2, proxy.straggler_first or run.n - 1)
-            if first <= len(run.usable) < run.n:
-                self._ring(proxy.straggler_after)
-
-    def _ring(self, seconds: float) -> None:
-        self._alarm = self.run.loop.call_later(seconds, self._too_late, seconds)
-
-    def _too_late(self, seconds: float) -> None:
+    def _cut(self, why: str) -> None:
+        """Give back what has not answered: see `cut_off`."""
         run = self.run
-        if run.seat.settings.proxy.hedge and not self._hedged and self._rolls_on():
-            self._hedged = True
-            self._give_up(LATE)
-            self._ring(seconds)
-        elif run.seat.settings.proxy.straggler == "cut":
-            if not self.scope.expired():
-                self.scope.reschedule(self.run.loop.time())
-        elif run.seat.bus.state.rating_mode != "hold" and (best := run.best()) is not None:
-            run.resolve(best, "provisional")
+        if not self.scope.expired():
+            run.gave_way = run.limit_used = True
+            self._too_late = why
+            self.scope.reschedule(run.loop.time())
+
+    def _hedge(self) -> bool:
+        """Ask fresh episodes in place of the late ones; False where it is off, or was done."""
+        if not self.run.seat.settings.proxy.hedge or self._hedged or not self._rolls_on():
+            return False
+        self._hedged = True
+        self._give_up(LATE)
+        return True
 
     def _seen(self, seen: Seen) -> None:
         """The server changed: what is asked of it may never be answered."""
@@ -258,6 +273,8 @@ class _Effort:
             self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
         elif seen.down:
             self._give_up(ChatError(ChatErrorKind.UNREACHABLE, seen.error))
+        else:
+            self._stragglers.engine_changed()
 
     def _give_up(self, why: ChatError) -> None:
         """Wait no longer for those that are being asked."""
@@ -267,32 +284,53 @@ class _Effort:
                 self._given_up[index] = why
                 task.cancel()
 
-    async def cut_off(self) -> None:
-        """Time is up: those that have not answered will not."""
-        late = [one for one in self.run.candidates if one.uuid and not one.usable]
+    def cut_off(self) -> None:
+        """Time is up: fail and give back every candidate that has not answered."""
+        run, unretried = self.run, self._why_not_now()
+        if unretried == NO_TIME and self._too_late != TOO_LATE:
+            unretried = "its group goes on without it" if run.usable else AGAIN
+        failure = ChatError(ChatErrorKind.TIMED_OUT, self._too_late)
+        for candidate in run.candidates:
+            if not (candidate.uuid or candidate.usable or candidate.unretried):
+                candidate.unretried = unretried  # it waited for a fresh episode
+        late = [one for one in run.candidates if one.uuid and not (one.usable or one.unretried)]
         for candidate in late:
-            failure = ChatError(ChatErrorKind.TIMED_OUT, "too late for its group")
-            self._failed(candidate, failure, False)
-        await release(self.run, late, "too late")
+            self._failed(candidate, failure, unretried)
+        run.give_back(release(run, late, self._too_late))
 
     # --- failures ------------------------------------------------------------------------------
 
-    def _may_retry(self, failure: ChatError) -> bool:
+    def _why_final(self, failure: ChatError) -> str:
+        """Why no fresh episode can take the place of one that failed so; empty when one can."""
         if failure.kind is ChatErrorKind.OVERFLOW:
             # One may be a fault of its episode; a second one means that the prompt is too long.
             self.overflows += 1
             if self.overflows > 1 or self.run.n == 1:
-                return False
-        return failure.kind in RETRIED and self._rolls_on()
+                return "a fresh episode cannot shorten the prompt"
+        if failure.kind not in RETRIED:
+            return "a fresh episode would get the same answer"
+        return self._why_not_now()
+
+    def _why_not_now(self) -> str:
+        """Why nothing can be asked of a fresh episode now; empty when it can."""
+        seen = self.run.sense.server.watcher.current
+        if not seen.is_in(ROLLING):
+            return f"the engine is {seen.shown.value}"
+        return "" if self._rolls_on() else NO_TIME
+
+    def _why_none_free(self) -> str:
+        return self._why_not_now() or f"no episode was free in {REFILL_WAIT:g} s"
 
     def _rolls_on(self) -> bool:
         """Whether there is an engine and time for a fresh episode."""
         rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
         return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
-    def _failed(self, candidate: Candidate, failure: ChatError, again: bool) -> None:
+    def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
+        """Note a failure; `unretried` is why no fresh episode follows, empty when one does."""
         run = self.run
         candidate.error, candidate.failure = failure.kind.value, failure
+        candidate.unretried = unretried
         run.notes.tell()
         # A call that was lost on the way may still be running: its episode is ours all the same.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
@@ -305,7 +343,8 @@ class _Effort:
                 cause=f"{failure.kind.value}: {failure.text}"
                 if failure.text
                 else failure.kind.value,
-                retried=again,
+                retried=not unretried,
+                unretried=unretried,
             )
         )
         if candidate is run.lead:  # no other answer may follow what the user has read of this one
@@ -314,27 +353,35 @@ class _Effort:
             run.resolve(run.usable[0], "live")
 
 
-def is_empty(message: Mapping[str, Any]) -> bool:
-    """Neither text nor reasoning nor a tool call: nothing that a user could be given.
+def _used_up(retries: int) -> str:
+    if not retries:
+        return "retries are off"
+    return "the retry is used up" if retries == 1 else f"all {retries} retries are used up"
 
-    What is neither a string nor a list is no text, as null is none.
+
+def incomplete(answer: ChatAnswer) -> str:
+    """Why a completion is no answer; empty when it is one.
+
+    A completion without text, reasoning and tool calls is an answer when it has a finish reason:
+    the model stopped at once, or a limit stopped it. Content that is neither text nor null is a
+    fault of the server.
     """
-    if message.get("tool_calls"):
-        return False
+    message = answer.message
+    if message.get("tool_calls") or any(message.get(name) for name in _REASONING):
+        return ""
     content = message.get("content")
-    if isinstance(content, str) and content.strip():
-        return False
-    texts = (message.get(name) for name in ("content", "reasoning", "reasoning_content"))
-    return not any(
-        text.strip() if isinstance(text, str) else isinstance(text, list) and text for text in texts
-    )
+    if content is not None and not isinstance(content, str | list):
+        return "its content is no text"
+    if answer.finish_reason in _UNFINISHED and not content_text(content).strip():
+        return "an empty answer without a finish reason"
+    return ""
 
 
 def answered(
     candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
 ) -> AnsweredCandidate:
     """What the event tells of an answer."""
-    usage, told = answer.usage, answer.parsed.get("ajetc")
+    usage = answer.usage
     read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
     return AnsweredCandidate(
         index=candidate.index,
@@ -344,15 +391,16 @@ def answered(
         seconds=round(candidate.seconds, 4),
         prompt_tokens=read if isinstance(read, int) else 0,
         completion_tokens=written if isinstance(written, int) else 0,
-        truncated=bool(told.get("truncated")) if isinstance(told, dict) else False,
+        truncated=was_cut(answer),
     )
 
 
 def may_go_again(run: Run) -> bool:
     """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
-    are gone, or what failed could not be tried anew because the engine did not roll any more."""
+    are gone, or the rule for stragglers aborted them, or what failed could not be retried
+    because the engine did not roll any more."""
     retries = run.seat.settings.rewards.retries
-    return any(
+    return run.gave_way or any(
         one.error in GONE
         or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
         for one in run.candidates

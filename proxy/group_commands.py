@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Unpack
 
@@ -10,14 +12,19 @@ from core.events import GroupMarked, GroupNoted, RatingModeChanged
 from core.history import read_group
 from core.journal import JournalError
 from core.state import Group
+from core.text import did_you_mean
 from proxy import refill
 from proxy.again import listen, not_now, opened_by, request_of, rescore
 from proxy.conversation import ChatRequest
+from proxy.decide import held_until
 from proxy.errors import NotNow, Refusal, busy
-from proxy.rating import Look, accept, rate, unrate
+from proxy.rating import Look, Voter, accept, rate, unrate
 from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat
+from proxy.sense import ROLLING
 
+ABORT_WAIT = 10.0
+"""Seconds the abort of a rated group waits for the group's end."""
 MODES = ("off", "answer_first", "hold")
 
 
@@ -59,16 +66,34 @@ class GroupCommands:
             return found[0]
         if found:
             raise NotNow(f"{len(found)} groups begin with {group_id}", todo="Give more of the id")
-        raise NotNow(f"there is no group {group_id}", todo="Give the whole id of an old one")
+        raise NotNow(f"there is no group {group_id}", todo=_meant(group_id, known))
 
     def _live_run(self, group_id: str, what: str) -> Run:
         whole = self.find(group_id, {**self.seat.bus.state.groups, **self._runs})
         run = self._runs.get(whole)
         if run is None or run.closing:
-            raise NotNow(f"group {whole} is over: it cannot be {what}")
+            raise NotNow(f"group {whole} is finished: it cannot be {what}")
         if run.sealed:
-            raise NotNow(f"group {whole} is already sealed: it cannot be {what}")
+            raise NotNow(f"group {whole} is already finished: it cannot be {what}")
         return run
+
+    def _require_journal(self) -> None:
+        """Refuse, before anything changes, an order that cannot be committed now.
+
+        Raises:
+            NotNow: the journal cannot be written.
+        """
+        if error := self.seat.journal.error:
+            todo = "Send it again once the journal can be written; see the alert"
+            raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
+
+    async def _committed(self) -> None:
+        """Wait until no kill of the proxy loses what was published before.
+
+        Raises:
+            JournalError: the journal cannot be written.
+        """
+        await self.seat.journal.committed(self.seat.bus.state.seq)
 
     async def rate(
         self,
@@ -78,25 +103,57 @@ class GroupCommands:
         scores: tuple[float, ...] = (),
         rater: str = "",
         note: str = "",
+        holder: str = "",
+        override: bool = False,
         **look: Unpack[Look],
     ) -> str:
-        """Rate the candidates; replaces the automatic reward when the group is sealed."""
+        """Rate the candidates; replaces the automatic reward when the group is sealed.
+
+        The vote is committed before this returns: no kill of the proxy loses it.
+
+        Raises:
+            NotNow: the journal cannot be written, or another has rated the group otherwise or has
+                its lease, and `override` is not set; nothing has changed.
+            JournalError: writing failed just now; the vote counts for as long as the proxy runs.
+        """
         run = self._live_run(group_id, "rated")
-        rate(run, rating, tuple(order), tuple(scores), rater=rater, note=note, **look)
-        return f"group {run.group_id} is rated: {rating}"
+        self._require_journal()
+        voter = Voter(rater, holder, override)
+        rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
+        await self._committed()
+        return f"group {run.group_id} is rated: {rating}{self._held(run)}"
+
+    def _held(self, run: Run) -> str:
+        """Until when the vote of a group can be taken back, in words."""
+        now = self.seat.clock()
+        due = held_until(
+            rated_at=now,
+            first_rated_at=run.first_rated_at,
+            mode=self.seat.bus.state.rating_mode,
+            window=self.seat.settings.rating.window,
+            scored_at=run.scored_at,
+            rolling=run.sense.server.watcher.current.is_in(ROLLING),
+            clock=run.clock,
+        )
+        if due <= now:
+            return ", and sent now"
+        until = time.strftime("%H:%M:%S", time.localtime(due))
+        return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
-        """Take a rating back, as long as it is not sealed."""
+        """Take a rating back, as long as it is not sealed; committed as in `rate`."""
         run = self._live_run(group_id, "changed")
+        self._require_journal()
         unrate(run, rater)
-        return f"the rating of group {run.group_id} is taken back"
+        await self._committed()
+        return f"Vote on '{run.group_id}' undone"
 
     async def accept(self, group_id: str) -> str:
         """Seal now: with the rating if there is one, else with the automatic reward."""
         run = self._live_run(group_id, "accepted")
         accept(run)
         what = "the rating" if run.rating is not None else "the automatic reward"
-        return f"group {run.group_id} is sealed with {what}"
+        return f"group {run.group_id} is finished with {what}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Give all episodes of a group back; its user gets what answer there is."""
@@ -104,6 +161,10 @@ class GroupCommands:
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._stopper(run, Stop(cause, "ABORTED", busy(2))):
             raise NotNow(f"group {run.group_id} is ending already")
+        if run.rating is not None and run.task is not None:
+            # Until its end is committed, a kill would have the next start send the vote.
+            await asyncio.wait([run.task], timeout=ABORT_WAIT)
+            await self._committed()
         return f"group {run.group_id} is aborted"
 
     async def rescore(self, group_id: str) -> str:
@@ -166,3 +227,7 @@ class GroupCommands:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.seat.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"
+
+
+def _meant(group_id: str, known: Iterable[str]) -> str:
+    return did_you_mean(group_id, known) or "Give the whole id of an old one"

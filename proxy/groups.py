@@ -6,14 +6,13 @@ answered, join its group; sent again because the answer did not get through, the
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from core.events import (
-    AlertRaised,
     AnswerReturned,
     ConsoleAttached,
     ConsoleDetached,
@@ -28,9 +27,13 @@ from core.ids import hex_id
 from core.reducer import Dirty
 from core.tasks import Tasks
 from proxy.admission import Admission, Placed
+from proxy.again import rescoring
+from proxy.alerts import show_alert
+from proxy.client_timeout import client_timeout
 from proxy.conversation import ChatRequest
 from proxy.errors import Refusal, Stopping, busy
 from proxy.group_commands import GroupCommands
+from proxy.images import check_vision, image_words
 from proxy.lifecycle import Lifecycle
 from proxy.models import check_model, model_names
 from proxy.observe_seat import window
@@ -39,7 +42,8 @@ from proxy.room import most_choices, too_many_choices
 from proxy.rows import Row, kept
 from proxy.run import Run, Stop, Ticket
 from proxy.seat import Seat, ServerSeat
-from proxy.sense import Sense, is_down
+from proxy.sense import Sense, is_down, refused_cause
+from swarm.shares import Lane, crowding
 from swarm.watcher import Seen
 
 log = logging.getLogger(__name__)
@@ -74,7 +78,8 @@ class Groups(GroupCommands):
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False
-        self._admission = Admission(seat.settings.proxy, seat.bus)
+        observes = bool(seat.settings.upstream.url)
+        self._admission = Admission(seat.settings.proxy, seat.bus, observes)
         self._tasks = Tasks("groups")
         self._rescue = Tasks("groups-rescue")
         self._behind = Tasks("groups-background")
@@ -90,6 +95,7 @@ class Groups(GroupCommands):
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
+        self._removers.append(seat.rewards.add_listener(rescoring(self._runs, self._behind)))
         self._recovery = Recovery(seat, self.senses, self._behind)
         seat.bus.listen(
             self._on_event,
@@ -110,7 +116,7 @@ class Groups(GroupCommands):
     @property
     def waiting(self) -> int:
         """Requests that wait for their episodes."""
-        return sum(run.phase in ("QUEUED", "CLAIMING") for run in self._runs.values())
+        return sum(map(_waits, self._runs.values()))
 
     @property
     def serving(self) -> bool:
@@ -129,7 +135,7 @@ class Groups(GroupCommands):
 
     def context_of(self, model: str) -> int | None:
         """The window in tokens of the server behind a model name; None when it is not known."""
-        server = self._server(model)
+        server = self.seat.server_of(model)
         return window(server, self.senses[server.name].context)
 
     async def recover(self) -> None:
@@ -158,7 +164,7 @@ class Groups(GroupCommands):
 
     def _refused(self, request: ChatRequest, refusal: Refusal) -> None:
         """Leave a trace: the operator must see that users are turned away."""
-        server = self._server(request.model)
+        server = self.seat.server_of(request.model)
         seen = server.watcher.current
         server.watcher.in_demand()
         bus = self.seat.bus
@@ -171,27 +177,27 @@ class Groups(GroupCommands):
             )
         )
         key = f"refused:{server.name}"
-        if is_down(seen) and key not in bus.state.alerts:
-            bus.publish(
-                AlertRaised(
-                    key=key,
-                    cause=f"users are answered 503: {server.name} is {seen.shown.value}",
-                    todo="5 opens Engine: `s` starts it",
-                    level="error",
-                )
-            )
+        if is_down(seen):
+            cause = refused_cause(server.name, seen)
+            if key not in bus.state.alerts and key not in bus.state.dismissed:
+                log.warning("%s", cause)
+            show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
 
     def _admit(self, request: ChatRequest) -> Ticket:
         names = self.models()
         check_model(self.seat.settings, request.model, names)
         if self.draining:
             raise Stopping
-        server = self._server(request.model)
+        server = self.seat.server_of(request.model)
         if is_down(server.watcher.current):
-            raise busy(10)
+            raise server.busy(request.model, 10)
         most = self.seat.settings.proxy.queue_limit
+        gives_way: Run | None = None
         if len(self._runs) >= most and self.waiting >= most:
-            raise busy(2)
+            gives_way = _crowding(self._runs.values(), self._admission.lane(request))
+        if request.shown is not None:
+            tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
+            check_vision(server, self.seat.settings, own=tells)
         if refusal := too_many_choices(request.n, most_choices(server, self.seat.settings)):
             raise refusal
         row = self.seat.rows.match(request.headers, request.query)
@@ -199,18 +205,17 @@ class Groups(GroupCommands):
             request = replace(request, train=False)
         placed = self._admission.place(request, row, server.name)
         run = self._open(placed, None if placed.request.helper else row, server)
+        if gives_way is not None:
+            _give_way(gives_way)
         ticket = run.join(request.stream)
         self._runs[run.group_id] = run
         self._admission.opened(run)
         run.task = self._tasks.spawn(self._live(run), run.group_id)
         return ticket
 
-    def _server(self, model: str) -> ServerSeat:
-        servers = self.seat.servers
-        return servers.get(model) or next(iter(servers.values()))
-
     def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
         request = placed.request
+        shown = request.shown
         group_id = hex_id(6)
         if row is not None:
             self.seat.rows.take(row.row_id)
@@ -227,6 +232,7 @@ class Groups(GroupCommands):
             metadata=_metadata(row),
             opened_at=self.seat.clock(),
             on_alone=self._alone,
+            lane=placed.lane,
             kind=_kind(request, server),
         )
         if request.helper:
@@ -240,13 +246,16 @@ class Groups(GroupCommands):
                 task_id=run.task_id,
                 n=run.n,
                 query=request.query,
-                body=request.body,
+                body=request.body if shown is None else {**request.body, "messages": shown},
+                images=image_words(shown),
                 model=request.model,
                 stream=request.stream,
                 episode_type=run.kind,
                 session=request.session,
                 turn=placed.turn,
                 helper=request.helper,
+                client_timeout=client_timeout(request.headers, request.stream),
+                turns=1 + sum(one.get("role") == "assistant" for one in request.messages),
                 **kept(row),
             )
         )
@@ -285,7 +294,7 @@ class Groups(GroupCommands):
 
     def _still_queued(self, run: Run) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self._stop(run, Stop("no episodes in time", "ABORTED", busy(2)))
+            self._stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
 
     def _stop(self, run: Run, stop: Stop) -> bool:
         """End a run before its time; False when it is too late for that."""
@@ -293,6 +302,17 @@ class Groups(GroupCommands):
             return False
         run.stop = stop
         return run.task.cancel()
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Move the deadline of every request that waits for episodes of server `name`.
+
+        Args:
+            name: Of the server.
+            seconds: How much later; no request waits longer than a stream may.
+        """
+        most = self.seat.settings.proxy.stream_budget
+        for ticket in [one for run in self._of(name) if _waits(run) for one in run.tickets]:
+            ticket.postpone(seconds, most)
 
     # --- the world changes ---------------------------------------------------------------------
 
@@ -313,7 +333,7 @@ class Groups(GroupCommands):
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", busy(10)))
+                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
 
     def _of(self, name: str) -> list[Run]:
         return [run for run in self._runs.values() if run.sense.server.name == name]
@@ -365,8 +385,35 @@ class Groups(GroupCommands):
         await self._rescue.drain(self.limits.last_ends)
         await self._rescue.close()
         await self._behind.close()
-        for remove in self._removers:
-            remove()
+        while self._removers:
+            self._removers.pop()()
+
+
+def _waits(run: Run) -> bool:
+    """Whether it waits for its episodes, and goes on to."""
+    return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
+
+
+def _crowding(runs: Iterable[Run], lane: Lane) -> Run:
+    """The waiting run that gives way to a request of `lane`.
+
+    Raises:
+        Refusal: the request's sender has its share of the places.
+    """
+    found = crowding([(run.lane, run) for run in runs if _waits(run)], lane)
+    if found is None:
+        raise busy(2)
+    return found
+
+
+def _give_way(run: Run) -> None:
+    """End a run that waits, so that another one may.
+
+    Its task may not have begun: cancelled before that, it would never clean up.
+    """
+    assert run.task is not None
+    run.stop = Stop("gave way to another sender", "ABORTED", run.busy(2))
+    asyncio.get_running_loop().call_soon(run.task.cancel)
 
 
 def _kind(request: ChatRequest, server: ServerSeat) -> str:

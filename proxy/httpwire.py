@@ -7,7 +7,6 @@ not read what it is sent, is answered or dropped; it holds nothing for long.
 import asyncio
 import logging
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
@@ -15,18 +14,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from core.settings import ProxySettings
-from proxy.asgi import (
-    AT_ONCE,
-    ON_LEAVE,
-    Receive,
-    Scope,
-    Send,
-    drop_body,
-    headers_of,
-    send_refusal,
-)
+from proxy.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_refusal
 from proxy.at_once import whole_of
-from proxy.errors import Refusal, busy
+from proxy.errors import Refusal, busy, reason_phrase
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +35,7 @@ _on_header = HttpToolsProtocol.on_header
 
 
 class _TooLarge(Exception):
-    """The head of a request is over the limit."""
+    """The head of a request, or what is discarded of its body, is over the limit."""
 
 
 class _Outbox:
@@ -74,11 +64,15 @@ class _Joined:
     Each write may have to wake the client's process; the head of an answer alone tells it nothing.
     """
 
-    __slots__ = ("_held", "_outbox", "_transport")
+    __slots__ = ("_held", "_lingers", "_outbox", "_transport")
 
-    def __init__(self, transport: asyncio.Transport, outbox: _Outbox) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, outbox: _Outbox, lingers: Callable[[], bool]
+    ) -> None:
         self._transport = transport
         self._outbox = outbox
+        self._lingers = lingers
+        """Asked before it is closed: True keeps it open, it is closed again later."""
         self._held: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -96,7 +90,8 @@ class _Joined:
 
     def close(self) -> None:
         self.flush()
-        self._transport.close()
+        if self._transport.is_closing() or not self._lingers():
+            self._transport.close()
 
     def write_eof(self) -> None:
         self.flush()
@@ -139,7 +134,61 @@ class _BodyTime:
         return min(pause, max(self._until - now, 0.0))
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class _Ending(HttpToolsProtocol):
+    """How a connection ends: the answer arrives, what still comes of a body is discarded."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._in_body = False
+        self._unread = UNREAD
+        """Bytes that are still discarded of a body whose request is answered."""
+        self._done = False
+        """Refused: what still comes is thrown away."""
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unread -= len(body)
+            if self._unread < 0:
+                self._linger()
+                raise _TooLarge
+
+    def _lingers(self) -> bool:
+        """Whether the connection is closed later: with a body on its way it would be reset before
+        the client has read the answer."""
+        if self._done or not self._in_body:
+            return False
+        self._linger()
+        return True
+
+    def _linger(self) -> None:
+        """Send nothing more, discard what comes, and close in a moment."""
+        self._done = True
+        self._set_alarm(LINGER)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _over(self) -> bool:
+        """Whether nothing more is read from the client."""
+        return self._done or self.transport.is_closing()
+
+    def _busy(self) -> bool:
+        """Whether a request waits for the end of its answer."""
+        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)  # None before the first
+        return cycle is not None and not cycle.response_complete
+
+    def _set_alarm(self, seconds: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None if seconds is None else self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        """The alarm has rung."""
+        raise NotImplementedError
+
+
+class BoundedProtocol(_Ending):
     """One connection; `bounded` makes the class for given settings."""
 
     largest_head = 64 << 10
@@ -150,18 +199,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._alarm: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._in_head = False
         """A request has begun and its head is not complete."""
-        self._in_body = False
         self._body_time = _BodyTime()
         self._head = self._raw = 0
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
         """The parser is fed what it has told before."""
-        self._done = False
-        """Refused: what still comes is thrown away."""
         self._leaving: dict[object, Callable[[], None]] = {}
         """Whom to tell that the client has left."""
 
@@ -172,7 +217,8 @@ class BoundedProtocol(HttpToolsProtocol):
         transport: asyncio.Transport,  # type: ignore[override]  # as in the base
     ) -> None:
         super().connection_made(transport)
-        self.transport = cast(asyncio.Transport, _Joined(transport, self.outbox(self.loop)))
+        joined = _Joined(transport, self.outbox(self.loop), self._lingers)
+        self.transport = cast(asyncio.Transport, joined)
         self._set_alarm(self.head_limit)
         if len(self.connections) > 2 * self.most_connections:
             transport.abort()
@@ -211,6 +257,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._done:
+            self._unread -= len(data)
+            if self._unread < 0:
+                self.flow.pause_reading()
             return
         self._raw += len(data) if self._in_head else 0
         if self._raw > self.largest_head:
@@ -277,6 +326,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_begin()
             self._in_head, self._in_body = True, False
             self._head = self._raw = 0
+            self._unread = UNREAD
 
     def on_url(self, url: bytes) -> None:
         if not self._again:
@@ -311,6 +361,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        if self._done:
+            return
         if not (self._in_head or self._in_body):
             self._set_alarm(None)
         super().on_response_complete()
@@ -344,7 +396,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._done:
             return
         self._done = True
-        self._set_alarm(LINGER)
         if self._busy():
             cycle = self.cycle
             cycle.disconnected = True
@@ -352,39 +403,23 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started or not self._in_body:
                 self.transport.close()  # a second answer would be taken for the first one's end
                 return
-        kind = HTTPStatus(status).phrase
+        kind = reason_phrase(status)
         body = Refusal(status, None, text, kind=kind).body()
         head = (
             f"HTTP/1.1 {status} {kind}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        self._linger()
 
     def _stalled(self) -> None:
         log.info("a client did not read its answer for %.0f s: dropped", STALL)
         self.transport.abort()
 
-    def _over(self) -> bool:
-        """Whether nothing more is read from the client."""
-        return self._done or self.transport.is_closing()
-
-    def _busy(self) -> bool:
-        """Whether a request waits for the end of its answer."""
-        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)  # None before the first
-        return cycle is not None and not cycle.response_complete
-
-    def _set_alarm(self, seconds: float | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = None if seconds is None else self.loop.call_later(seconds, self._too_slow)
-
 
 async def _full(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers on a connection that is one too many."""
     log.warning("a connection was refused: too many are open")
-    await drop_body(headers_of(scope), receive, 1 << 20)
     refusal = busy(5)
     await send_refusal(send, refusal, refusal.body(), ((b"connection", b"close"),))
 

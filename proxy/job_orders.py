@@ -8,14 +8,17 @@ from typing import Any, Final
 from core.commands import CommandError
 from core.errors import AjetError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.job_sheet import presets
+from proxy.job_sheet import presets, starts_as_it_was
 from proxy.job_store import JobStore
 from proxy.job_work import Work, WorkCancelled
-from proxy.kept import INFO, offers
+from proxy.kept import INFO, has_job, offers
 from proxy.seat import Seat, ServerSeat
+from swarm.errors import SwarmError
 from swarm.job import dump_job
 from swarm.job_check import Checked, check_job
+from swarm.job_secrets import hidden_error
 from swarm.schemas import EngineState
+from swarm.server_job import with_model
 from swarm.watcher import Seen
 
 QUIET = 8.0
@@ -63,25 +66,34 @@ class JobOrders:
 
     # --- which job ------------------------------------------------------------------------------
 
-    async def choose(self, name: str, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def choose(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
         """The text of the job that is meant and what to call it.
 
-        Given ones come first, then the preset that was named, the saved one, the default.
+        In this order: the one in the arguments, the preset they name, the saved one, the default.
 
         Raises:
             JobError: it cannot be sent; names the line.
-            AjetError: the saved one cannot be read.
+            AjetError: the saved one cannot be read, or the server does not answer.
         """
         if (text := args.get("job")) is not None:
-            self._read(text, "job")
-            return text, "given"
-        if preset := args.get("preset"):
-            return dump_job(presets(self.seat)[preset]), preset
-        saved = await asyncio.to_thread(self.store.load, name)
-        if saved is None:
-            return dump_job(presets(self.seat)["default"]), "default"
-        self._read(saved[0], str(self.store.path(name)))
-        return saved[0], "saved"
+            whole = await asyncio.to_thread(self.store.restored, server.name, str(text))
+            self._read(whole, "job")
+            return whole, "given"
+        preset = args.get("preset")
+        if not preset and (saved := await asyncio.to_thread(self.store.load, server.name)):
+            self._read(saved[0], str(self.store.path(server.name)))
+            return saved[0], "saved"
+        preset = preset or "default"
+        return dump_job(presets(self.seat, await server.client.is_embedded())[preset]), preset
+
+    async def _keeps_job(self, server: ServerSeat, args: Mapping[str, Any]) -> bool:
+        """Whether a start is to run the job the server has, which another client sent."""
+        if args.get("job") is not None or args.get("preset"):
+            return False
+        saved = await asyncio.to_thread(self.store.load, server.name)
+        if not starts_as_it_was(self.seat, server.name, saved[1] if saved else 0.0):
+            return False
+        return not await server.client.is_embedded() or await has_job(server)
 
     @staticmethod
     def _read(text: str, where: str) -> Checked:
@@ -91,7 +103,7 @@ class JobOrders:
         server = self._find(args)
         if args.get("job") is None and args.get("preset") is None:
             raise CommandError("there is no job in it", todo="Give a job, or a preset")
-        text, how = await self.choose(server.name, args)
+        text, how = await self.choose(server, args)
         notices = self._read(text, "job").notices
         file = await asyncio.to_thread(self.store.save, server.name, text)
         said = f"{server.name}: the job is saved in {file}; the next start takes it"
@@ -133,8 +145,13 @@ class JobOrders:
         server = self._find(args)
         self.must_be_idle(server)
         await must_be_off(server)
+        if await self._keeps_job(server, args):
+            work = self.begin(server, "Start", (START, BOOT))
+            await self._run(server, work, lambda: self._start_as_it_was(server, work))
+            return f"{server.name} is starting with the job it had, which another client sent"
         text, how = await self._chosen(server, args)
-        work = self._begin(server, "Start", (SEND, START, BOOT))
+        await server.client.prepared(text)  # nothing begins with a job that cannot start
+        work = self.begin(server, "Start", (SEND, START, BOOT))
         await self._run(server, work, lambda: self._send_and_start(server, work, text, how))
         return f"{server.name} is starting{_WITH.get(how, '')}"
 
@@ -144,17 +161,20 @@ class JobOrders:
         if server.observes:
             raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
         text, how = await self._chosen(server, args)
-        work = self._begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
+        work = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
         await self._run(server, work, lambda: self._replace(server, work, text, how))
         return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
 
     async def _chosen(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
-        text, how = await self.choose(server.name, args)
+        text, how = await self.choose(server, args)
+        if (model := args.get("model")) and not await server.client.is_embedded():
+            text = with_model(text, model)
         if how == "given":
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, how
 
-    def _begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> Work:
+    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> Work:
+        """Begin a work on the engine of a server; the caller ends it."""
         work = self._works[server.name] = Work(self.seat, server.name, title, steps)
         return work
 
@@ -197,7 +217,8 @@ class JobOrders:
     # --- the steps ------------------------------------------------------------------------------
 
     async def _replace(self, server: ServerSeat, work: Work, text: str, how: str) -> None:
-        await work.step(CHECK, self._can_be_reached(server))
+        work.job = text
+        await work.step(CHECK, self._can_take(server, text))
         if server.watcher.current.is_in(_OFF):
             work.skip(STOP, "it is OFFLINE")
         else:
@@ -206,23 +227,39 @@ class JobOrders:
         await work.step(WAIT, self._stable(server), breaks=True)
         await self._send_and_start(server, work, text, how)
 
-    async def _can_be_reached(self, server: ServerSeat) -> None:
+    async def _can_take(self, server: ServerSeat, text: str) -> None:
         """Before anything is stopped: a server that does not answer takes no job."""
         seen = await server.watcher.refresh(LOOK_LIMIT)
         if not seen.reachable:
             raise AjetError(f"{server.name} does not answer: {seen.error}")
+        await server.client.prepared(text)
 
     async def _stable(self, server: ServerSeat) -> Seen:
         own = False
         with contextlib.suppress(AjetError):
             own = await offers(server, INFO)
         quiet = min(self.quiet, QUIET_EMBEDDED) if own else self.quiet
-        return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+        return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(self, server: ServerSeat, work: Work, text: str, how: str) -> None:
-        await work.step(SEND, server.client.sync_train_config(text))
-        self.seat.bus.publish(JobSent(server=server.name, yaml=text, how=how))
+        work.job = text
+        sent = await work.step(SEND, server.client.sync_train_config(text))
+        shown = await asyncio.to_thread(self.store.masked, sent)
+        self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
         await work.step(START, server.client.start_engine())
+        server.watcher.nudge()
+
+    async def _start_as_it_was(self, server: ServerSeat, work: Work) -> None:
+        try:
+            await work.step(START, server.client.start_engine())
+        except SwarmError as error:
+            if "No training config" not in error.what:
+                raise
+            raise AjetError(
+                "the server has no job any more: it was restarted",
+                server.name,
+                "Send one: `engine-start --preset default`, or apply a job",
+            ) from error
         server.watcher.nudge()
 
     async def _boot(self, server: ServerSeat, work: Work) -> None:
@@ -237,8 +274,11 @@ class JobOrders:
     async def _booted(self, server: ServerSeat) -> Seen:
         await server.watcher.refresh(LOOK_LIMIT)
         seen = await server.watcher.wait_for(
-            lambda seen: seen.reachable and seen.state is not EngineState.BOOTING, BOOT_LIMIT
+            lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
+            BOOT_LIMIT,
         )
+        if seen.gone:
+            raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
         if seen.state is EngineState.OFFLINE:
             raise AjetError(
                 f"the engine went back to OFFLINE{': ' if seen.detail else ''}{seen.detail}",
@@ -258,15 +298,18 @@ class JobOrders:
             last = next((one.title for one in reversed(work.steps) if one.began), "")
             work.end("cancelled", f"cancelled at `{last}`; {left}")
             return AjetError(f"`{work.title}` was cancelled at `{last}`; {left}", server.name)
-        why = error.what if isinstance(error, AjetError) else "it took too long"
+        if isinstance(error, AjetError):
+            error = hidden_error(error, work.job)
+        why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
         step = at.title if at is not None else work.title
         work.end("failed", f"`{step}` failed: {why}; {left}")
-        todo = (error.todo if isinstance(error, AjetError) else "") or "Stop it and try again"
+        off = server.watcher.current.is_in(_OFF)
+        todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
         self.seat.bus.publish(
             AlertRaised(
                 key=f"start:{server.name}",
                 cause=f"{server.name} did not start: `{step}` failed: {why}",
-                todo=f"{todo}. Now: {left}",
+                todo=f"{todo}. When it failed: {left}",
                 level="error",
             )
         )
@@ -285,6 +328,9 @@ def left_in(seen: Seen, work: Work) -> str:
         return f"{where}, with the job that was sent"
     return f"{where}; the job that was sent is there and waits for a start"
 
+
+_WAY_OUT: Final = "Stop the engine, correct the job, start it again"
+_AGAIN: Final = "Correct the job, start it again"
 
 _WITH: Final = {
     "given": " with this job",

@@ -1,6 +1,7 @@
 """What is known of the job a server runs: told by itself where it does, else as it was sent."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -12,9 +13,11 @@ from proxy.job_store import JobStore
 from proxy.kept import INFO, ask, offers
 from proxy.seat import Seat, ServerSeat
 from swarm import job as jobs
+from swarm.errors import SwarmError
 from swarm.job import Job, JobError, default_job, dump_job, get, hand_job, load_job, put
 from swarm.job_diff import flat, same
 from swarm.schemas import PoolInfo
+from swarm.server_job import MODEL_VARIABLE, server_hand_job, server_job
 
 _EMBEDDED: Final = {
     "batch_size": jobs.BATCH,
@@ -43,10 +46,28 @@ class _Info(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-def presets(seat: Seat) -> dict[str, Job]:
-    """The jobs that come with the program, by name."""
-    model = seat.settings.engine.model
-    return {"default": default_job(model), "hand": hand_job(model)}
+def presets(seat: Seat, embedded: bool) -> dict[str, Job]:
+    """The jobs that come with the program, by name: for the embedded engine, or for others."""
+    if embedded:
+        own = seat.settings.engine.model
+        return {"default": default_job(own), "hand": hand_job(own)}
+    model = remote_model()
+    return {"default": server_job(model), "hand": server_hand_job(model)}
+
+
+def remote_model() -> str:
+    """The model that the environment names for AgentJet servers; empty for none."""
+    return os.environ.get(MODEL_VARIABLE, "")
+
+
+def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
+    """Whether a start keeps the job the server has: another client started it since the last save.
+
+    Args:
+        saved_at: When the job of the server was last saved here, Unix seconds; 0 for never.
+    """
+    server = seat.bus.state.servers.get(name)
+    return server is not None and server.foreign_start > saved_at
 
 
 async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
@@ -59,14 +80,20 @@ async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
     known = seat.bus.state.servers.get(server.name)
     sent = known.job if known is not None else None
     base = _tree(sent.yaml) if sent is not None else None
+    shown = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
     told, teller = await _told(server)
     running, differs = _running(base, told)
-    made = presets(seat)
+    embedded = await _embedded(seat, server)
+    made = presets(seat, embedded)
+    saved_at = saved[1] if saved else 0.0
     return JobSheet(
         server=server.name,
-        saved=saved[0] if saved else "",
-        saved_at=saved[1] if saved else 0.0,
-        running=dump_job(running) if running else "",
+        saved=shown,
+        saved_at=saved_at,
+        embedded=embedded,
+        last=starts_as_it_was(seat, server.name, saved_at),
+        model="" if embedded else remote_model(),
+        running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
         source=_source(base is not None, teller),
         told=tuple(told),
         differs=tuple(differs),
@@ -77,12 +104,20 @@ async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
     )
 
 
+async def _embedded(seat: Seat, server: ServerSeat) -> bool:
+    """Whether the server is the embedded engine; as the settings name it while it is silent."""
+    try:
+        return await server.client.is_embedded()
+    except SwarmError:
+        return seat.settings.servers().get(server.name) == "embedded"
+
+
 def _source(sent: bool, teller: str) -> str:
     if teller and sent:
         return f"{teller}, the rest as last sent from here"
     if teller:
         return teller
-    return "as last sent from here; the server does not tell its job" if sent else ""
+    return "as last sent from here; the server does not report its job" if sent else ""
 
 
 def _tree(text: str) -> Job | None:
@@ -105,7 +140,7 @@ async def _told(server: ServerSeat) -> tuple[dict[str, Any], str]:
     if pool is None or pool.stale or not rolls:
         return {}, ""
     told = dict(_of_pool(pool))
-    return told, f"{len(told)} values told by the server" if told else ""
+    return told, f"{len(told)} values reported by the server" if told else ""
 
 
 def _read(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from core.events import AlertRaised
 from core.state import Group
+from proxy.alerts import replace_alert
 from proxy.seat import Seat, ServerSeat
 from swarm.schemas import PoolInfo, RunningEpisode
 
@@ -57,14 +57,14 @@ class TakenWatch:
         if taker is None and limit and idle + (now - at) + SWEEP >= limit:
             return  # the server took it back by its own rule
         by = f"client {taker.client_uuid:.40} has it now" if taker is not None else "aborted"
-        self.seat.bus.publish(
-            AlertRaised(
-                key=f"taken:{self.server.name}",
-                cause=f"somebody else took an episode of group {group.group_id:.12} on "
-                f"{self.server.name}: {by} after {idle:.0f} s of {limit:.0f} s idle",
-                todo="Any client may abort any episode there. 5 opens Engine, `i` shows who is on "
-                "it; the group goes on with what it has",
-            )
+        replace_alert(
+            self.seat.bus,
+            f"taken:{self.server.name}",
+            f"somebody else took an episode of group {group.group_id:.12} on "
+            f"{self.server.name}: {by} after {idle:.0f} s of {limit:.0f} s idle",
+            "Any client may abort any episode there. 5 opens Engine, `i` shows who is on it; the "
+            "group goes on with what it has",
+            groups=(group.group_id,),
         )
 
 

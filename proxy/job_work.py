@@ -9,6 +9,7 @@ import msgspec
 from core.errors import AjetError
 from core.events import WorkChanged, WorkStep
 from proxy.seat import Seat
+from swarm.job_secrets import hidden
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class Work:
         self.server = server
         self.title = title
         self.phase = "doing"
+        self.job = ""
+        """YAML of the job that is sent: no text that is published quotes its secrets."""
         self.steps = [WorkStep(title=one) for one in steps]
         self._began = seat.clock()
         self._cancelled = False
@@ -107,7 +110,7 @@ class Work:
                     phase=phase,
                     began=one.began or now,
                     ended=0.0 if phase == "doing" else now,
-                    detail=detail,
+                    detail=hidden(detail, self.job),
                 )
         self._tell()
 
@@ -119,6 +122,6 @@ class Work:
                 steps=tuple(self.steps),
                 phase=self.phase,
                 began=self._began,
-                said=said,
+                said=hidden(said, self.job),
             )
         )

@@ -9,20 +9,22 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from core.events import AlertCleared, AlertRaised, GroupClosed, RatingAwaited
+from core.events import GroupClosed, RatingAwaited
 from core.journal import JournalError
-from core.tasks import Tasks, finish, within
+from core.tasks import Limit, Tasks, finish, within
 from proxy import refill
+from proxy.alerts import clear_alert, show_alert
 from proxy.claiming import claim, take_turn
+from proxy.cut_prompts import CutPrompts
 from proxy.decide import Drop, Seal, Situation, Wait, decide
-from proxy.errors import Refusal, Stopping, busy
+from proxy.errors import Refusal, Stopping
 from proxy.generate import generate, may_go_again
-from proxy.outcome import errors_of, sealed, why_none
+from proxy.outcome import sealed, short_of, why_failed, why_none
 from proxy.rewards.base import is_told
-from proxy.room import fit
+from proxy.room import fit, room_of
 from proxy.run import Run, best_of
 from proxy.scoring import score
-from proxy.sense import ROLLING, has_lost_all
+from proxy.sense import ROLLING, ROLLING_POST, has_lost_all
 from proxy.submit import TAKEN, release, submit
 from swarm.errors import ClaimTimedOut
 
@@ -65,6 +67,7 @@ class Lifecycle:
         self._draining = draining
         self._closing = closing
         self._attended_until = attended_until
+        self._cut_prompts = CutPrompts()
 
     async def walk(self, run: Run) -> None:
         """Live the whole life of `run`; whatever happens, nothing stays claimed."""
@@ -99,13 +102,14 @@ class Lifecycle:
     async def _surely_finish(self, run: Run, end: Ended) -> None:
         """Give back what is held and close the group, also when cancelled meanwhile."""
         run.closing = True
-        if run.held:
+        if run.held or run.returning:
             await finish(self._finish(run, end), self._rescue, f"end:{run.group_id}")
         else:
             await self._finish(run, end)
 
     async def _finish(self, run: Run, end: Ended) -> None:
         run.notes.tell()
+        await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
         run.leave_gate()
@@ -132,7 +136,11 @@ class Lifecycle:
             await self._end_untrained(run)
             raise Ended("DONE", run.untrained)
         await self._score(run)
-        source = await self._decide(run)
+        self._drop_cut(run)
+        try:
+            source = await self._decide(run)
+        finally:
+            run.sense.unscored.pop(run.group_id, None)
         await self._seal_and_send(run, source)
 
     # --- before the answers --------------------------------------------------------------------
@@ -140,7 +148,8 @@ class Lifecycle:
     async def _tell_source(self, run: Run) -> None:
         source = run.seat.rewards
         request = run.request
-        if not is_told(source) and "hook" not in run.seat.bus.state.alerts:
+        if not is_told(source):
+            clear_alert(run.seat.bus, "hook")
             run.n = max(run.n, request.n)
             return
         try:
@@ -152,8 +161,7 @@ class Lifecycle:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
         if report.error is None:
-            if "hook" in run.seat.bus.state.alerts:
-                run.seat.bus.publish(AlertCleared(key="hook"))
+            clear_alert(run.seat.bus, "hook")
         elif source.health().ok:  # a folder that does not load has an alert of its own
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
@@ -166,7 +174,7 @@ class Lifecycle:
             try:
                 await self._claim(run)
             except ClaimTimedOut as error:
-                run.refuse(busy(2))
+                run.refuse(run.busy(2))
                 raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
             run.phase = "GENERATING"
             run.lap("claim")
@@ -175,9 +183,10 @@ class Lifecycle:
             run.lap("generate")
             if run.usable or not self._another_round(run):
                 break
+            await run.returned()  # an aborted episode may be claimed again, under the same id
         if not run.usable:
             run.refuse(why_none(run))
-            raise Ended("FAILED", f"no candidate gave an answer: {errors_of(run)}")
+            raise Ended("FAILED", f"no candidate gave an answer: {why_failed(run)}")
         if run.kind == "eval":
             run.resolve(run.usable[0], "only")
 
@@ -196,9 +205,10 @@ class Lifecycle:
         if not run.held:  # another round: it queues again
             run.leave_gate()
         watcher = run.sense.server.watcher
-        left = run.deadline - run.loop.time()
         try:
-            await watcher.wait_for(ROLLING, max(left, 0.0))
+            if not watcher.current.is_in(ROLLING):
+                async with Limit(lambda: run.deadline, run.loop):
+                    await watcher.wait_for(ROLLING)
             if run.sense.recovering:
                 await run.sense.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
@@ -233,7 +243,10 @@ class Lifecycle:
         run.phase = "SCORING"
         enough = len(run.usable) >= min(2, run.n)
         if enough:
+            version = run.seat.rewards.version
             await score(run)
+            if run.sheet is None and version and run.seat.rewards.version not in ("", version):
+                await score(run)  # another version was loaded meanwhile
         run.lap("score")
         state = run.seat.bus.state
         best = run.best()
@@ -243,7 +256,18 @@ class Lifecycle:
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._why(run))
         if abort:
-            raise Ended("ABORTED", f"short: {len(run.usable)} of {run.n} candidates answered")
+            raise Ended("ABORTED", short_of(run))
+
+    def _drop_cut(self, run: Run) -> None:
+        """Answer a group whose prompt was cut, and abort it: its answers are to another prompt.
+
+        Raises:
+            Ended: it was cut.
+        """
+        cause = self._cut_prompts.cause(run)
+        if cause and (best := run.best()) is not None:
+            run.resolve(best, self._why(run))
+            raise Ended("ABORTED", cause)
 
     async def _end_untrained(self, run: Run) -> None:
         """End the episodes of an eval group with the automatic reward, where there is one.
@@ -329,9 +353,30 @@ class Lifecycle:
             window=settings.window,
             fallback=settings.fallback,
             rated_at=run.rating.at if run.rating is not None else None,
+            first_rated_at=run.first_rated_at,
             skip=run.rating is not None and run.rating.rating == "skip",
             accepted=run.accepted,
+            over_half=self._over_half(run),
+            blocks_update=seen.is_in(ROLLING_POST),
         )
+
+    def _over_half(self, run: Run) -> bool:
+        """Whether unscored groups would hold more than half of the pool with this one.
+
+        A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
+        the operator has to have something to rate where a group is the whole pool.
+        """
+        unscored = run.sense.unscored
+        others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
+        if run.sheet is not None or run.rating is not None:
+            return False
+        room = room_of(run.sense.server, run.seat.settings)
+        held = len(run.held)
+        rates = others == 0 and run.seat.bus.state.rating_mode != "off"
+        if room is not None and 2 * (others + held) > room and not rates:
+            return True
+        unscored[run.group_id] = held
+        return False
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -354,7 +399,7 @@ class Lifecycle:
             await sense.way.turn()
         outcomes = await submit(run, rewards)
         if run.ended == len(outcomes):
-            raise Ended("DONE", "")
+            raise Ended("DONE", short_of(run))
         counted = ", ".join(
             f"{outcomes.count(kind)} {kind}"
             for kind in dict.fromkeys(outcomes)
@@ -374,6 +419,6 @@ class Lifecycle:
     def _alert(self, run: Run, key: str, cause: str) -> None:
         if key == "journal" and not run.seat.journal.error:
             return  # it is written again, and nobody would clear the alert
-        known = run.seat.bus.state.alerts.get(key)
-        if known is None or (known.cause != cause and key != "journal"):
-            run.seat.bus.publish(AlertRaised(key=key, cause=cause, level="error"))
+        if key != "journal" or key not in run.seat.bus.state.alerts:
+            groups = (run.group_id,) if key == "hook" else ()
+            show_alert(run.seat.bus, key, cause, level="error", groups=groups)

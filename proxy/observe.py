@@ -14,16 +14,18 @@ from typing import Any
 import msgspec
 
 from core.settings import UpstreamSettings
+from proxy.bare import PROMPT, BareTransport
 from proxy.observe_engine import NoEngine
 from proxy.upstream_faults import LATER, RETRY_AFTER, fault, hide, redirected, spread
 from proxy.upstream_wire import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
 from swarm.answers import ChatAnswer, Claimed, EndKind, EndOutcome, Refused, RefusedKind
 from swarm.chat import CHAT, ask, ask_stream
-from swarm.client import GENERAL, QUICK
+from swarm.client import served_paths, serves_engine
 from swarm.errors import ChatError, ChatErrorKind, Refusal, SwarmError, TransportError
 from swarm.schemas import EngineState, EngineStatus, EpisodeRecord, PoolInfo, WorkflowOutput
 from swarm.seam import Response, Transport
 from swarm.streaming import OnDelta
+from swarm.wire import GENERAL, QUICK
 
 STATE = "OBSERVING"
 """What such a server is shown as."""
@@ -48,8 +50,37 @@ class _Status(EngineStatus, frozen=True):
         return EngineState.ROLLING
 
 
+class CallPause:
+    """Time until which an upstream that put off a call gets no other one."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    async def wait(self) -> None:
+        """Wait until calls may be sent again."""
+        if (wait := self._until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(spread(wait))
+
+    def extend(self, error: ChatError, tries: int) -> bool:
+        """Pause all calls for as long as an upstream says that put one off.
+
+        Args:
+            error: Its answer.
+            tries: How often the call was sent.
+
+        Returns:
+            Whether the call is to be sent again.
+        """
+        told: float | None = getattr(error, "retry_after", None)
+        wait = RETRY_AFTER * tries if told is None else told
+        if tries == TRIES or wait > PATIENCE:
+            return False
+        self._until = max(self._until, asyncio.get_running_loop().time() + wait)
+        return True
+
+
 class ObserveClient(NoEngine):
-    """An upstream as the proxy holds a swarm server.
+    """An upstream as a `SwarmApi`: the proxy uses it like a swarm server.
 
     Args:
         settings: Where it is and how it is asked.
@@ -75,7 +106,11 @@ class ObserveClient(NoEngine):
         name: str = "upstream",
     ) -> None:
         self.base, root = addresses(settings.url)
-        super().__init__(root, transport, client_uuid, name=name)
+        self.url = root.rstrip("/")
+        self.transport = transport
+        self.client_uuid = client_uuid
+        self.name = name or self.url
+        self.stopped_at = 0.0
         self.settings = settings
         self.key = key_of(settings)
         self.repeats = repeats
@@ -84,6 +119,8 @@ class ObserveClient(NoEngine):
         self.trouble = ""
         self.announced = False
         self._checked = Checked(transport, self.key)
+        self._bare = BareTransport(self._checked)
+        self._features: frozenset[str] | None = None
         self._held: dict[str, Claimed] = {}
         self._busy: set[str] = set()
         """Of these, the ones that have no answer yet."""
@@ -92,7 +129,7 @@ class ObserveClient(NoEngine):
         """A call could not reach it since the last look."""
         self._has_health = True
         self._listed = False
-        self._not_before = 0.0
+        self._pause = CallPause()
 
     # --- what it is doing -----------------------------------------------------------------------
 
@@ -167,7 +204,8 @@ class ObserveClient(NoEngine):
         """
         if self._features is None or again:
             try:
-                return await super().features(again=True)
+                self._features = await served_paths(self.transport, self.url)
+                return self._features
             except Refusal as error:
                 if error.status >= 500:
                     raise
@@ -175,26 +213,13 @@ class ObserveClient(NoEngine):
                 raise
             except SwarmError:  # a page, as of a web site at that address
                 pass
-            self._features = await self._probed()
+            model = self.models[0] if self.models else ""
+            self._features = await token_paths(self.transport, self.url, model, self.credentials())
         return self._features
 
-    async def _probed(self) -> frozenset[str]:
-        model = self.models[0] if self.models else ""
-        answer = await self.transport.request(
-            "POST",
-            f"{self.url}/tokenize",
-            body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
-            headers={**self.credentials(), "Content-Type": "application/json"},
-            timeout=QUICK,
-            repeatable=True,
-        )
-        try:
-            counts = answer.status == 200 and isinstance(
-                msgspec.json.decode(answer.body, type=dict[str, Any]).get("count"), int
-            )
-        except (msgspec.MsgspecError, RecursionError):
-            counts = False
-        return frozenset({"/tokenize", "/detokenize"} if counts else ())
+    async def is_embedded(self) -> bool:
+        """See `swarm.client.serves_engine`."""
+        return await serves_engine(self)
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -281,7 +306,8 @@ class ObserveClient(NoEngine):
     ) -> Awaitable[ChatAnswer]:
         """See `swarm.chat.ask`. An upstream that puts us off is asked again when it says."""
         told, sent = self._asked(claimed, body), own_id(claimed, headers)
-        return self._call(claimed, lambda: ask(self._checked, claimed, told, sent, timeout))
+        way = self._bare if PROMPT in told else self._checked
+        return self._call(claimed, lambda: ask(way, claimed, told, sent, timeout))
 
     def chat_stream(
         self,
@@ -291,7 +317,9 @@ class ObserveClient(NoEngine):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
-        """See `swarm.chat.ask_stream`."""
+        """See `swarm.chat.ask_stream`; a bare prompt is answered whole."""
+        if PROMPT in body:
+            return self.chat(claimed, body, headers, timeout)
         told, sent = self._asked(claimed, body), own_id(claimed, headers)
         return self._call(
             claimed, lambda: ask_stream(self._checked, claimed, told, on_delta, sent, timeout)
@@ -303,31 +331,19 @@ class ObserveClient(NoEngine):
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
     ) -> ChatAnswer:
-        loop = asyncio.get_running_loop()
         for tries in range(1, TRIES + 1):
-            if (wait := self._not_before - loop.time()) > 0:
-                await asyncio.sleep(spread(wait))
+            await self._pause.wait()
             try:
                 answer = await call()
             except ChatError as error:
                 self._note(error)
-                if error.kind is not ChatErrorKind.LIMITED or not self._puts_off(error, tries):
+                if error.kind is not ChatErrorKind.LIMITED or not self._pause.extend(error, tries):
                     raise
             else:
                 self.trouble = ""
                 self._busy.discard(claimed.episode_uuid)
                 return answer
         raise AssertionError("the last try returns or raises")
-
-    def _puts_off(self, error: ChatError, tries: int) -> bool:
-        """Whether to wait and ask again; all calls wait then."""
-        told: float | None = getattr(error, "retry_after", None)
-        wait = RETRY_AFTER * tries if told is None else told
-        if tries == TRIES or wait > PATIENCE:
-            return False
-        until = asyncio.get_running_loop().time() + wait
-        self._not_before = max(self._not_before, until)
-        return True
 
     def _note(self, error: ChatError) -> None:
         """What a failure says of the upstream itself."""
@@ -341,3 +357,34 @@ class ObserveClient(NoEngine):
             self.trouble = error.text
         elif error.status in LATER:
             self.trouble = f"too many requests for it ({error.status})"
+
+
+async def token_paths(
+    transport: Transport, url: str, model: str, headers: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the paths for tokens, if an upstream that describes no paths counts tokens.
+
+    Args:
+        transport: How requests travel.
+        url: The upstream's address.
+        model: One of its models; empty when none is known.
+        headers: Those that let us in.
+
+    Raises:
+        SwarmError: no answer.
+    """
+    answer = await transport.request(
+        "POST",
+        f"{url}/tokenize",
+        body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
+        headers={**headers, "Content-Type": "application/json"},
+        timeout=QUICK,
+        repeatable=True,
+    )
+    try:
+        counts = answer.status == 200 and isinstance(
+            msgspec.json.decode(answer.body, type=dict[str, Any]).get("count"), int
+        )
+    except (msgspec.MsgspecError, RecursionError):
+        counts = False
+    return frozenset({"/tokenize", "/detokenize"} if counts else ())

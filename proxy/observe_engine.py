@@ -1,17 +1,17 @@
-"""What an upstream without an engine never does."""
+"""The part of `SwarmApi` that concerns an engine, for an upstream that has none."""
 
 from collections.abc import Mapping
 from typing import NoReturn
 
 from swarm.answers import Claimed
 from swarm.chat import CHAT
-from swarm.client import GENERAL, AsyncSwarmClient
 from swarm.errors import SwarmError
-from swarm.schemas import WorkflowOutput
+from swarm.schemas import VerboseLog, WorkflowOutput
+from swarm.wire import GENERAL
 
 
-class NoEngine(AsyncSwarmClient):
-    """A client of something that trains nothing and knows no episodes."""
+class NoEngine:
+    """Answers of an upstream that trains nothing and knows no episodes."""
 
     # Nothing is sent for a claim or an end, and a call that is put off is made again.
 
@@ -22,12 +22,12 @@ class NoEngine(AsyncSwarmClient):
         *,
         timeout: float = GENERAL,
     ) -> None:
-        """Never: see `claim`."""
+        """Return None: `claim` sends nothing."""
 
     def begin_end(
         self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
     ) -> None:
-        """Never: see `end`."""
+        """Return None: `end` sends nothing."""
 
     def begin_chat(
         self,
@@ -36,23 +36,35 @@ class NoEngine(AsyncSwarmClient):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> None:
-        """Never: see `chat`."""
+        """Return None: `chat` repeats a call that is put off."""
 
-    async def sync_train_config(self, yaml: str) -> None:
-        """Raises SwarmError: nothing is trained."""
+    async def prepared(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def sync_train_config(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
         _no_engine()
 
     async def start_engine(self) -> int | None:
-        """Raises SwarmError: nothing is trained."""
+        """Raise SwarmError: nothing is trained."""
         _no_engine()
 
     async def stop_engine(self) -> None:
-        """Raises SwarmError: nothing is trained."""
+        """Raise SwarmError: nothing is trained."""
         _no_engine()
 
     async def agree_sync_weight(self) -> bool:
-        """There are no weights to sync."""
+        """Return False: there are no weights to sync."""
         return False
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """Return nothing: an upstream has no such route."""
+        return []
+
+    async def experiment_dir(self) -> str | None:
+        """Return None: an upstream writes no run."""
+        return None
 
 
 def _no_engine() -> NoReturn:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection
 
 from core.bus import Bus
-from core.events import AlertCleared, AlertRaised
 from core.settings import Settings
+from proxy.alerts import clear_alert, show_alert
 from proxy.observe import CANDIDATES, ObserveClient
 from proxy.seat import ServerSeat
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.seam import Transport
 from swarm.watcher import Watcher
 
@@ -19,14 +19,14 @@ def seat_of(
     client_uuid: str,
     known: Callable[[], Collection[str]],
 ) -> ServerSeat:
-    """The upstream of the settings, with a watcher and a desk of its own.
+    """The upstream of the settings, with a watcher and a claimer of its own.
 
     Args:
         settings: Of the whole program.
         name: What to call it.
         transport: How requests travel.
         client_uuid: Ours.
-        known: See `ClaimDesk`.
+        known: See `GroupClaimer`.
 
     Raises:
         UpstreamError: its address or its key cannot be used.
@@ -34,7 +34,7 @@ def seat_of(
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
     watcher = Watcher(client)
-    desk = ClaimDesk(client, watcher, known=known)
+    desk = GroupClaimer(client, watcher, known=known)
     return ServerSeat(name, client.base, client, watcher, desk, observes=True)
 
 
@@ -42,27 +42,23 @@ def say_how(bus: Bus, server: ServerSeat) -> None:
     """Tell the operator that nothing is trained, and what is wrong with the upstream."""
     client = server.client
     assert isinstance(client, ObserveClient)
-    alerts, name = bus.state.alerts, f"upstream:{server.name}"
+    name = f"upstream:{server.name}"
     if not client.announced:
         client.announced = True
-        bus.publish(
-            AlertRaised(
-                server=server.name,
-                key=f"observe:{server.name}",
-                cause="observe mode: answers, rewards and ratings are recorded, nothing is trained",
-                todo="To train, name a swarm server with --swarm-url",
-                level="info",
-            )
+        show_alert(
+            bus,
+            f"observe:{server.name}",
+            "observe mode: answers, rewards and ratings are recorded, nothing is trained",
+            "To train, name a swarm server with --swarm-url",
+            level="info",
+            server=server.name,
         )
-    known = alerts.get(name)
     cause = f"the upstream does not answer as it should: {client.trouble}"
-    if not client.trouble and known is not None:
-        bus.publish(AlertCleared(server=server.name, key=name))
-    elif client.trouble and (known is None or known.cause != cause):
+    if client.trouble:
         todo = "See that its key and its model's name are right"
-        bus.publish(
-            AlertRaised(server=server.name, key=name, cause=cause, todo=todo, level="error")
-        )
+        show_alert(bus, name, cause, todo, level="error", server=server.name)
+    else:
+        clear_alert(bus, name)
 
 
 def window(server: ServerSeat, told: int | None) -> int | None:

@@ -14,6 +14,7 @@ _WHOLE: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": _OBJECT}
 _CONTENT: Schema = {"anyOf": [_TEXT, _OBJECTS, {"type": "null"}]}
+_TOKENS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _STOP: Schema = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _MESSAGE: Schema = {
     "type": "object",
@@ -45,7 +46,7 @@ _CHAT: dict[str, Schema] = {
 }
 _COMPLETION: dict[str, Schema] = {
     **_SAMPLING,
-    "prompt": _STOP,
+    "prompt": {"anyOf": [*_STOP["anyOf"], _TOKENS, {"type": "array", "items": _TOKENS}]},
     "max_tokens": _WHOLE,
     "stop": _STOP,
     "echo": _FLAG,
@@ -73,7 +74,6 @@ _ANTHROPIC: dict[str, Schema] = {
     "tool_choice": _OBJECT,
     "thinking": _OBJECT,
 }
-_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _ERRORS = {
     "400": "The request cannot be answered as it is",
     "401": "The key is missing or wrong",
@@ -101,6 +101,7 @@ def document() -> bytes:
         "/v1/models/{model}": _get("One of the models", "model"),
         "/health": _get("Whether a request would be queued and answered"),
         "/ping": {**_get("The same as /health"), "post": _operation("The same as /health")},
+        "/load": _get("Requests that are being answered"),
         "/version": _get("Of this program"),
         "/metrics": _get("For a Prometheus server"),
         "/tokenize": _post("The upstream's tokenizer", {"prompt": _TEXT}, ()),

@@ -6,11 +6,13 @@ from typing import Any
 
 from core.commands import CommandError
 from core.errors import AjetError
-from core.events import AlertCleared, MockPaused, MockResumed, MockStopping
+from core.events import MockPaused, MockResumed, MockStopping
 from core.state import Mock
 from core.text import one_line
+from proxy.alerts import dismiss_alert
 from proxy.engine_orders import EngineOrders
 from proxy.groups import Groups
+from proxy.journal_orders import JournalOrders
 from proxy.rating_orders import RatingOrders
 from proxy.reward_trials import RewardTrials
 from proxy.rewards.live import RewardOrders
@@ -66,6 +68,7 @@ class Orders:
             **Tries(seat, groups).table,
             **rewards.table,
             **RewardTrials(seat, rewards).table,
+            **JournalOrders(seat).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -91,7 +94,7 @@ class Orders:
         return await self.groups.rate(**args)
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
-        self.seat.bus.publish(AlertCleared(key=args["key"]))
+        dismiss_alert(self.seat.bus, args["key"])
         return "dismissed"
 
     # --- the mock user --------------------------------------------------------------------------
@@ -106,7 +109,7 @@ class Orders:
     def _running(self) -> Mock:
         mock = self.seat.bus.state.mock
         if mock is None or mock.phase in _ENDED:
-            raise AjetError("no mock user runs", todo="Start one with `ajet-console mock`")
+            raise AjetError("no mock user is running", todo="Start one with `ajet-console mock`")
         return mock
 
     async def _mock_pause(self, args: dict[str, Any]) -> str:

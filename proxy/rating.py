@@ -4,17 +4,22 @@ Indices are those of the candidates. Those without an answer are not rated; the 
 are one for each candidate that has an answer, by index.
 """
 
+from dataclasses import dataclass
 from typing import TypedDict, Unpack, get_args
 
 from core.agreement import agree
 from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.rating import Kind, rating_rewards
 from core.rating import Rating as Said
+from core.rating_commands import OVERRIDE_HINT
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.errors import NotNow
 from proxy.run import Run
 from proxy.seat import Seat
+
+MOST_VOTES = 20
+"""Votes one group takes, those that are replaced or undone counted: each is an event."""
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
@@ -31,45 +36,68 @@ class Look(TypedDict, total=False):
     guidelines: str
 
 
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """Who votes."""
+
+    rater: str = ""
+    holder: str = ""
+    """Names the console, as in a lease."""
+    override: bool = False
+    """Replaces another rater's vote, and votes despite another's lease."""
+
+
 def rate(
     run: Run,
     rating: str,
     order: tuple[int, ...],
     scores: tuple[float, ...],
     *,
-    rater: str = "",
+    voter: Voter,
     note: str = "",
     **look: Unpack[Look],
 ) -> None:
-    """Note a rating; it holds until the group is sealed.
+    """Note a rating; it holds until the group is sealed. Another rater's equal vote stands.
 
     Args:
         run: The group.
         rating: best, ranking, scores, tie, bad or skip.
         order: Candidate indices, best first.
         scores: One for each candidate, or one for each that has an answer, by index.
-        rater: Who.
+        voter: Who.
         note: Why.
         **look: What the rater saw.
 
     Raises:
-        NotNow: not all candidates are there yet, or the group is not trained on.
+        NotNow: not all candidates are there yet, the group is not trained on, it had `MOST_VOTES`
+            votes, or another has rated it otherwise or has its lease.
         RatingError: the rating does not fit the group.
     """
     _check(run)
+    if run.votes >= MOST_VOTES:
+        raise NotNow(
+            f"group {run.group_id} has had {MOST_VOTES} votes, it takes no more",
+            todo="Accept or abort it",
+        )
     indices = [one.index for one in run.usable]
     said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
     bounds = _bounds(run.seat.settings.rating)
     rewards = [one for one in rating_rewards(said, len(indices), bounds) if one is not None]
+    if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
+        return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
+    run.rated_from = voter.holder
+    now = run.seat.clock()
+    run.votes += 1
+    run.first_rated_at = now if run.rating is None else run.first_rated_at
     run.rating = Rating(
         rating=rating,
         order=order,
         scores=scores,
         rewards=tuple(rewards),
-        rater=rater,
+        rater=voter.rater,
         note=note,
-        at=run.seat.clock(),
+        at=now,
     )
     run.seat.bus.publish(
         GroupRated(
@@ -79,7 +107,7 @@ def rate(
             order=order,
             scores=scores,
             rewards=tuple(rewards),
-            rater=rater,
+            rater=voter.rater,
             note=note,
             **look,
         )
@@ -95,7 +123,7 @@ def unrate(run: Run, rater: str) -> None:
     """
     if run.rating is None:
         raise NotNow(f"group {run.group_id} has no rating")
-    run.rating, run.rated = None, {}
+    run.rating, run.rated, run.first_rated_at = None, {}, None
     run.seat.bus.publish(
         RatingUndone(server=run.sense.server.name, group_id=run.group_id, rater=rater)
     )
@@ -177,6 +205,20 @@ def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
     )
 
 
+def vote_words(vote: Rating) -> str:
+    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating
+
+
 def _bounds(settings: RatingSettings) -> tuple[float, float]:
     return settings.score_low, settings.score_high
 
@@ -191,6 +233,36 @@ def _check(run: Run) -> None:
         )
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
+
+
+def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
+    """Whether another rater has given the same vote, which stands.
+
+    Raises:
+        NotNow: another has given a different one, or has the lease; names who, when and what.
+    """
+    now, name = run.seat.clock(), f"group {run.group_id}"
+    old = run.rating
+    if old is not None:
+        named = voter.rater or old.rater
+        same = voter.rater == old.rater if named else voter.holder == run.rated_from
+        if not same and (old.rating, old.rewards) != (rating, rewards):
+            raise NotNow(
+                f"{old.rater or 'another console'} rated {name} {now - old.at:.0f} s ago: "
+                f"{vote_words(old)}",
+                todo=f"Leave it, or {OVERRIDE_HINT}",
+            )
+        return not same
+    group = run.seat.bus.state.groups.get(run.group_id)
+    lease = group.lease if group is not None else None
+    mine = lease is None or not lease.of_another(voter.holder, now)
+    if lease is not None and not mine and not (lease.rater and lease.rater == voter.rater):
+        raise NotNow(
+            f"{lease.rater or 'another console'} is rating {name}, for "
+            f"{lease.until - now:.0f} s more at least",
+            todo=f"Rate another one, or {OVERRIDE_HINT}",
+        )
+    return False
 
 
 def _kind(rating: str) -> Kind:

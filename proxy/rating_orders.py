@@ -40,17 +40,30 @@ class RatingOrders:
         return groups[self.groups.find(group_id, groups)]
 
     async def lease(
-        self, group_id: str, holder: str, rater: str = "", seconds: float = LEASE
+        self,
+        group_id: str,
+        holder: str,
+        rater: str = "",
+        seconds: float = LEASE,
+        take: bool = False,
     ) -> str:
         """Take, renew or (0 seconds) give back the lease of a group that waits.
 
+        Args:
+            group_id: The group.
+            holder: Names the console.
+            rater: Who rates there.
+            seconds: For how long.
+            take: Also when another console has it.
+
         Raises:
-            NotNow: another console has it, or the group does not wait.
+            NotNow: another console has it and `take` is not set, or the group does not wait.
         """
         group, now = self._group(group_id), self.seat.clock()
-        if group.lease is not None and group.lease.of_another(holder, now):
+        if not take and group.lease is not None and group.lease.of_another(holder, now):
             who = group.lease.rater or "another console"
-            raise NotNow(f"{who} looks at group {group.group_id}", todo="Rate another one")
+            todo = "Rate another one, or take it over with `take`"
+            raise NotNow(f"{who} is rating group {group.group_id}", todo=todo)
         until = 0.0
         if seconds > 0:
             if group.phase != "AWAITING_RATING":
@@ -81,14 +94,14 @@ class RatingOrders:
         """Keep a correction."""
         group = self._group(group_id)
         edit(self.seat, group, index, edited, rater)
-        what = "kept, not sent" if edited else "taken back"
+        what = "kept, not sent" if edited else "removed"
         return f"the correction of answer {index + 1} is {what}"
 
     async def accept_all(self, server: str = "") -> str:
         """Seal all that wait; those with neither rating nor automatic reward stay open."""
         done, left = await self._each(server, self.groups.accept)
         stay = f"; {left} without an automatic reward still {_wait(left)}" if left else ""
-        return f"{_groups(done)} sealed{stay}"
+        return f"{_groups(done)} finished{stay}"
 
     async def abort_all(self, server: str = "", reason: str = "") -> str:
         """Abort all that wait and have no rating."""

@@ -1,8 +1,9 @@
 """Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
 
 The journal says which groups were open and which of them were sealed; the server's buffer says
-which episodes still live as ours. Sealed rewards whose episode lives are sent, everything else is
-aborted. What was lost by it is said in one alert for each server.
+which episodes still live as ours. Sealed rewards whose episode lives are sent; a group with a
+committed vote whose episodes all live is sealed with the vote's rewards and sent; everything else
+is aborted. One alert for each server says what was lost, and which votes.
 """
 
 import asyncio
@@ -12,10 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from core.events import AlertRaised, EpisodeAborted, EpisodeClaimed, GroupClosed, singles
+from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from core.tasks import Tasks
+from proxy.alerts import show_alert
 from proxy.carried import is_unrated
+from proxy.outcome import sealed_by_vote
+from proxy.rating import vote_words
 from proxy.seat import Seat, ServerSeat
 from proxy.sense import Sense
 from proxy.submit import Ending, end, ours, publish_end
@@ -26,16 +30,18 @@ log = logging.getLogger(__name__)
 CAUSE = "proxy was killed"
 OVER = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need nothing more. A failed one may not have been given back yet."""
+LISTED = 5
+"""Lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
 
 _WORDS = {
-    "ended": "{} sealed and sent now",
-    "recorded": "{} sealed and noted",
-    "unknown": "{} sealed, perhaps sent before, not confirmed",
-    "expired": "{} sealed too late to be sent",
-    "refused": "{} sealed and refused by the server",
-    "given back": "{} not sealed and given back",
-    "gone": "{} not sealed and no longer held by the server",
+    "ended": "{} finished and sent now",
+    "recorded": "{} finished and recorded",
+    "unknown": "{} finished, perhaps sent before, not confirmed",
+    "expired": "{} finished too late to be sent",
+    "refused": "{} finished and refused by the server",
+    "given back": "{} not finished and given back",
+    "gone": "{} not finished and no longer held by the server",
     "stray": "{} claimed and not yet noted in the journal, given back",
 }
 """What became of episodes, in the order in which it is said."""
@@ -55,16 +61,17 @@ class Recovery:
         Meanwhile requests are taken; only the claims of a server that has groups left wait.
         """
         left: dict[str, list[Group]] = {name: [] for name in self.seat.servers}
-        strange: dict[str, int] = {}
+        strange: dict[str, list[Group]] = {}
         for group in self.seat.bus.state.open_groups():
             if group.server in left:
                 left[group.server].append(group)
             else:
-                strange[group.server] = strange.get(group.server, 0) + 1
+                strange.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
-        for name, count in strange.items():
-            cause = f"{_open(count)} on {name}, which is no longer configured"
-            self._alert(name, f"{cause}: what it holds of them is freed only by its own time limit")
+        for name, lost in strange.items():
+            cause = f"{_open(len(lost))} on {name}, which is no longer configured"
+            cause += ": what it holds of them is freed only by its own time limit"
+            self._alert(name, cause, lost)
         works = [
             self._tasks.spawn(self._server(self.senses[name], groups), f"recover:{name}")
             for name, groups in left.items()
@@ -93,7 +100,7 @@ class Recovery:
             return
         if groups:  # they stay open until then, and it is said why
             why = "the server does not answer, they stay open until it does"
-            self._alert(name, f"{_open(len(groups))} on {name}: {why}")
+            self._alert(name, f"{_open(len(groups))} on {name}: {why}", groups)
         # The start does not wait for a server that is not there.
         later = self._later(sense, groups, claims_wait.pop_all())
         self._tasks.spawn(later, f"recover later:{name}")
@@ -126,12 +133,13 @@ class Recovery:
             if failure is not None:  # it stays open in the journal: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
         sense.sweep_soon()
-        self._tell(sense.server.name, opened if groups else "", came)
+        lost = _lost_votes(groups)
+        self._tell(sense.server.name, opened + lost if groups else "", came, groups)
         if groups:  # a frozen server may still run a claim of the proxy that was killed
             self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
 
     async def _look_again(self, sense: Sense) -> None:
-        await asyncio.sleep(sense.server.desk.second_look)
+        await asyncio.sleep(sense.server.desk.releaser.second_look)
         sense.sweep_soon()
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
@@ -158,6 +166,10 @@ class Recovery:
         self, server: ServerSeat, group: Group, held: set[str], came: Counter[str]
     ) -> None:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
+        if group.sealed_at is None:
+            live = {one.episode_uuid for one in mine} if server.observes else held
+            if (seal := sealed_by_vote(group, live)) is not None:
+                await self.seat.bus.publish_durable(seal)
         sealed = group.sealed_at is not None
         ended = any(one.phase in SENT for one in group.candidates)
         works = []
@@ -217,27 +229,43 @@ class Recovery:
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
 
-    def _tell(self, name: str, opened: str, came: Counter[str]) -> None:
+    def _tell(self, name: str, opened: str, came: Counter[str], groups: Sequence[Group]) -> None:
         said = [text.format(came[what]) for what, text in _WORDS.items() if came[what]]
         if opened:
             told = f"; episodes: {', '.join(said)}" if said else "; they held no episode"
-            self._alert(name, f"{opened} on {name}{told}")
+            self._alert(name, f"{opened} on {name}{told}", groups)
         elif strays := came["stray"]:
             what = "an episode was" if strays == 1 else f"{strays} episodes were"
-            self._alert(name, f"{what} claimed for us on {name} that no group here has: given back")
+            cause = f"{what} claimed for us on {name} that no group here has: given back"
+            self._alert(name, cause, ())
 
-    def _alert(self, name: str, cause: str) -> None:
+    def _alert(self, name: str, cause: str, groups: Sequence[Group]) -> None:
         log.warning("%s", cause)
-        todo = "Users without an answer were cut off. 2 opens Requests: each group says what it was"
-        self.seat.bus.publish(
-            AlertRaised(server=name, key=f"recovered:{name}", cause=cause, todo=todo)
-        )
+        todo = "Nothing is left to do"
+        if groups:
+            todo = "Users without an answer were cut off. Enter opens the groups"
+        ids = [group.group_id for group in groups]
+        show_alert(self.seat.bus, f"recovered:{name}", cause, todo, groups=ids, server=name)
 
 
 def _open(count: int, unrated: int = 0) -> str:
     groups = "1 group was" if count == 1 else f"{count} groups were"
     waited = f" ({unrated} waiting for a rating)" if unrated else ""
     return f"the proxy was killed while {groups} open{waited}"
+
+
+def _lost_votes(groups: Sequence[Group]) -> str:
+    """The committed votes of groups whose episodes could not be ended; empty without one."""
+    lost = [
+        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
+        for one in groups
+        if one.rating is not None and one.rating.rewards and one.source != "human"
+    ]
+    if not lost:
+        return ""
+    more = f" and {len(lost) - LISTED} more" if len(lost) > LISTED else ""
+    votes = "1 vote is lost" if len(lost) == 1 else f"{len(lost)} votes are lost"
+    return f"; {votes}, the server no longer holds the episodes: {', '.join(lost[:LISTED])}{more}"
 
 
 def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:

@@ -8,7 +8,7 @@ from core.events import CandidateFailed
 from core.tasks import Limit, together
 from proxy.claiming import refill
 from proxy.errors import NotNow
-from proxy.generate import answered, is_empty
+from proxy.generate import answered, incomplete
 from proxy.rewards.base import Abstention, ScoreSheet
 from proxy.run import Candidate, Run
 from proxy.scoring import abstain, evaluate, take
@@ -70,14 +70,14 @@ def check(run: Run) -> None:
     if run.phase != "AWAITING_RATING":
         raise NotNow(
             f"{name} is {run.phase}: only a group that waits for you can be refilled",
-            todo="A failed candidate is tried anew by itself before that",
+            todo="A failed candidate is asked again by itself before that",
         )
     if len(run.usable) >= run.n:
         raise NotNow(f"{name} is not short: all {run.n} candidates answered")
     if run.rating is not None or run.accepted:
         raise NotNow(
             f"{name} is rated already: fresh candidates would have no place in it",
-            todo="Take the rating back first",
+            todo="Undo the rating first",
         )
     seen = run.sense.server.watcher.current
     if not seen.is_in(ROLLING):
@@ -108,7 +108,7 @@ async def carry_out(run: Run) -> None:
 
 async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     loop, left = run.loop, _left(run)
-    scoring = min(run.seat.settings.rewards.time_limit, left / 2)
+    scoring = min(run.seat.settings.reward_limit, left / 2)
     patience = run.seat.settings.proxy.stream_budget
     scope = Limit(loop.time() + min(patience, left - scoring))
 
@@ -119,6 +119,7 @@ async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     remove = run.sense.server.watcher.add_listener(seen_now)
     try:
         async with scope:
+            await run.returned()  # a place is free once its failed episode is given back
             await together(*(_fill(run, wanted, one, scope.when()) for one in places))
     except TimeoutError:
         wanted.causes.append("no answer in time")
@@ -140,9 +141,10 @@ async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None)
     assert place.claimed is not None
     client, headers = run.sense.server.client, {"X-Request-Id": run.request.request_id}
     try:
-        answer = await client.chat(place.claimed, run.request.encoded(), headers, until - began)
-        if is_empty(answer.message):
-            raise ChatError(ChatErrorKind.UPSTREAM, "an empty answer")
+        body = run.request.encoded(place.index)
+        answer = await client.chat(place.claimed, body, headers, until - began)
+        if fault := incomplete(answer):
+            raise ChatError(ChatErrorKind.UPSTREAM, fault)
     except ChatError as error:
         cause = f"{error.kind.value}: {error.text}" if error.text else error.kind.value
         place.lost = place.lost or error.kind in (ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN)

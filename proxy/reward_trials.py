@@ -69,7 +69,7 @@ class RewardTrials:
         )
         self._tell()
         self._task = self._seat.tasks.spawn(self._run(choice, last), "what-if")
-        return f"the newest {last} groups are scored anew; nothing is sent"
+        return f"the newest {last} groups are re-scored; nothing is sent"
 
     async def stop(self, args: dict[str, Any]) -> str:
         """End the one that runs."""
@@ -135,7 +135,7 @@ class RewardTrials:
         async with bench(self._home, self._seat.settings, choice) as one:
             ids = await asyncio.to_thread(newest, journal, last)
             if not ids:
-                raise AjetError("there are no groups to score anew", todo="Ask something first")
+                raise AjetError("there are no groups to re-score", todo="Ask something first")
             results: list[Tried] = []
             self._tell(total=len(ids))
             done, told = 0, loop.time()
@@ -147,7 +147,7 @@ class RewardTrials:
                     told = loop.time()
                     self._tell(done=done)
 
-            limit = self._seat.settings.rewards.time_limit
+            limit = self._seat.settings.reward_limit
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
                 results += await trial(one.source, cases, limit, at_once=one.at_once, tell=counted)

@@ -3,12 +3,15 @@
 A group that asked for more would wait for them until its deadline and keep all others waiting.
 """
 
-from core.events import AlertRaised
 from core.settings import Settings
+from proxy.alerts import clear_alert, show_alert
 from proxy.errors import Refusal, bad_request
 from proxy.observe import CANDIDATES
 from proxy.run import Run
 from proxy.seat import ServerSeat
+
+CALM = 20
+"""Groups in a row that fit, after which the alert about those that did not is cleared."""
 
 
 def room_of(server: ServerSeat, settings: Settings) -> int | None:
@@ -47,14 +50,17 @@ def fit(run: Run) -> Refusal | None:
     """
     seat, server = run.seat, run.sense.server
     room = room_of(server, seat.settings)
+    key = f"room:{server.name}"
     if room is None or run.n <= room:
+        run.sense.fitting += 1
+        if run.sense.fitting >= CALM or (room is not None and room >= run.sense.not_fitting):
+            clear_alert(seat.bus, key)
         return None
     if refusal := too_many_choices(run.request.n, room):
         return refusal
-    key = f"room:{server.name}"
-    if key not in seat.bus.state.alerts:
-        cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
-        todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
-        seat.bus.publish(AlertRaised(key=key, cause=f"{cause}: {room} are used", todo=todo))
+    run.sense.fitting, run.sense.not_fitting = 0, run.n
+    cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
+    todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
+    show_alert(seat.bus, key, f"{cause}: {room} are used", todo)
     run.n = room
     return None

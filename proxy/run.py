@@ -4,7 +4,7 @@ Only facts and small moves on them; `lifecycle` walks a run through its phases.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,8 +12,10 @@ import msgspec
 
 from core.events import AnswerReturned
 from core.state import Rating
+from core.tasks import Deadline
+from core.text import content_text
 from proxy.conversation import ChatRequest
-from proxy.errors import Refusal, busy
+from proxy.errors import BUSY, Refusal
 from proxy.notes import Notes
 from proxy.rewards.base import ScoreSheet
 from proxy.rows import Row
@@ -22,6 +24,7 @@ from proxy.sense import Sense
 from proxy.ticket import Piece, Reply, Ticket
 from swarm.answers import ChatAnswer, Claimed
 from swarm.errors import ChatError
+from swarm.shares import Lane
 
 if TYPE_CHECKING:
     from proxy.refill import Refill
@@ -51,6 +54,8 @@ class Candidate(msgspec.Struct):
     error: str = ""
     failure: ChatError | None = None
     """The last one, whatever came of the place since."""
+    unretried: str = ""
+    """Why no fresh episode took the place of the failed one; empty when one did."""
     lost: bool = False
     """The server no longer knows the episode as ours, or may not: never abort it unseen."""
     taken: bool = False
@@ -59,6 +64,12 @@ class Candidate(msgspec.Struct):
     @property
     def usable(self) -> bool:
         return self.answer is not None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether its answer has neither text nor tool calls."""
+        message = {} if self.answer is None else self.answer.message
+        return not (message.get("tool_calls") or content_text(message.get("content")).strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +82,13 @@ class Stop:
 
 
 class Gate(Protocol):
-    """Bounds the groups that hold episodes, and lets sessions take turns."""
+    """Bounds the groups that hold episodes, and lets senders take turns."""
 
-    async def enter(self, session: str, deadline: float, size: int = 1) -> None:
+    async def enter(self, lane: Lane, deadline: Deadline, size: int = 1) -> None:
         """Wait for a turn.
 
         Args:
-            session: Whose turn it is; empty without a session.
+            lane: Whose turn it is: key, address, session.
             deadline: On the loop's clock.
             size: Episodes it wants.
 
@@ -117,6 +128,8 @@ class Run(msgspec.Struct, eq=False):
     usable: list[Candidate] = []
     """Candidates with an answer, by index; see `see_usable`."""
     tickets: set[Ticket] = set()
+    lane: Lane = ("", "", "")
+    """Whom it takes turns with: key, address, session."""
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
     entered: bool = False
@@ -134,8 +147,14 @@ class Run(msgspec.Struct, eq=False):
     abstained: str = ""
     """Part and cause of the abstention, where the source abstained."""
     rating: Rating | None = None
+    votes: int = 0
+    """How many there were, replaced and undone ones too."""
+    first_rated_at: float | None = None
+    """Unix seconds of the first vote since there was none."""
     rated: dict[int, float] = {}
     """Rewards by candidate that the rating means."""
+    rated_from: str = ""
+    """The console that the rating came from; empty when it did not say."""
     accepted: bool = False
     refill: "Refill | None" = None
     """Fresh candidates that were ordered and are not there yet."""
@@ -143,6 +162,15 @@ class Run(msgspec.Struct, eq=False):
     discard_timeout: float = 240.0
     first_claim_at: float = 0.0
     sealed: bool = False
+    rescored: str = ""
+    """Version of the rewards by which the group was last scored again on its own accord."""
+    gave_way: bool = False
+    """The rule for stragglers aborted its candidates in this round."""
+    limit_used: bool = False
+    """The rule for stragglers aborted its candidates in any round: `straggler_limit` no longer
+    applies while the run has no answer, else a slow model would never finish one."""
+    returning: list[asyncio.Task[None]] = []
+    """Episodes being given back while the group goes on."""
     leftovers: bool = False
     """The server may hold an episode that nobody here ends or aborts any more."""
     ended: int = 0
@@ -181,7 +209,7 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def deadline(self) -> float:
-        """When the last listener's patience is over, on the loop's clock."""
+        """When the last listener's patience is over, on the loop's clock; it may be postponed."""
         now = self.loop.time()
         return max([ticket.deadline for ticket in self.tickets], default=now)
 
@@ -237,11 +265,22 @@ class Run(msgspec.Struct, eq=False):
         self.sense.drop(place.uuid, place)
         place.uuid, place.claimed = "", None
 
+    def give_back(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which gives back episodes, while the group goes on: a server may answer an
+        abort late, and the user must not wait for that."""
+        self.returning.append(self.sense.spawn(work, f"return:{self.group_id}"))
+
+    async def returned(self) -> None:
+        """Wait until the episodes of `give_back` are given back."""
+        while self.returning:
+            await asyncio.wait(self.returning)
+            self.returning = [one for one in self.returning if not one.done()]
+
     def best(self) -> Candidate | None:
-        """The usable candidate with the highest automatic reward; unscored the first one."""
+        """The usable candidate with the highest automatic reward; unscored the first with text."""
         usable = self.usable
         if self.sheet is None or not self.sheet.scores:
-            return usable[0] if usable else None
+            return min(usable, key=lambda one: one.is_blank, default=None)
         rewards = {score.index: score.reward for score in self.sheet.scores}
         return best_of(usable, rewards)
 
@@ -269,13 +308,17 @@ class Run(msgspec.Struct, eq=False):
         if not self.tickets and self.reply is None:
             self.on_alone(self)
 
+    def busy(self, retry_after: int, message: str = BUSY) -> Refusal:
+        """A 503 of the group's server: see `ServerSeat.busy`."""
+        return self.sense.server.busy(self.request.model, retry_after, message)
+
     def spend_budget(self, ticket: Ticket) -> None:
         """A listener's patience is over: give it what there is."""
         if self.lead is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = Reply(None, (), "error", ticket.late or busy(2, text))
+        late = Reply(None, (), "error", ticket.late or self.busy(2, text))
         ticket.give(late)
         self.tickets.discard(ticket)
         if not self.tickets:

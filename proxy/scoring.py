@@ -15,7 +15,7 @@ def context_of(run: Run) -> GroupContext:
         request_id=run.request.request_id,
         task_id=run.task_id,
         query=run.request.query,
-        messages=run.request.messages,
+        messages=run.request.shown or run.request.messages,
         metadata=run.metadata,
         reference=row.reference if row is not None else None,
         answers=tuple(
@@ -50,7 +50,7 @@ async def score(run: Run) -> None:
 
 async def evaluate(run: Run) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
-    return await ask(run.seat.rewards, context_of(run), run.seat.settings.rewards.time_limit)
+    return await ask(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
 
 
 def take(run: Run, sheet: ScoreSheet) -> None:
@@ -83,5 +83,6 @@ def abstain(run: Run, abstention: Abstention) -> None:
             traceback=abstention.traceback,
             file=abstention.file,
             line=abstention.line,
+            late=abstention.late,
         )
     )

@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 
 from core.bus import Bus
 from core.journal import Journal
+from core.journal_prune import Pruner
 from core.settings import Settings
 from core.tasks import Tasks
+from proxy.errors import BUSY, Offline, Refusal, busy
 from proxy.rewards.base import RewardSource
 from proxy.rows import Rows
-from swarm.claims import ClaimDesk
-from swarm.client import AsyncSwarmClient
+from swarm.claims import GroupClaimer
+from swarm.schemas import EngineState
+from swarm.swarm_api import SwarmApi
 from swarm.watcher import Watcher
+
+_OFF = frozenset({EngineState.OFFLINE})
 
 
 @dataclass(slots=True)
@@ -21,11 +26,32 @@ class ServerSeat:
 
     name: str
     url: str
-    client: AsyncSwarmClient
+    client: SwarmApi
     watcher: Watcher
-    desk: ClaimDesk
+    desk: GroupClaimer
     observes: bool = False
     """An upstream in observe mode: nothing is trained there."""
+
+    def busy(self, asked: str, retry_after: int, message: str = BUSY) -> Refusal:
+        """A 503 of this server; it names the server when the request did.
+
+        Of an engine that is off or cannot be reached it says that, and not `message`.
+
+        Args:
+            asked: The request's model.
+            retry_after: Seconds.
+            message: Why it cannot be answered.
+        """
+        seen = self.watcher.current
+        engine = "The upstream" if self.observes else "The engine"
+        if asked == self.name:
+            engine = f"Server {self.name}"
+            message = f"{engine} is {seen.shown.value}. {message}"
+        if seen.is_in(_OFF):
+            return Offline(engine)
+        if seen.down:
+            message = f"{engine} cannot be reached. Please try again later."
+        return busy(retry_after, message)
 
 
 @dataclass(slots=True)
@@ -41,5 +67,11 @@ class Seat:
     rows: Rows
     tasks: Tasks
     client_uuid: str
+    pruner: Pruner | None = None
+    """Keeps the journal within its limits."""
     clock: Callable[[], float] = field(default=time.time)
     """Unix seconds; all clocks shown to people."""
+
+    def server_of(self, model: str) -> ServerSeat:
+        """The server that a request's model names, in whatever state it is; else the first."""
+        return self.servers.get(model) or next(iter(self.servers.values()))

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
-from typing import Protocol
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,7 +29,13 @@ CLEAN_UP = 10.0
 INFO = "/ajetc/info"
 """Route of servers that tell more about themselves than AgentJet's."""
 
+ANSWERS = 64
+"""Answers whose times are kept."""
+ENOUGH_ANSWERS = 8
+"""Fewer tell nothing of what is usual."""
+
 ROLLING = frozenset({EngineState.ROLLING})
+ROLLING_POST = frozenset({EngineState.ROLLING_POST})
 
 
 class Holder(Protocol):
@@ -43,6 +50,7 @@ class _Info(msgspec.Struct, frozen=True):
     damping: float = 0.0
     context: int | None = None
     strict_context: bool = False
+    bare_prompts: bool = False
 
 
 def is_down(seen: Seen) -> bool:
@@ -51,6 +59,11 @@ def is_down(seen: Seen) -> bool:
     One that froze, or went away a moment ago, is expected back: requests queue for it.
     """
     return seen.down or seen.state is EngineState.OFFLINE
+
+
+def refused_cause(name: str, seen: Seen) -> str:
+    """The cause of the alert about users who are refused, as a server is now."""
+    return f"users are answered 503: {name} is {seen.shown.value}"
 
 
 def has_lost_all(seen: Seen) -> bool:
@@ -65,7 +78,11 @@ class Sense:
         damping: What the engine adds to a group's deviation; 0 when it does not say.
         context: Its window in tokens; None when it does not say.
         strict: It refuses a prompt that is too long for it.
+        bare_prompts: It completes a prompt without a chat template.
         way: Of its ends before its claims.
+        not_fitting: Candidates of the newest group that asked for more than the server has.
+        fitting: Groups since then that did not.
+        unscored: Episodes held by each open group that has no automatic reward, by group id.
     """
 
     def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
@@ -73,6 +90,9 @@ class Sense:
         self.damping = 0.0
         self.context: int | None = None
         self.strict = False
+        self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
+        """How long the newest answers took."""
+        self.bare_prompts = False
         self._tasks = tasks
         self._asking = asyncio.Lock()
         self._silent_since = -1.0
@@ -88,10 +108,23 @@ class Sense:
         self._holders: dict[str, Holder] = {}
         self._queueing = 0
         self.way = GiveWay()
+        self.unscored: dict[str, int] = {}
+        self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
         """While groups of a proxy that was killed are cleaned up."""
         server.desk.on_starved = self._close_windows
+
+    @property
+    def usual_seconds(self) -> float:
+        """Seconds in which nine of ten of the newest answers came; 0 while there are too few."""
+        if len(self.answer_seconds) < ENOUGH_ANSWERS:
+            return 0.0
+        return sorted(self.answer_seconds)[len(self.answer_seconds) * 9 // 10]
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` in the background; it is cancelled when the proxy ends."""
+        return self._tasks.spawn(work, name)
 
     # --- who waits for episodes ----------------------------------------------------------------
 
@@ -249,9 +282,10 @@ class Sense:
                     info = msgspec.json.decode(answer.body, type=_Info)
                     self.damping, self.context = info.damping, info.context
                     self.strict = info.strict_context
+                    self.bare_prompts = info.bare_prompts
             self._told = True
         except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
-            log.info("%s does not tell about itself: %s", self.server.name, error)
+            log.info("%s does not report its settings: %s", self.server.name, error)
         finally:
             self._reading = False
 

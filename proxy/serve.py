@@ -8,16 +8,21 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from core.bus import Bus
-from core.events import AlertCleared, AlertRaised, ProxyStarted, ProxyStopped, RewardsChanged
+from core.events import ProxyStarted, ProxyStopped, RewardsChanged
 from core.home import Home, Role, running
-from core.journal import Journal
+from core.journal import JournalError
+from core.journal_prune import Keep, Pruner
+from core.journal_start import open_journal
 from core.keys import told_of, with_proxy_key
 from core.logs import setup
 from core.memory import calm_collector
@@ -26,6 +31,7 @@ from core.sockets import BindError, bind, is_loopback, loop_factory, public_url,
 from core.tasks import Tasks, together
 from core.tls import absolute, check_files
 from core.version import version
+from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.answering import Desk
 from proxy.carried import mode_at_start, note_waited, tell_waited, unrated
 from proxy.control import Control
@@ -40,11 +46,12 @@ from proxy.rewards.base import Abstention, SourceHealth
 from proxy.rewards.chosen import chosen, source_of
 from proxy.rewards.live import kind_of, parts_of
 from proxy.rewards.watch_guard import RewardGuard
+from proxy.rewards.watch_unscored import UnscoredWatch
 from proxy.rows import Rows
 from proxy.seat import Seat, ServerSeat
 from proxy.watch import ServerWatch
 from proxy.watch_only import Looking, WatchOrders, watch_app, watching
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
@@ -53,9 +60,13 @@ log = logging.getLogger(__name__)
 
 GRACE = 10.0
 """Seconds a SIGTERM leaves to requests in flight."""
+PUBLISH_AGAIN = 2.0
+"""Seconds until a run file that could not be written is tried again."""
 KEEP_ALIVE = 120
 """Seconds an idle connection stays open: longer than clients keep theirs."""
-FALLEN = "Where it goes on, mend what ends it and save the file; 6 shows the fault"
+GONE = "rewards:gone"
+"""Key of the alert that the rewards of the run before no longer exist."""
+FALLEN = "Where it goes on, correct what ends it and save the file; 6 shows the fault"
 """Way out when the process of rewards that had loaded ended."""
 
 
@@ -125,8 +136,10 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             **({"watch_only": "yes"} if groups is None else {}),
         }
         calm_collector()
-        role.publish(host=host, port=port, url=url, swarm=servers, extra=extra)
-        what = "looking on, control API" if groups is None else "the fake vLLM listens"
+        publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
+        if not _published(publish):
+            seat.tasks.spawn(_publish_later(publish), "run file")
+        what = "watch-only, control API" if groups is None else "the fake vLLM listens"
         log.info("%s on %s, swarm servers: %s", what, url, servers)
         await _first(stop, serving)
         log.info("stopping")
@@ -142,6 +155,24 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
     return 0 if stop.is_set() else 1  # without being told to it ends by a fault alone
+
+
+def _published(publish: Callable[[], object]) -> bool:
+    """Write the file by which others find this process; False on a full disk."""
+    try:
+        publish()
+    except OSError as error:
+        log.error("consoles cannot find this proxy by its home: %s", error)
+        return False
+    return True
+
+
+async def _publish_later(publish: Callable[[], object]) -> None:
+    """Try again until there is room for it."""
+    while True:
+        await asyncio.sleep(PUBLISH_AGAIN)
+        if await asyncio.to_thread(_published, publish):
+            return
 
 
 def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
@@ -178,12 +209,16 @@ async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
 @contextlib.asynccontextmanager
 async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups | None]]:
     home, settings = options.home, options.settings
-    journal = Journal(home.journal)
+    if unknown := settings.unknown_servers():
+        log.warning("%s", unknown)
+    opened = await asyncio.to_thread(open_journal, home.journal)
+    journal = opened.journal
+    pruner = Pruner(journal, Keep(settings.journal.keep_days, settings.journal.keep_bytes))
     try:
-        client_uuid = journal.meta("client_uuid") or str(uuid.uuid4())
+        client_uuid = home.client_uuid(journal.meta("client_uuid"))
         journal.put_meta("client_uuid", client_uuid)
         run_id = uuid.uuid4().hex[:12]
-        bus = Bus(journal, run_id)
+        bus = Bus(journal, run_id, opened.state)
         async with HttpTransport() as transport, Tasks("proxy") as tasks:
             servers = {
                 name: _server(home, settings, bus, name, target, transport, client_uuid)
@@ -198,19 +233,23 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 rows=Rows(),
                 tasks=tasks,
                 client_uuid=client_uuid,
+                pruner=pruner,
             )
-            async with _running(seat, home, url) as groups:
+            pruner.start()
+            async with _running(seat, home, url, opened.notice) as groups:
                 yield seat, groups
     finally:
+        await asyncio.to_thread(pruner.close)
         await asyncio.to_thread(journal.close)
 
 
 @contextlib.asynccontextmanager
-async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | None]:
+async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterator[Groups | None]:
     """Everything at work until the context is left; no groups where servers are only watched."""
     follow_journal(seat)
+    seat.tasks.spawn(expire_alerts(seat.bus), "alerts")
     if seat.settings.proxy.watch_only:
-        await _announce(seat, url)
+        await _announce(seat, url, notice)
         async with watching(seat, home):
             try:
                 yield None
@@ -218,8 +257,9 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | N
                 await _farewell(seat)
         return
     groups = Groups(seat)
+    rewards_before = seat.bus.state.rewards.source
     left_open = [group.group_id for group in seat.bus.state.open_groups()]
-    await _announce(seat, url)
+    await _announce(seat, url, notice)
     tell_waited(seat)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
@@ -233,10 +273,14 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | N
     await seat.rewards.start()
     if not told:
         changed(seat.rewards.health())
+    _note_missing_rewards(seat, rewards_before)
     seat.tasks.spawn(RewardGuard(seat.bus).run(), "reward watch")
+    limit = seat.settings.reward_limit
+    seat.tasks.spawn(UnscoredWatch(seat.bus, limit).run(), "unscored watch")
     targets = seat.settings.servers()
     for name, server in seat.servers.items():
-        watch = ServerWatch(seat, server, home if targets[name] == "embedded" else None)
+        own = home if targets[name] == "embedded" else None
+        watch = ServerWatch(seat, server, own, partial(groups.postpone, name))
         seat.tasks.spawn(watch.run(), f"watch:{name}")
     await groups.recover()
     try:
@@ -246,19 +290,34 @@ async def _running(seat: Seat, home: Home, url: str) -> AsyncIterator[Groups | N
         await _farewell(seat)
 
 
-async def _announce(seat: Seat, url: str) -> None:
-    await seat.bus.publish_durable(
+async def _announce(seat: Seat, url: str, notice: str) -> None:
+    started = seat.bus.publish(
         ProxyStarted(
             client_uuid=seat.client_uuid,
             pid=os.getpid(),
             url=url,
             version=version(),
             servers={name: server.url for name, server in seat.servers.items()},
+            embedded=tuple(
+                name for name, url in seat.settings.servers().items() if url == "embedded"
+            ),
             rewards=source_of(seat.settings, seat.rewards),
             rating_mode=mode_at_start(seat),
             watch_only=seat.settings.proxy.watch_only,
         )
     )
+    with contextlib.suppress(JournalError):  # the alert says so; users are answered all the same
+        await seat.journal.durable(started)
+    wanted, port = seat.settings.proxy.port, urlsplit(url).port
+    if wanted and port != wanted:
+        cause = f"port {wanted} is taken: the fake vLLM listens on {url}"
+        todo = (
+            f"Point applications at {url}/v1. For port {wanted}: free it, stop the proxy (Ctrl+Q, "
+            "then s) and start again"
+        )
+        show_alert(seat.bus, "port", cause, todo)
+    if notice:
+        show_alert(seat.bus, "journal_file", notice, level="error")
 
 
 async def _farewell(seat: Seat) -> None:
@@ -288,7 +347,7 @@ def _server(
         url, Looking(transport) if only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
-    desk = ClaimDesk(client, watcher, known=lambda: _held(bus, name))
+    desk = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
     return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
 
 
@@ -332,13 +391,14 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
         )  # fmt: skip
         if not error.fell:  # that says itself what becomes of groups
             cause = f"{cause}; {_serving(health, judging)}"
-        seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level=health.level))
-    for old in {"judge", "rewards"} - {key}:
-        if old in seat.bus.state.alerts:
-            seat.bus.publish(AlertCleared(key=old))
+        show_alert(seat.bus, key, cause, todo, level=health.level)
+    source = source_of(seat.settings, seat.rewards)
+    over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
+    for old in over - {key}:
+        clear_alert(seat.bus, old)
     seat.bus.publish(
         RewardsChanged(
-            source=source_of(seat.settings, seat.rewards),
+            source=source,
             ok=health.ok,
             version=health.version,
             cause=error.cause if error else "",
@@ -355,6 +415,21 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     )
 
 
+def _note_missing_rewards(seat: Seat, before: str) -> None:
+    """Raise an alert when the built-in rewards replace a file or folder that no longer exists.
+
+    Args:
+        seat: The proxy's shared parts.
+        before: What made the rewards of the run before: a path, `builtin`, or empty.
+    """
+    path = Path(before).expanduser()
+    builtin = source_of(seat.settings, seat.rewards) == "builtin"
+    if builtin and path.is_absolute() and not path.exists():
+        cause = f"the built-in rewards train now: the rewards of the last run are gone, {before}"
+        todo = "Restore that file or folder; dismiss this when the built-in rewards are wanted"
+        show_alert(seat.bus, GONE, cause, todo)
+
+
 def _place(error: Abstention) -> str:
     if not error.file:
         return ""
@@ -364,7 +439,7 @@ def _place(error: Abstention) -> str:
 def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
     """Key, first words and way out of an alert about the rewards, or about a judge of them."""
     if not judge:
-        todo = "Mend the file and save it: it is loaded again at once. 6 shows its fault"
+        todo = "Correct the file and save it: it is loaded again at once. 6 shows its fault"
         return "rewards", "the rewards did not load", todo
     off = f"`rewards-enable {judge} off` scores without it"
     if health.level == "warning":
@@ -378,4 +453,4 @@ def _serving(health: SourceHealth, judging: bool) -> str:
     """What becomes of groups meanwhile."""
     if health.version and judging and not health.waits:
         return "groups that its cache does not answer are not scored meanwhile"
-    return "the last good version goes on" if health.version else "groups go to the operator"
+    return "the last good version stays active" if health.version else "groups go to the operator"

@@ -7,6 +7,7 @@ in the body, then in the key counts.
 Without a mark a conversation is known by its content: see `matching`.
 """
 
+import hashlib
 import re
 import time
 from collections import OrderedDict
@@ -84,6 +85,20 @@ def trace_of(headers: Mapping[str, str]) -> str:
 def sender_of(headers: Mapping[str, str]) -> str:
     """What tells senders apart: their key."""
     return headers.get("authorization") or headers.get("x-api-key") or ""
+
+
+def key_of(headers: Mapping[str, str]) -> str:
+    """A name for the API key of a request, which does not show it; empty without a key.
+
+    All keys that name a session are one.
+    """
+    key = headers.get("x-api-key") or ""
+    if authorization := headers.get("authorization"):
+        scheme, _, rest = authorization.partition(" ")
+        key = rest.strip() if scheme.lower() == "bearer" else authorization
+    if key.startswith(KEY_PREFIX):
+        key = KEY_PREFIX
+    return hashlib.blake2b(key.encode(errors="replace"), digest_size=8).hexdigest() if key else ""
 
 
 def _clean(text: str) -> str:

@@ -141,6 +141,10 @@ class Ticket:
             self.wake()
             self.host.left(self)
 
+    def postpone(self, seconds: float, most: float) -> None:
+        """Wait `seconds` longer, in all at most `most` seconds."""
+        self.deadline = max(self.deadline, min(self.deadline + seconds, self.began + most))
+
     def hurry(self) -> None:
         """The proxy stops: an end is wanted now."""
         self.late = Stopping()

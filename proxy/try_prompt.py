@@ -15,6 +15,7 @@ import msgspec
 
 from core.commands import CommandError
 from core.events import TryAnswered, TryAsked
+from core.text import known_names
 from proxy.conversation import ChatRequest, winner
 from proxy.errors import NotNow, Refusal
 from proxy.groups import Groups
@@ -82,7 +83,7 @@ class Tries:
         servers = self.seat.servers
         name = name or next(iter(servers), "")
         if name not in servers:
-            raise CommandError(f"there is no server `{name}`", todo=f"Known: {', '.join(servers)}")
+            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
         return servers[name]
 
     def _request(self, prompt: str, server: ServerSeat, try_id: str) -> ChatRequest:

@@ -69,7 +69,7 @@ class UpdateReader:
                 self._trouble = ""
             except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
                 if str(error) != self._trouble:  # it comes back with every look
-                    log.info("%s does not tell what it learns: %s", self.server.name, error)
+                    log.info("%s does not report what it learns: %s", self.server.name, error)
                 self._trouble = str(error)
 
     async def _read(self) -> None:

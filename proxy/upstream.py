@@ -8,7 +8,11 @@ from typing import Any
 
 import msgspec
 
+from core.text import content_text
+from proxy.bare import PROMPT
 from proxy.conversation import ChatRequest
+from proxy.dialects.checks import bad_value
+from proxy.dialects.completions import NO_TOKENS
 from proxy.errors import Refusal, busy
 from proxy.frontdoor import NOT_FOUND
 from proxy.groups import Groups
@@ -21,7 +25,11 @@ log = logging.getLogger(__name__)
 
 ASK_LIMIT = 10.0
 """Seconds the upstream's tokenizer may take."""
-TOKENIZE = "/tokenize"
+TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
+COMPLETIONS = "/v1/completions"
+TOKEN_CHARACTERS = 16
+"""Of the longest token: a prompt with more for each token of the window is told by its characters.
+"""
 
 _FOR_TEMPLATE = (
     "tools",
@@ -45,6 +53,12 @@ class Count(msgspec.Struct, frozen=True):
     """The prompt is longer, and would be cut to this."""
 
 
+class _Text(msgspec.Struct, frozen=True):
+    """Answer of `/detokenize`."""
+
+    prompt: str
+
+
 class Windows:
     """Refuses prompts that are too long, before anything is claimed for them.
 
@@ -54,7 +68,7 @@ class Windows:
     """
 
     def __init__(self, seat: Seat, groups: Groups) -> None:
-        self._servers = seat.servers
+        self._seat = seat
         self._senses = groups.senses
 
     async def check(self, request: ChatRequest) -> None:
@@ -63,7 +77,7 @@ class Windows:
         Raises:
             Refusal: vLLM's 400.
         """
-        server = self._servers.get(request.model) or next(iter(self._servers.values()))
+        server = self._seat.server_of(request.model)
         sense = self._senses[server.name]
         limit = window(server, sense.context)
         if limit is None or not (server.observes or sense.strict):
@@ -73,15 +87,64 @@ class Windows:
         if _size(request) <= room or not server.watcher.current.reachable:
             return
         told = await tokens(server, request)
+        size = _characters(request)
         if told is None:
             if server.observes and wanted >= limit:  # whatever the prompt is
-                raise too_long(limit, None, wanted, "at least 1 input tokens")
+                raise too_long(limit, None, wanted, "at least 1 input tokens", size)
             return
         if not server.observes:  # the engine takes no more for the answer than there is room for
             if told.truncated:
-                raise too_long(limit, None, wanted)
+                raise too_long(limit, None, wanted, characters=size)
         elif told.count + max(wanted, 1) > limit:
-            raise too_long(limit, told.count, wanted)
+            raise too_long(limit, told.count, wanted, characters=size)
+
+    async def prepared(self, request: ChatRequest) -> ChatRequest:
+        """A legacy request with its prompt as text and, where the server completes texts, bare.
+
+        Raises:
+            Refusal: 400, token ids that the upstream does not turn into text.
+        """
+        if request.dialect != "completions":
+            return request
+        if request.parts:
+            parts = tuple([await self.prepared(one) for one in request.parts])
+            return msgspec.structs.replace(request, parts=parts)
+        server = self._seat.server_of(request.model)
+        (prompt,) = request.extra.prompts
+        body = dict(request.body)
+        if not isinstance(prompt, str):
+            query = await _text_of(server, prompt, request.model)
+            messages = [{"role": "user", "content": query}]
+            request = msgspec.structs.replace(request, messages=messages, query=query)
+            body["messages"] = messages
+        if await self._completes(server):
+            body[PROMPT] = prompt
+        return msgspec.structs.replace(request, body=body)
+
+    async def _completes(self, server: ServerSeat) -> bool:
+        """Whether a server takes a prompt without a chat template."""
+        if not server.observes:
+            return self._senses[server.name].bare_prompts
+        try:
+            return COMPLETIONS in await server.client.features()
+        except SwarmError:  # it cannot be asked at all now
+            return False
+
+
+async def _text_of(server: ServerSeat, ids: list[int], model: str) -> str:
+    """The text of token ids, by the upstream's tokenizer.
+
+    Raises:
+        Refusal: it has none, or cannot read them.
+    """
+    body = {"tokens": ids, **({"model": model} if model else {})}
+    try:
+        status, answer = await ask(server, DETOKENIZE, _encode(body))
+        if status == 200:
+            return msgspec.json.decode(answer, type=_Text).prompt
+    except (SwarmError, msgspec.MsgspecError) as error:
+        log.info("%s does not turn token ids into text: %s", server.name, error)
+    raise bad_value(NO_TOKENS, "prompt")
 
 
 def too_long(
@@ -89,6 +152,7 @@ def too_long(
     count: int | None,
     wanted: int,
     unknown: str = "more input tokens than fit in it",
+    characters: int = 0,
 ) -> Refusal:
     """vLLM's words.
 
@@ -97,16 +161,27 @@ def too_long(
         count: Those of the prompt; None when they are only known to be too many.
         wanted: Those of the answer, as asked for; 0 when the request does not say.
         unknown: What is said of a prompt whose tokens nobody counted.
+        characters: Those of the prompt; so many that no tokenizer could help are named instead.
     """
+    param, value = "input_tokens", count
     known = f"{count} input tokens" if count is not None else unknown
+    if count is not None and wanted:
+        known = f"at least {known}, for a total of at least {count + wanted} tokens"
+    room = limit - wanted
+    if characters > room * TOKEN_CHARACTERS >= 0:
+        param, value = "input_text", characters
+        known = (
+            f"{characters} characters (more than {room * TOKEN_CHARACTERS} characters, which is "
+            f"the upper bound for {room} input tokens)"
+        )
     asked = f"you requested {wanted} output tokens and " if wanted else ""
     mend = "input prompt or the number of requested output tokens" if wanted else "input prompt"
-    value = f" (parameter=input_tokens, value={count})" if count is not None else ""
+    told = f" (parameter={param}, value={value})" if value is not None else ""
     text = (
         f"This model's maximum context length is {limit} tokens. However, {asked}your prompt "
-        f"contains {known}. Please reduce the length of the {mend}.{value}"
+        f"contains {known}. Please reduce the length of the {mend}.{told}"
     )
-    return Refusal(400, None, text, param="input_tokens")
+    return Refusal(400, None, text, param=param)
 
 
 async def count(server: ServerSeat, request: ChatRequest) -> int | None:
@@ -128,14 +203,18 @@ async def tokens(server: ServerSeat, request: ChatRequest) -> Count | None:
         return None
 
 
-def see(server: ServerSeat) -> None:
+def see(server: ServerSeat, asked: str = "") -> None:
     """Nothing is asked of a server that cannot be reached: it would be waited for in vain.
+
+    Args:
+        server: The server.
+        asked: The request's model.
 
     Raises:
         Refusal: it cannot.
     """
     if not server.watcher.current.reachable:
-        raise busy(10)
+        raise server.busy(asked, 10)
 
 
 async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
@@ -185,3 +264,8 @@ def _size(request: ChatRequest) -> int:
     """Bytes of what the prompt is made of: a prompt of fewer bytes than tokens there is not."""
     tools = request.body.get("tools")
     return len(_encode(request.messages)) + (len(_encode(tools)) if tools else 0)
+
+
+def _characters(request: ChatRequest) -> int:
+    """Characters of the prompt's texts, without what the chat template adds."""
+    return sum(len(content_text(message.get("content"))) for message in request.messages)

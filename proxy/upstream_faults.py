@@ -8,14 +8,13 @@ that is the upstream's own: see `passed_on`.
 import random
 import re
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from core.text import one_line, plain, redact
-from proxy.errors import Refusal
+from proxy.errors import Refusal, reason_phrase
 from swarm.answers import THE_REQUESTS, VLLM_OVERFLOW, violations
 from swarm.errors import ChatError, ChatErrorKind
 
@@ -205,6 +204,6 @@ def _said(body: bytes) -> Mapping[str, Any]:
 def phrase(status: int) -> str:
     """A status in words."""
     try:
-        return f"{status} {HTTPStatus(status).phrase}"
+        return f"{status} {reason_phrase(status)}"
     except ValueError:
         return f"HTTP {status}"

@@ -143,22 +143,21 @@ def asked(
     models: tuple[str, ...],
     temperature: float | None,
 ) -> dict[str, Any]:
-    """A request as the upstream gets it: a model it has, and candidates that differ.
+    """A request as the upstream gets it: of a model it has.
 
     Args:
         body: The chat completion that was asked for.
         kind: Type of the episode.
         models: What the upstream has, the default first; empty when that is not known.
-        temperature: Of candidates that are compared; None leaves it to the upstream.
+        temperature: Of candidates that are compared, which then have no seed; None leaves both
+            as the request has them.
     """
     told = dict(msgspec.json.decode(body) if isinstance(body, bytes) else body)
     if models and told.get("model") not in models:
         told["model"] = models[0]
-    if kind == KIND:
+    if kind == KIND and temperature is not None:
         told.pop("seed", None)
-        told.pop("temperature", None)
-        if temperature is not None:
-            told["temperature"] = temperature
+        told["temperature"] = temperature
     return told
 
 

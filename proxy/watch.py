@@ -2,47 +2,73 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 
 from core.events import (
-    AlertCleared,
-    AlertRaised,
     EngineChanged,
     EngineLost,
     PoolChanged,
 )
 from core.home import Home, running
+from core.state import ANSWERS_WITHIN, STARTS_WITHIN
+from proxy.alerts import clear_alert, show_alert
+from proxy.held_batch import HeldBatch
 from proxy.job_taken import TakenWatch
 from proxy.observe import STATE
 from proxy.observe_seat import say_how
+from proxy.restart_loss import RestartLoss
 from proxy.seat import Seat, ServerSeat
+from proxy.sense import refused_cause
 from proxy.updates import UpdateReader
 from swarm.schemas import EngineState, PoolInfo
 from swarm.watcher import TROUBLES, Seen
 
 log = logging.getLogger(__name__)
 
+GUARD_EVERY = 1.0
+"""Seconds between two checks for the alerts that come with time."""
 LOST_LIMIT = 20.0
 """Seconds without an answer after which an alert is raised."""
-NEVER_LIMIT = 5.0
+NEVER_LIMIT = ANSWERS_WITHIN
 """The same for a server that never answered: its URL may be wrong."""
 BOOT_LIMIT = 300.0
 """Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
+ABORT_LIMIT = 5.0
+"""Seconds the abort of another client's episode may take."""
 STOPPED = frozenset({"knocked", "restarted"})
 """Troubles of an engine that is off and was not stopped here."""
 
 
 class ServerWatch:
-    """Watches one server for one proxy."""
+    """Watches one server for one proxy.
 
-    def __init__(self, seat: Seat, server: ServerSeat, home: Home | None = None) -> None:
-        """`home` is given for the embedded engine, whose address may change with a restart."""
+    Args:
+        seat: The proxy's shared parts.
+        server: The server.
+        home: Of the embedded engine, whose address may change with a restart; else None.
+        on_held: Called with the seconds since the last check while other clients' episodes hold up
+            the batch.
+    """
+
+    def __init__(
+        self,
+        seat: Seat,
+        server: ServerSeat,
+        home: Home | None = None,
+        on_held: Callable[[float], None] | None = None,
+    ) -> None:
         self.seat = seat
         self.server = server
         self.home = home
+        self._on_held = on_held
+        self._checked_at = 0.0
+        """When the batch was last checked, on the loop's clock."""
         self._lost = True
         self._last_pool: PoolChanged | None = None
         self._updates = UpdateReader(seat, server)
         self._taken = TakenWatch(seat, server)
+        self._batch = HeldBatch(seat, server)
+        self._restart = RestartLoss(seat, server, keeps_tokens=home is not None)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -59,6 +85,7 @@ class ServerWatch:
     def _seen(self, seen: Seen) -> None:
         bus = self.seat.bus
         name = self.server.name
+        self._restart.seen(seen)
         if not seen.reachable:
             known = bus.state.servers.get(name)
             if not self._lost or known is None or known.lost != seen.error:
@@ -111,28 +138,32 @@ class ServerWatch:
         return f"{sign}{named}" if named else ""
 
     def _alerts_gone(self, seen: Seen) -> None:
-        gone = [f"lost:{self.server.name}"]
+        gone = ["lost"]
         if seen.state is not EngineState.OFFLINE:
-            gone.append(f"refused:{self.server.name}")
+            gone.append("refused")
         if seen.trouble not in STOPPED:
-            gone.append(f"off:{self.server.name}")
+            gone.append("off")
         if seen.state is not EngineState.BOOTING:
-            gone.append(f"boot:{self.server.name}")
-        for key in gone:
-            if key in self.seat.bus.state.alerts:
-                self.seat.bus.publish(AlertCleared(key=key))
+            gone.append("boot")
+        if seen.state.rolling or seen.state is EngineState.WEIGHT_SYNCING:
+            gone.append("start")
+        for what in gone:
+            clear_alert(self.seat.bus, f"{what}:{self.server.name}")
 
     async def _guard(self) -> None:
         """Raise the alerts that come with time, and find an embedded engine that has moved."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(GUARD_EVERY)
             seen = self.server.watcher.current
             now = self.seat.clock()
             await self._refind()
             self._held_up(seen)
+            await self._held_batch(seen)
+            self._refused(seen)
             self._same_pool(seen)
             since = seen.seen_at or self.seat.bus.state.started_at
-            limit = LOST_LIMIT if seen.seen_at else NEVER_LIMIT
+            never = NEVER_LIMIT if self.home is None else STARTS_WITHIN
+            limit = LOST_LIMIT if seen.seen_at else never
             if not seen.reachable and now - since > limit:
                 self._alert(
                     "lost",
@@ -159,19 +190,51 @@ class ServerWatch:
             held = f"{users} waiting user{'s' if users > 1 else ''}"
         if held:
             what = "1 open rating holds" if len(rated) == 1 else f"{len(rated)} open ratings hold"
-            self._alert(
-                "hold",
-                f"{what} up {held}",
-                "3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating",
-            )
-        elif f"hold:{self.server.name}" in state.alerts:
-            self.seat.bus.publish(AlertCleared(key=f"hold:{self.server.name}"))
+            unscored = sum(bool(one.abstained) for one in rated)
+            ways = "" if unscored == len(rated) else "`A` accepts all automatic rewards, "
+            ways += f"`S` re-scores a group without one ({unscored}), " if unscored else ""
+            todo = f"3 opens Rate: {ways}`X` aborts them, or go on rating"
+            groups = [one.group_id for one in rated]
+            self._alert("hold", f"{what} up {held}", todo, groups)
+        else:
+            clear_alert(self.seat.bus, f"hold:{self.server.name}")
 
-    def _alert(self, what: str, cause: str, todo: str) -> None:
+    async def _held_batch(self, seen: Seen) -> None:
+        """Say which episodes keep ROLLING_POST from ending, and who holds them.
+
+        While they are other clients' the requests that wait for the next batch get more time; those
+        of a client without a sign of life are aborted where the settings say so.
+        """
+        now = asyncio.get_running_loop().time()
+        since, self._checked_at = now - (self._checked_at or now), now
+        if cause := self._batch.cause(seen):
+            todo = "Abort them to end the batch now, or wait for their end"
+            self._alert("held", cause, todo, self._batch.groups)
+        else:
+            clear_alert(self.seat.bus, f"held:{self.server.name}")
+        if self._batch.foreign and self._on_held is not None:
+            self._on_held(since)
+        if limit := self.seat.settings.proxy.abort_dead_clients:
+            for uuid, idle in self._batch.foreign.items():
+                if idle >= limit:
+                    await self._abort_foreign(uuid, idle)
+
+    async def _abort_foreign(self, uuid: str, idle: float) -> None:
+        taken = await self.server.client.abort(uuid, timeout=ABORT_LIMIT)
+        what = "aborted" if taken else "could not abort"
+        text = "%s: %s episode %.8s of another client: no call for %.0f s"
+        log.warning(text, self.server.name, what, uuid, idle)
+        self.server.watcher.nudge()
+
+    def _refused(self, seen: Seen) -> None:
+        """Give the alert about refused users the state of now."""
+        known = self.seat.bus.state.alerts.get(f"refused:{self.server.name}")
+        if known is not None:
+            self._alert("refused", refused_cause(self.server.name, seen), known.todo)
+
+    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
         key = f"{what}:{self.server.name}"
-        known = self.seat.bus.state.alerts.get(key)
-        if known is None or known.cause != cause:
-            self.seat.bus.publish(AlertRaised(key=key, cause=cause, todo=todo, level="error"))
+        show_alert(self.seat.bus, key, cause, todo, level="error", groups=groups)
 
     async def _refind(self) -> None:
         """Also while one answers: it may be another home's, at the port that ours found taken."""

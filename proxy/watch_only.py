@@ -6,7 +6,7 @@ Whatever asks a server here goes through `Looking`, which lets through only what
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -15,13 +15,14 @@ import msgspec
 
 from core.commands import COMMANDS, CommandError
 from core.errors import AjetError
-from core.events import AlertCleared
 from core.home import Home
 from core.settings import ProxySettings
 from core.version import version
-from proxy.asgi import App, Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.alerts import dismiss_alert
+from proxy.asgi import App, Receive, Scope, Send, refuse_unread, send_json
 from proxy.errors import NotNow, Refusal
 from proxy.frontdoor import FrontDoor
+from proxy.journal_orders import JournalOrders
 from proxy.orders import Reply
 from proxy.seat import Seat, ServerSeat
 from proxy.watch import ServerWatch
@@ -37,7 +38,7 @@ WHY = (
     "Start one without that flag to serve them."
 )
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-_TODO = "It only looks on: start one without --watch-only to do that"
+_TODO = "It is watch-only: start one without --watch-only to do that"
 
 
 class OnlyLooking(AjetError):
@@ -96,10 +97,11 @@ def _refuse(url: str) -> NoReturn:
 
 
 class WatchOrders:
-    """What can be ordered of a proxy that only looks on: to take an alert off the screen."""
+    """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
+        self._journal = JournalOrders(seat)
 
     async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
         """Do what `name` says with validated arguments.
@@ -108,8 +110,10 @@ class WatchOrders:
             AjetError: it would change something; says so.
         """
         if name == "alert.dismiss":
-            self.seat.bus.publish(AlertCleared(key=args["key"]))
+            dismiss_alert(self.seat.bus, args["key"])
             return "dismissed", {}
+        if name in self._journal.table:
+            return await self._journal.table[name](args), {}
         if name not in COMMANDS:
             raise CommandError(f"there is no command `{name}`")
         raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
@@ -132,18 +136,19 @@ class OnlyWatch(ServerWatch):
             group.create_task(super().run())
             group.create_task(self._slots.run())
 
-    def _alert(self, what: str, cause: str, todo: str) -> None:
+    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
         todos = {
             "lost": "See that it runs and that the URL is right; it is asked again and again",
-            "boot": "A failed start stays so on a real server: whoever runs it has to stop it",
-            "off": "Whoever runs it has to start it again",
+            "boot": "A failed start stays so on a real server: its operator has to stop it",
+            "held": "The client that holds them has to end them, or the server takes them back",
+            "off": "Its operator has to start it again",
         }
-        super()._alert(what, cause, todos.get(what, todo))
+        super()._alert(what, cause, todos.get(what, todo), groups)
 
 
 def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
     """The application: the control API, and a plain no to everything a client might ask."""
-    refused: Mapping[str, App] = dict.fromkeys(_METHODS, _refusing(settings.max_body_mb << 20))
+    refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
     table: dict[str, Mapping[str, App]] = {
         path: refused
         for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
@@ -151,16 +156,9 @@ def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
     return FrontDoor({**table, "/version": {"GET": _version}}, control, settings)
 
 
-def _refusing(largest: int) -> App:
+async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
     refusal = Refusal(503, None, WHY)
-    body = refusal.body()
-
-    async def no(scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(AjetError):  # a body too large is not worth another answer
-            await read_body(headers_of(scope), receive, largest)
-        await send_json(send, refusal.status, body)
-
-    return no
+    await refuse_unread(scope, send, refusal.status, refusal.body())
 
 
 async def _version(scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from core.errors import AjetError
 from core.events import ClientSeen, SlotsSeen
 from core.looking import EPISODES, EpisodeLook, LogLook, ServerLook, TaskLook
-from core.text import content_text, redact
+from core.text import content_text, known_names, redact
 from proxy.seat import Seat, ServerSeat
 from swarm.errors import SwarmError
 from swarm.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
@@ -48,7 +48,7 @@ class SlotsReader:
                 self._trouble = ""
             except SwarmError as error:
                 if str(error) != self._trouble:  # it comes back with every reading
-                    log.info("%s does not tell its episodes: %s", self.server.name, error)
+                    log.info("%s does not report its episodes: %s", self.server.name, error)
                 self._trouble = str(error)
             await asyncio.sleep(LOOK_EVERY)
 
@@ -92,9 +92,7 @@ async def look(seat: Seat, name: str) -> ServerLook:
     """
     server = seat.servers.get(name)
     if server is None:
-        raise AjetError(
-            f"there is no server `{name:.80}`", todo=f"Known: {', '.join(seat.servers)}"
-        )
+        raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, seat.servers))
     if server.observes:
         raise AjetError("an upstream has no pool of episodes", server.name)
     client = server.client

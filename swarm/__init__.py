@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from swarm.episode import AsyncEpisode as AsyncEpisode
     from swarm.episode import Episode as Episode
     from swarm.errors import SwarmError as SwarmError
+    from swarm.errors import TrainingFinished as TrainingFinished
     from swarm.executors import BoundedThreadPoolExecutor as BoundedThreadPoolExecutor
     from swarm.executors import PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor
     from swarm.executors import SlidingThreadPoolExecutor as SlidingThreadPoolExecutor
@@ -60,6 +61,7 @@ _HOMES = {
     "SwarmThrottlePolicy": "throttle",
     "Task": "task",
     "TaskCountLimitedThreadPoolExecutor": "executors",
+    "TrainingFinished": "errors",
     "WorkflowOutput": "task",
     "WorkflowTask": "task",
     "rollout": "run",

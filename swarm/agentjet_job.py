@@ -1,16 +1,19 @@
 """AgentJet's job object: named arguments over a base YAML, checked, dumped as YAML (section 10)."""
 
 import copy
+import difflib
 import logging as logs
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
 import yaml
 
 from swarm.job import STOP_RULES, Job, JobError, dump_job, get, put
-from swarm.job_check import LENGTHS, check_job
+from swarm.job_check import LENGTHS, Notice, check_job
+from swarm.job_diff import flat
+from swarm.server_job import REQUIRED
 
 log = logs.getLogger(__name__)
 
@@ -54,6 +57,8 @@ PATHS: Final = {
     "timeline_compare_level": (
         "ajet.context_tracker.timeline_merging_policy.timeline_compare_level"
     ),
+    "ulysses_sequence_parallel_size": "ajet.trainer_common.ulysses_sequence_parallel_size",
+    "ppo_max_token_len_per_gpu": "ajet.trainer_common.ppo_max_token_len_per_gpu",
 }
 """Argument -> where it stands in the job."""
 
@@ -61,10 +66,6 @@ DEFAULTS: Final = """
 ajet:
   project_name: ajet_default_project
   experiment_name: read_yaml_name
-  experiment_dir: auto
-  backbone: verl
-  enable_swarm_mode: true
-  enable_interchange_server: true
   swarm_mode_sample_collection_method: rollout_until_finish_enough_tasks
   swarm_mode_sample_collection_max_cached_episodes: 9999
   model: {path: Qwen/Qwen2.5-7B-Instruct}
@@ -81,8 +82,6 @@ ajet:
     max_num_seqs: 64
     gpu_memory_utilization: 0.85
     compute_madness_checklist: [nonsense]
-    agent_madness_termination: true
-    agent_madness_reward: 0.0
   trainer_common:
     logger: tensorboard
     n_gpus_per_node: 8
@@ -108,8 +107,27 @@ ajet:
     timeline_merging_policy: {timeline_compare_level: text}
     fix_retokenization_drift: true
 """
-"""What AgentJet's swarm jobs begin with; a server merges it over its own defaults."""
+"""What AgentJet's swarm jobs begin with, beside `REQUIRED`."""
 
+_SENT: Final = frozenset(
+    {
+        *REQUIRED,
+        "ajet.project_name",
+        "ajet.experiment_name",
+        "ajet.model.path",
+        "ajet.data.train_batch_size",
+        "ajet.rollout.num_repeat",
+        "ajet.rollout.max_env_worker",
+        "ajet.swarm_mode_sample_collection_method",
+        "ajet.trainer_common.logger",
+        "ajet.trainer_common.n_gpus_per_node",
+        "ajet.trainer_common.algorithm.adv_estimator",
+    }
+)
+"""Defaults that are sent: those in which a swarm job differs from a server's own defaults, and the
+size of a batch. Of the others the server takes its own, as its version has them."""
+
+_METHOD: Final = "ajet.interchange_server.interchange_method"
 _LORA_LEAST: Final = 1e-5
 
 
@@ -152,7 +170,7 @@ class AgentJetJob:
         overrides: Dotted path -> value, for what has no argument: `{"ajet.rollout.top_p": 0.9}`.
 
     Raises:
-        JobError: a file or a value cannot be used; says which and why.
+        JobError: there is no such argument, or a file or a value cannot be used.
     """
 
     config: Config
@@ -199,22 +217,23 @@ class AgentJetJob:
         val_print_to_markdown_file_path: str | None = None,
         train_print_to_markdown_file_path: str | None = None,
         timeline_compare_level: str | None = None,
+        ulysses_sequence_parallel_size: int | None = None,
+        ppo_max_token_len_per_gpu: int | None = None,
         overrides: Mapping[str, Any] | None = None,
+        **unknown: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in PATHS}
-        given = {name: value for name, value in given.items() if value is not None}
-        _check_lengths_together(given)
+        args = {name: value for name, value in locals().items() if name in PATHS}
+        args = {name: value for name, value in args.items() if value is not None}
+        if unknown:
+            raise _no_argument(next(iter(unknown)))
+        _check_lengths_together(args)
+        self._logged: set[str] = set()
         self.base_yaml_config = base_yaml_config
         self.ensure_new_experiment = ensure_new_experiment
-        tree = self.build_job_from_yaml(base_yaml_config)
-        for name, value in given.items():
-            put(tree, PATHS[name], value)
-        for path, value in (overrides or {}).items():
-            put(tree, path if path.startswith("ajet.") else f"ajet.{path}", value)
-        if ensure_new_experiment:
-            stamp = time.strftime("%Y%m%d-%H%M%S")
-            put(tree, PATHS["experiment_name"], f"{get(tree, PATHS['experiment_name'])}_{stamp}")
-        self.config = Config(_checked(tree, base_yaml_config or "job"))
+        self._stamp = time.strftime("%Y%m%d-%H%M%S") if ensure_new_experiment else ""
+        self._explicit = {PATHS[name]: value for name, value in args.items()}
+        self._explicit |= {_full(path): value for path, value in (overrides or {}).items()}
+        self.build_job_from_yaml(base_yaml_config)
 
     def __getattr__(self, name: str) -> Any:
         if name not in PATHS or "config" not in self.__dict__:
@@ -224,6 +243,7 @@ class AgentJetJob:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in PATHS:
             put(self.config._tree, PATHS[name], value)
+            self._explicit[PATHS[name]] = value
         else:
             object.__setattr__(self, name, value)
 
@@ -233,31 +253,38 @@ class AgentJetJob:
         return self.config.to_dict()
 
     @classmethod
-    def from_yaml(cls, path: str | Path, **given: Any) -> Self:
+    def from_yaml(cls, path: str | Path, **args: Any) -> Self:
         """A job from a file, with arguments over it.
 
         Raises:
             JobError: the file or a value cannot be used.
         """
-        return cls(base_yaml_config=str(path), **given)
+        return cls(base_yaml_config=str(path), **args)
 
     def build_job_from_yaml(self, yaml_path: str | None) -> Job:
-        """The defaults with a file's values over them; this job itself is not changed.
+        """Load a file into this job: the defaults, the file over them, the arguments over both.
+
+        Args:
+            yaml_path: The file; None for the defaults alone.
+
+        Returns:
+            The job's tree; a copy.
 
         Raises:
-            JobError: the file cannot be read, or is no job.
+            JobError: the file cannot be read, or is no job; this job is as it was.
         """
-        tree: Job = yaml.safe_load(DEFAULTS)
-        if yaml_path is None:
-            return tree
-        try:
-            text = Path(yaml_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise JobError(f"cannot be read: {error}", yaml_path, "Give a YAML file") from error
-        checked = check_job(text, yaml_path)
-        for notice in checked.notices:
-            log.warning("%s:%s: %s", yaml_path, notice.line or "", notice.text)
-        return _merged(tree, checked.job)
+        tree = _default_tree()
+        read = self._read(yaml_path) if yaml_path is not None else {}
+        _merged(tree, read)
+        for path, value in self._explicit.items():
+            put(tree, path, value)
+        if self._stamp:
+            name = PATHS["experiment_name"]
+            put(tree, name, f"{get(tree, name)}_{self._stamp}")
+        self.config = Config(self._checked(tree, yaml_path or "job", self._explicit))
+        self.base_yaml_config = yaml_path
+        self._from_file = frozenset(path for path, _ in flat(read))
+        return self.config.to_dict()
 
     def override(self, path: str, value: Any) -> Self:
         """Set the value at a dotted path under `ajet`; the job itself, to go on.
@@ -266,8 +293,9 @@ class AgentJetJob:
             JobError: the job cannot be meant with it; it is as it was.
         """
         tree = self.config.to_dict()
-        put(tree, path if path.startswith("ajet.") else f"ajet.{path}", value)
-        self.config = Config(_checked(tree, path))
+        put(tree, _full(path), value)
+        self.config = Config(self._checked(tree, path, {*self._explicit, _full(path)}))
+        self._explicit[_full(path)] = value
         return self
 
     def check(self) -> Self:
@@ -276,12 +304,51 @@ class AgentJetJob:
         Raises:
             JobError: what is wrong.
         """
-        self.config = Config(_checked(self.config.to_dict(), "job"))
+        self.config = Config(self._checked(self.config.to_dict(), "job", self._explicit))
         return self
 
+    def log_notices(self, notices: Iterable[Notice], where: str, *, lines: bool = False) -> None:
+        """Log what is odd in this job, each notice once; none about GPUs, see `Notice`."""
+        for notice in notices:
+            subject = notice.text.partition(": is ")[0]  # the suggestion depends on the other keys
+            if not notice.of_gpus and subject not in self._logged:
+                self._logged.add(subject)
+                place = f"{where}:{notice.line}" if lines and notice.line else where
+                log.warning("%s: %s", place, notice.text)
+
+    def _read(self, yaml_path: str) -> Job:
+        """The job in a file.
+
+        Raises:
+            JobError: the file cannot be read, or is no job.
+        """
+        try:
+            text = Path(yaml_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise JobError(f"cannot be read: {error}", yaml_path, "Give a YAML file") from error
+        checked = check_job(text, yaml_path)
+        self.log_notices(checked.notices, yaml_path, lines=True)
+        return checked.job
+
+    def _checked(self, tree: Job, where: str, explicit: Collection[str]) -> Job:
+        """The tree with its numbers read; `explicit` are the paths whose values the caller set.
+
+        Raises:
+            JobError: a value cannot be used.
+        """
+        checked = check_job(dump_job(tree), where)
+        self.log_notices(checked.notices, where)
+        _check(checked.job, where, explicit)
+        return checked.job
+
     def to_yaml(self) -> str:
-        """The job as it is sent."""
-        return dump_job(self.config._tree)
+        """The job as it is sent: without the defaults that every server has itself."""
+        tree = self.config.to_dict()
+        named = {*_SENT, *self._explicit, *self._from_file}
+        for path, default in flat(_default_tree()):
+            if path not in named and get(tree, path) == default:
+                _drop(tree, path)
+        return dump_job(tree)
 
     def dump_job_as_yaml(self, yaml_path: str) -> str:
         """Write it to a file, with the folders on the way; the path.
@@ -297,9 +364,40 @@ class AgentJetJob:
         return yaml_path
 
 
-def _check_lengths_together(given: Mapping[str, Any]) -> None:
+def _default_tree() -> Job:
+    tree: Job = yaml.safe_load(DEFAULTS)
+    for path, value in REQUIRED.items():
+        put(tree, path, copy.deepcopy(value))
+    return tree
+
+
+def _full(path: str) -> str:
+    return path if path.startswith("ajet.") else f"ajet.{path}"
+
+
+def _drop(tree: Job, path: str) -> None:
+    """Remove a leaf, and the sections that it leaves empty."""
+    section, _, last = path.rpartition(".")
+    node = get(tree, section) if section else tree
+    if isinstance(node, dict):
+        node.pop(last, None)
+        if section and not node:
+            _drop(tree, section)
+
+
+def _no_argument(name: str) -> JobError:
+    similar = difflib.get_close_matches(name, PATHS, 1)
+    meant = f": is `{similar[0]}` meant?" if similar else ""
+    return JobError(
+        f"there is no argument `{name:.80}`{meant}",
+        "AgentJetJob",
+        "Set other keys in a YAML file and name it with base_yaml_config=, or use overrides=",
+    )
+
+
+def _check_lengths_together(args: Mapping[str, Any]) -> None:
     lengths = [name for name, path in PATHS.items() if path in LENGTHS]
-    missing = [name for name in lengths if name not in given]
+    missing = [name for name in lengths if name not in args]
     if missing and len(missing) < len(lengths):
         raise JobError(
             f"of the four lengths {', '.join(missing)} is missing",
@@ -308,12 +406,15 @@ def _check_lengths_together(given: Mapping[str, Any]) -> None:
         )
 
 
-def _checked(tree: Job, where: str) -> Job:
-    """The tree with its numbers read; logs what is odd."""
-    checked = check_job(dump_job(tree), where)
-    for notice in checked.notices:
-        log.warning("%s: %s", where, notice.text)
-    job = checked.job
+def _check(job: Job, where: str, explicit: Collection[str]) -> None:
+    """Check the arguments; several nodes take TCP.
+
+    Args:
+        explicit: Paths whose values the caller set.
+
+    Raises:
+        JobError: one of them cannot be used.
+    """
     if get(job, PATHS["backbone"]) == "trinity":
         raise JobError("the backbone `trinity` knows no swarm", where, "Use `verl`")
     for name, among in (
@@ -336,8 +437,7 @@ def _checked(tree: Job, where: str) -> Job:
     if get(job, PATHS["lora_rank"]):
         _check_lora(job, where)
     if (get(job, PATHS["nnodes"]) or 1) > 1:
-        _talk_over_tcp(job, where)
-    return job
+        _talk_over_tcp(job, where, explicit)
 
 
 _LEAST: Final = {
@@ -347,6 +447,8 @@ _LEAST: Final = {
     "max_num_seqs": 1,
     "lora_rank": 0,
     "lora_alpha": 1,
+    "ulysses_sequence_parallel_size": 1,
+    "ppo_max_token_len_per_gpu": 1,
 }
 
 
@@ -364,13 +466,13 @@ def _check_lora(job: Job, where: str) -> None:
         raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
 
 
-def _talk_over_tcp(job: Job, where: str) -> None:
+def _talk_over_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
     """Episodes on other nodes cannot reach a socket of the file system; a server refuses that."""
-    path = "ajet.interchange_server.interchange_method"
-    if get(job, path) is None:
-        put(job, path, "tcp")
-    elif get(job, path) != "tcp":
-        raise JobError(f"nnodes is above 1 and {path} is {get(job, path)!r:.80}", where, "Use tcp")
+    if (method := get(job, _METHOD)) == "tcp":
+        return
+    if _METHOD in explicit:
+        raise JobError(f"nnodes is above 1 and {_METHOD} is {method!r:.80}", where, "Use tcp")
+    put(job, _METHOD, "tcp")
 
 
 def _merged(under: Job, over: Mapping[str, Any]) -> Job:

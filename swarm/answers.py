@@ -4,6 +4,7 @@ Pure functions over status and body; the quirks they know are in the protocol no
 3, 4.3, 5 and 12.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -22,6 +23,8 @@ OVERFLOW: Final = "AgentJet: Exceeded max model context length."
 """How an answer begins that is no answer: the conversation did not fit."""
 VLLM_OVERFLOW: Final = "maximum context length"
 """What the 400 of a vLLM says of it."""
+_ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
+"""How the embedded engine refuses a job whose steps are all trained."""
 SHORT: Final = 256
 """Bytes of an answer whose meaning is kept."""
 THE_REQUESTS: Final = frozenset({400, 413, 422})
@@ -151,6 +154,12 @@ def decoded(response: Response, kind: type[T], where: str) -> T:
         raise SwarmError(
             f"the answer was not understood: {error}", where, "Is this an AgentJet swarm server?"
         ) from error
+
+
+def already_trained(text: str) -> str:
+    """The sentence for a refused job whose steps are all trained; empty for any other refusal."""
+    found = _ALREADY.search(text)
+    return f"training complete: {found[0]}" if found else ""
 
 
 def refusal(response: Response, where: str) -> Refusal:

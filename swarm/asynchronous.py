@@ -13,7 +13,7 @@ from swarm.engines import EngineOrders
 from swarm.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
 from swarm.errors import EpisodeLost, GaveUp, SwarmError
 from swarm.schemas import PoolInfo
-from swarm.single import SingleDesk
+from swarm.single import EpisodeClaimer
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from swarm.throttle import Place, SwarmThrottlePolicy
 
@@ -64,6 +64,7 @@ class AsyncSwarm(EngineOrders):
 
         Raises:
             GaveUp: there was none in `timeout` seconds; nothing is held.
+            TrainingFinished: the engine is OFFLINE because training is complete.
             EngineOff: the engine is OFFLINE and nobody starts it.
             Unreachable: no server was ever there.
         """
@@ -92,7 +93,7 @@ class AsyncSwarm(EngineOrders):
         limit = policy if kind == "train" else None
 
         def ours(claimed: Claimed) -> None:
-            self._lives.begin(claimed.episode_uuid, idle, seconds)
+            self._deadlines.add(claimed.episode_uuid, idle, seconds)
 
         while True:
             seen = await self._until_rolling(since)
@@ -102,12 +103,12 @@ class AsyncSwarm(EngineOrders):
                 continue
             wire = policy.wire if policy is not None else None
             try:
-                async with self._claims.turnstile:
+                async with self._claims.concurrency:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
                     answer = await self._claims.claim_one(kind, idle, wire, ours)
                     if isinstance(answer, Claimed):
-                        self._claims.turnstile.fed()
+                        self._claims.concurrency.widen()
                         if place is not None:
                             place.claimed()
                         return answer
@@ -119,9 +120,9 @@ class AsyncSwarm(EngineOrders):
             since = max(since, self.watcher.current.seen_at)
 
     async def _after(self, refused: Refused) -> None:
-        """Wait as a refusal asks for, in the turnstile: one who waits there waits for all."""
+        """Wait as a refusal asks for; within the limit of concurrency one caller waits for all."""
         if refused.kind is RefusedKind.NONE_AVAILABLE:
-            self._claims.turnstile.starved()
+            self._claims.concurrency.narrow()
             with self.watcher.eager():
                 await asyncio.sleep(random.uniform(*NONE_FREE))
         elif refused.kind is RefusedKind.OTHER:
@@ -183,12 +184,12 @@ class AsyncSwarm(EngineOrders):
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
         await self.start()
-        life = self._lives.get(episode_uuid)
-        if life is not None and life.ending:
+        times = self._deadlines.get(episode_uuid)
+        if times is not None and times.ending:
             raise SwarmError("this episode is already being ended", episode_uuid)
-        if life is None or self._lives.over(episode_uuid):
+        if times is None or self._deadlines.is_expired(episode_uuid):
             return await self._expired(episode_uuid)
-        life.ending = True
+        times.ending = True
         outcome = await self._surely(
             self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
         )
@@ -206,7 +207,7 @@ class AsyncSwarm(EngineOrders):
             told = f"it could not be ended: {type(error).__name__}: {error}"
             raise SwarmError(told, f"episode {uuid}", "It was given back") from error
         finally:
-            self._lives.drop(uuid)
+            self._deadlines.drop(uuid)
 
     async def _sent(
         self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
@@ -226,7 +227,7 @@ class AsyncSwarm(EngineOrders):
     ) -> EndOutcome:
         """It was never sent: wait for the server, within the episode's time."""
         until = time.monotonic() + BACK
-        while outcome.kind is EndKind.UNREACHABLE and not self._lives.over(uuid):
+        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
             left = until - time.monotonic()
             if left <= 0:
                 break
@@ -253,12 +254,14 @@ class AsyncSwarm(EngineOrders):
                 )
             if pause == LOOK_AGAIN[-1]:
                 return await self.wire.end(uuid, task_id, wire, active)
-        return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not tell")
+        return EndOutcome(
+            EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
+        )
 
     async def _expired(self, uuid: str) -> EndOutcome:
         """Its time is over: give it back, if it is still ours."""
         ours = await self._give_back(uuid, "its time was over")
-        self._lives.drop(uuid)
+        self._deadlines.drop(uuid)
         kind = EndKind.EXPIRED if ours else EndKind.NOT_FOUND
         text = "longer than its lifetime; a larger discard_episode_timeout gives more"
         return self._judged(uuid, EndOutcome(kind, text if ours else "it is not ours any more"))
@@ -277,37 +280,37 @@ class AsyncSwarm(EngineOrders):
             False when it is not ours any more, or being ended.
         """
         await self.start()
-        life = self._lives.get(episode_uuid)
-        if life is not None:
-            if life.ending:
+        times = self._deadlines.get(episode_uuid)
+        if times is not None:
+            if times.ending:
                 return False
-            life.ending = True
+            times.ending = True
         return await self._surely(self._abort(episode_uuid, declare_client_active), "abort")
 
     async def _abort(self, uuid: str, active: bool) -> bool:
         try:
-            known = not self._lives.may_be_taken(uuid)
+            known = not self._deadlines.may_be_taken(uuid)
             if active and known:
                 return await self.wire.abort(uuid, declare_client_active=True)
             return await self._give_back(uuid, "aborted", known=known)
         finally:
-            self._lives.drop(uuid)
+            self._deadlines.drop(uuid)
 
     async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
         """Abort it; unless it is `known` to be ours, only if the server says so."""
         if not known:
             mine = await self._mine()
             if mine is None:
-                self._claims.sweep()
+                self._claims.releaser.sweep_soon()
             if mine is None or uuid not in mine:
                 return False
-        await self._claims.give_back([uuid], why)
+        await self._claims.releaser.give_back([uuid], why)
         return True
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Whether the episode is still ours and the engine rolls; False when that is not known."""
         await self.start()
-        if self._lives.over(episode_uuid):
+        if self._deadlines.is_expired(episode_uuid):
             return False
         return bool(await self.wire.can_continue(episode_uuid))
 
@@ -345,10 +348,14 @@ class AsyncSwarm(EngineOrders):
     # -- inside ---------------------------------------------------------------------------------
 
     @property
-    def _claims(self) -> SingleDesk:
-        if self._desk is None:
+    def _claims(self) -> EpisodeClaimer:
+        if self._claimer is None:
             raise SwarmError("this client was not started", self.name)
-        return self._desk
+        return self._claimer
+
+    async def _remember(self, uuid: str, idle: float) -> None:
+        """An episode that was claimed in our name, but not by `begin_episode`, is ours, too."""
+        self._deadlines.add(uuid, idle, idle * self.lifetime)
 
     async def _surely(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end, even when who waits for it is cancelled."""

@@ -1,11 +1,10 @@
-"""What every use of one server needs: its address, a watcher, a claim desk, and what it tells."""
+"""What each use of one server needs: its address, a watcher, a claimer, and what it reports."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -15,12 +14,14 @@ from typing import Any, Final, Self
 from core.addresses import web_address
 from core.tasks import Tasks
 from swarm.client import AsyncSwarmClient
-from swarm.errors import EngineOff, SwarmError, Unreachable, WrongUse
-from swarm.lives import Lives
+from swarm.completion import Completion, ended_before
+from swarm.deadlines import EpisodeDeadlines
+from swarm.errors import EngineOff, SwarmError, TrainingFinished, Unreachable, WrongUse
 from swarm.schemas import EngineState, EpisodeRecord, PoolInfo, VerboseLog
-from swarm.single import SingleDesk
+from swarm.single import EpisodeClaimer
 from swarm.throttle import Throttle
 from swarm.transport import HttpTransport
+from swarm.update_calls import UpdateCalls
 from swarm.watcher import Seen, Watcher
 
 log = logging.getLogger(__name__)
@@ -80,11 +81,12 @@ class SwarmBase:
         self.patience = patience
         self.strict = strict
         self._watcher: Watcher | None = None
-        self._desk: SingleDesk | None = None
+        self._claimer: EpisodeClaimer | None = None
+        self._completion = Completion()
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
         """Ends and aborts: once begun they go on, whoever waits for them."""
-        self._lives = Lives(time.monotonic)
+        self._deadlines = EpisodeDeadlines(time.monotonic)
         self._throttle = Throttle(self.client_uuid)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
@@ -121,13 +123,14 @@ class SwarmBase:
         self._home = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire)
-        self._desk = SingleDesk(
-            self.wire, self._watcher, known=self._lives.uuids, on_dropped=self._lives.drop
+        self._watcher.add_listener(self._completion.note)
+        self._claimer = EpisodeClaimer(
+            self.wire, self._watcher, known=self._deadlines.uuids, on_dropped=self._deadlines.drop
         )
         self._throttling = asyncio.Lock()
-        turnstile = self._desk.turnstile
+        concurrency = self._claimer.concurrency
         self._watcher.add_listener(
-            lambda seen: turnstile.open() if seen.state is EngineState.ROLLING else None
+            lambda seen: concurrency.reopen() if seen.state is EngineState.ROLLING else None
         )
         self._tasks.spawn(self._watcher.run(), "watcher")
 
@@ -141,15 +144,17 @@ class SwarmBase:
             return
         self._check_home()
         self._closed = True
-        if self._desk is not None and self._tasks is not None:
+        if self._claimer is not None and self._tasks is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._work.drain(seconds / 2)
-                    if self._lives.any and (len(self._lives) or self.watcher.current.reachable):
+                    if self._deadlines.ever_claimed and (
+                        len(self._deadlines) or self.watcher.current.reachable
+                    ):
                         mine = await self._mine() or ()
-                        await self._desk.give_back_rest(mine, "the client closes")
+                        await self._claimer.releaser.give_back_rest(mine, "the client closes")
             await self._work.close()
-            await self._desk.close(min(seconds, 1.0))
+            await self._claimer.releaser.close(min(seconds, 1.0))
             await self._tasks.close()
         await self._transport.close()
 
@@ -178,14 +183,14 @@ class SwarmBase:
         return self.watcher.add_listener(listener)
 
     async def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` each time the engine begins to update its weights, on a short thread."""
+        """Call `callback` once for each policy update, in order, on a short thread.
+
+        It is called when the engine begins to update its weights. Where the update is over before
+        that is seen, it is called when the next step is, as often as there were updates.
+        """
         await self.start()
-
-        def heard(seen: Seen) -> None:
-            if seen.is_in({EngineState.WEIGHT_SYNCING}) and seen.seen_at == seen.since:
-                threading.Thread(target=callback, name="weight sync", daemon=True).start()
-
-        self.add_listener(heard)
+        calls = UpdateCalls(callback, self._completion.ended, self.watcher.current)
+        self.add_listener(calls.note)
 
     # -- what the server tells ------------------------------------------------------------------
 
@@ -259,6 +264,7 @@ class SwarmBase:
             since: `time.time()` when the waiting began.
 
         Raises:
+            TrainingFinished: training is complete.
             EngineOff: it was OFFLINE for too long.
             Unreachable: the server was never there.
         """
@@ -269,7 +275,7 @@ class SwarmBase:
 
         def over(seen: Seen) -> bool:
             nonlocal told, absent
-            if seen.is_in(ROLLING):
+            if seen.is_in(ROLLING) or self._completion.ended(seen):
                 return True
             now = time.time()
             if not absent and not seen.seen_at and seen.trouble:
@@ -283,18 +289,26 @@ class SwarmBase:
             off = seen.reachable and seen.state is EngineState.OFFLINE
             return (off and now - seen.since >= patience) or not seen.seen_at
 
-        if watcher.current.reachable and watcher.current.state is EngineState.OFFLINE:
+        current = watcher.current
+        if current.is_in({EngineState.OFFLINE}) and not self._completion.ended(current):
             self._say("%s is OFFLINE: waiting for somebody to start it", self.name)
         seen = await watcher.wait_for(over)
         if seen.is_in(ROLLING):
             return seen
         if not seen.seen_at:
             raise self._nobody(seen)
+        if ended := self._completion.ended(seen) or ended_before(seen):
+            raise TrainingFinished(ended, self.name)
         raise EngineOff(
             f"the engine has been OFFLINE for {patience:g} s",
             self.name,
             "Start it, as with auto_sync_train_config_and_start_engine(job)",
         )
+
+    def _off(self, text: str, todo: str = "") -> EngineOff:
+        """The error of an engine that is OFFLINE: training is complete, or `text`."""
+        ended = self._completion.ended(self.watcher.current)
+        return TrainingFinished(ended, self.name) if ended else EngineOff(text, self.name, todo)
 
     def _say(self, text: str, *args: object) -> None:
         """A warning, unless another who waits has just said so."""

@@ -1,42 +1,44 @@
 """Claiming episodes of one server: a whole group or nothing, one turn at a time.
 
-Holding a part of a group while waiting for the rest deadlocks the server's batch (it waits for
-every claimed episode) and many groups that do it deadlock each other. So a group that cannot have
-all its episodes gives back what it got, at once, and waits with empty hands. Only when that is in
-vain for a while, because other clients take each episode the moment it is free, may the one group
-that has its turn gather: keep what it gets, in short windows and in ROLLING alone.
+A group that holds some episodes while it waits for the rest deadlocks the server's batch (it waits
+for every claimed episode), and many groups that do it deadlock each other. So a group that cannot
+have all its episodes gives back what it got, at once, and waits without any. Only when that fails
+for a while, because other clients take each episode the moment it is free, may the one group that
+has its turn gather: keep what it gets, in short windows and in ROLLING alone.
 
-While all is granted, one turn claims for several groups, see `swarm.flight`: else each of them
-would wait for a way to the server and back of all that came before it.
+While all is granted, one turn claims for several groups, see `swarm.shared_batch`: else each of
+them would wait for the round trips of all that came before it.
 """
 
 import asyncio
-import logging
 import random
+import warnings
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
-from core.tasks import Limit
+from core.tasks import Deadline, Limit
 from swarm.answers import Claimed, Refused, RefusedKind
-from swarm.client import GENERAL, AsyncSwarmClient
+from swarm.attempts import ClaimAttempts
+from swarm.claim_request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
 from swarm.errors import ClaimTimedOut
-from swarm.orders import OnClaimed, OnReturned, Order, Windows
-from swarm.returns import SECOND_LOOK
+from swarm.releases import SECOND_LOOK, EpisodeReleaser
 from swarm.schemas import EngineState
-from swarm.tries import Tries
+from swarm.shares import Lane
+from swarm.swarm_api import SwarmApi
+from swarm.turn_queue import TurnQueue
 from swarm.watcher import Watcher
-
-log = logging.getLogger(__name__)
+from swarm.wire import GENERAL
 
 BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
-"""Seconds between tries, drawn anew each time: no episode is free; a refusal nobody foresaw."""
+"""Seconds between attempts, drawn at random: no episode is free; a refusal of an unknown kind."""
 NO_ANSWER = "no answer to the claim"
 """Why a deadline came first, when nothing else is known."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
 
 
-class ClaimDesk(Tries):
-    """Claims for one server; one per server and process.
+class GroupClaimer:
+    """Claims groups of episodes of one server; one per server and process.
 
     Args:
         client: The server.
@@ -46,13 +48,19 @@ class ClaimDesk(Tries):
         on_stray: Called with uuids that `reconcile` gave back.
         timeout: Seconds a claim or an abort may take before its outcome counts as unknown; more
             than the 19 s a server is frozen while it stops an engine.
-        second_look: See `SECOND_LOOK`.
+        second_look: Seconds after which lost claims are looked for again: a frozen server may run
+            one late.
         rng: For the back-off.
+
+    Attributes:
+        releaser: Gives episodes back.
+        starved: A group waits because no episode is free.
+        on_starved: Called when a group begins to wait for an episode because none is free.
     """
 
     def __init__(
         self,
-        client: AsyncSwarmClient,
+        client: SwarmApi,
         watcher: Watcher,
         *,
         known: Callable[[], Collection[str]],
@@ -61,28 +69,28 @@ class ClaimDesk(Tries):
         second_look: float = SECOND_LOOK,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(
+        self.client = client
+        self.watcher = watcher
+        self.starved = False
+        self.on_starved: Callable[[], None] | None = None
+        self.releaser = EpisodeReleaser(
             client,
             watcher,
             known=known,
             on_stray=on_stray,
             timeout=timeout,
             second_look=second_look,
-            rng=rng or random.Random(),
         )
-        self._starved = False
-        self.on_starved: Callable[[], None] | None = None
-        """Called when a group begins to wait for an episode because none is free."""
-
-    @property
-    def starved(self) -> bool:
-        """True while a group waits because no episode is free."""
-        return self._starved
+        self._rng = rng or random.Random()
+        self._queue = TurnQueue()
+        self._attempts = ClaimAttempts(
+            client, watcher, self.releaser, self._queue, end_turn=self._end_turn, rng=self._rng
+        )
 
     @property
     def waiting(self) -> bool:
         """True while a group has its turn, or queues for it."""
-        return self._line.busy
+        return self._queue.busy
 
     async def claim_group(
         self,
@@ -90,8 +98,8 @@ class ClaimDesk(Tries):
         *,
         episode_type: str = "train",
         discard_timeout: float = 240.0,
-        deadline: float | None = None,
-        lane: str = "",
+        deadline: Deadline | None = None,
+        lane: Lane = (),
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -105,8 +113,10 @@ class ClaimDesk(Tries):
             n: Episodes of the group.
             episode_type: `train` or `eval`.
             discard_timeout: Idle seconds after which the server takes an episode back.
-            deadline: On the event loop's clock (`loop.time()`); None waits without end.
-            lane: Whom it takes turns with when groups queue, as a session.
+            deadline: On the event loop's clock (`loop.time()`); None waits without end. A function
+                is asked again at the time it named.
+            lane: The queue takes turns between lanes: key, address and session, or fewer names;
+                all lanes of one claimer have as many.
             on_intent: Awaited once, before the first claim: time to make the intent durable.
             on_claimed: Called for each episode at the moment it is ours, also when it is given
                 back right after.
@@ -119,71 +129,17 @@ class ClaimDesk(Tries):
             ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
             Exception: what `on_intent` or `on_claimed` raised; nothing is held.
         """
-        order = Order(n, episode_type, discard_timeout, on_claimed, on_returned, lane)
+        request = ClaimRequest(n, episode_type, discard_timeout, on_claimed, on_returned, lane)
         try:
-            async with Limit(deadline, self._loop):
+            async with Limit(deadline, self._attempts.loop):
                 if on_intent is not None:
                     await on_intent()
-                while not await self._in_turn(order):
+                while not await self._claim_in_turn(request):
                     pass
-                return order.take()
+                return request.take_held()
         except TimeoutError:
-            raise ClaimTimedOut(n, order.best, self._why_late(order), self.client.name) from None
-
-    def _why_late(self, order: Order) -> str:
-        seen = self.watcher.current
-        if not order.cut:
-            return order.stop.kind.value if order.stop else seen.shown.value
-        if not seen.is_in(_ROLLING):
-            return seen.shown.value
-        return order.last.kind.value if order.last else NO_ANSWER
-
-    async def _in_turn(self, order: Order) -> bool:
-        """Try until all are held; False when it has to stand in line once more, as when a smaller
-        group, that waits behind it, goes first."""
-        if not await self._stand_in_line(order):
-            if order.error is not None:
-                raise order.error
-            return order.complete  # it was served in the turn of another one
-        order.in_turn = True
-        clock = self._loop.time
-        began = clock()
-        windows: Windows | None = None
-        """None until a try was in vain: there is none in a group's first moment."""
-        try:
-            while True:
-                await self.watcher.wait_for(_ROLLING)
-                order.stop, order.had = None, 0
-                window = windows.open(clock()) if windows is not None and order.n > 1 else 0.0
-                if window and self._line.owes(order):
-                    window = 0.0
-                if (refused := await self._attempt(order, order.tried, window)) is None:
-                    return True
-                order.refused()
-                windows = windows or Windows(self._rng, began)
-                self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
-                if window or not none_free:
-                    windows.shut(clock(), none_free)
-                await self._wait_after(refused)
-                if none_free and self._line.steps_aside(order, clock() - began):
-                    return False
-        finally:
-            self._turn_over(order)
-
-    async def _stand_in_line(self, order: Order) -> bool:
-        """Wait for the turn; False without it, then it is served or has to come once more."""
-        try:
-            return await self._line.take(order.n, order.lane, order)
-        except asyncio.CancelledError:
-            if order.alongside:
-                order.cut = not order.complete
-                self._give_up(order, Refused(RefusedKind.OTHER, "cancelled"))
-            raise
-
-    def _turn_over(self, order: Order) -> None:
-        if order.in_turn:
-            self._starve(False)
-        super()._turn_over(order)
+            cause = self._why_late(request)
+            raise ClaimTimedOut(n, request.best, cause, self.client.name) from None
 
     async def refill(
         self,
@@ -196,21 +152,21 @@ class ClaimDesk(Tries):
     ) -> Claimed | None:
         """Claim one episode more for a group that already holds some; goes before waiting groups.
 
-        Gives up as soon as the engine does not roll: whoever holds episodes must not wait for a
-        boundary that waits for them.
+        Gives up as soon as the engine does not roll: a group that holds episodes must not wait for
+        a boundary that waits for them.
 
         Args: as of `claim_group`.
 
         Returns:
             The episode, or None: not rolling, or none free before the deadline.
         """
-        order = Order(1, episode_type, discard_timeout, on_claimed, on_returned)
+        request = ClaimRequest(1, episode_type, discard_timeout, on_claimed, on_returned)
         try:
             async with asyncio.timeout_at(deadline):
                 while self.watcher.current.is_in(_ROLLING):
-                    order.stop = None
-                    if (refused := await self._attempt(order, False)) is None:
-                        return order.take()[0]
+                    request.stop = None
+                    if (refused := await self._attempts.run(request)) is None:
+                        return request.take_held()[0]
                     if refused.kind is not RefusedKind.NONE_AVAILABLE:
                         self.watcher.nudge()
                         return None
@@ -220,9 +176,76 @@ class ClaimDesk(Tries):
             pass
         return None
 
+    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
+        """See `EpisodeReleaser.give_back`."""
+        await self.releaser.give_back(uuids, cause)
+
+    async def reconcile(self) -> list[str]:
+        """See `EpisodeReleaser.reconcile`."""
+        return await self.releaser.reconcile()
+
+    async def settle(self, seconds: float) -> bool:
+        """See `EpisodeReleaser.settle`."""
+        return await self.releaser.settle(seconds)
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """See `EpisodeReleaser.close`."""
+        await self.releaser.close(seconds)
+
+    async def _claim_in_turn(self, request: ClaimRequest) -> bool:
+        """Try until all are held; False when the request has to queue again, as when a smaller
+        group goes first."""
+        if not await self._wait_for_turn(request):
+            if request.error is not None:
+                raise request.error
+            return request.complete  # it was served in a shared turn
+        request.in_turn = True
+        clock = self._attempts.loop.time
+        began = clock()
+        backoff: GatherBackoff | None = None
+        """None until an attempt failed: a group does not gather in its first moment."""
+        try:
+            while True:
+                await self.watcher.wait_for(_ROLLING)
+                request.begin_attempt()
+                window = backoff.window(clock()) if backoff is not None and request.n > 1 else 0.0
+                if window and self._queue.must_not_gather(request):
+                    window = 0.0
+                probe = request.refused_before
+                refused = await self._attempts.run(request, probe=probe, window=window)
+                if refused is None:
+                    return True
+                request.end_attempt()
+                backoff = backoff or GatherBackoff(self._rng, began)
+                self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
+                if window or not none_free:
+                    backoff.close(clock(), none_free)
+                await self._wait_after(refused)
+                if none_free and self._queue.yields_to_smaller(request, clock() - began):
+                    return False
+        finally:
+            self._end_turn(request)
+
+    async def _wait_for_turn(self, request: ClaimRequest) -> bool:
+        """Wait for the turn; without it, the request was served or has to queue again."""
+        try:
+            return await self._queue.take(request)
+        except asyncio.CancelledError:
+            if request.shared:
+                request.cut = not request.complete
+                self.releaser.stop_request(request, Refused(RefusedKind.OTHER, "cancelled"))
+            raise
+
+    def _end_turn(self, request: ClaimRequest) -> None:
+        """End the turn of a request, if it has it."""
+        if request.in_turn:
+            request.in_turn = False
+            self._starve(False)
+            self._queue.release()
+
     def _starve(self, starved: bool) -> None:
-        begins = starved and not self._starved
-        self._starved = starved
+        begins = starved and not self.starved
+        self.starved = starved
         if begins and self.on_starved is not None:
             self.on_starved()
 
@@ -234,3 +257,21 @@ class ClaimDesk(Tries):
                 await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
             else:  # what the watcher last saw is older than this answer
                 await self.watcher.refresh()
+
+    def _why_late(self, request: ClaimRequest) -> str:
+        seen = self.watcher.current
+        if not request.cut:
+            return request.stop.kind.value if request.stop else seen.shown.value
+        if not seen.is_in(_ROLLING):
+            return seen.shown.value
+        return request.last.kind.value if request.last else NO_ANSWER
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Return a class by its earlier name."""
+        if name == "ClaimDesk":
+            warnings.warn("ClaimDesk is now GroupClaimer", DeprecationWarning, stacklevel=2)
+            return GroupClaimer
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

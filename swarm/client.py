@@ -4,14 +4,25 @@ Nothing here retries, waits for a state or keeps count of episodes: `swarm.watch
 `swarm.claims` claims groups, the caller decides.
 """
 
+import os
 import time
 from typing import Any
 
-from swarm.answers import decoded
+from swarm.answers import already_trained, decoded
 from swarm.episodes import EpisodeCalls
-from swarm.errors import Refusal, SwarmError, TransportError
+from swarm.errors import Refusal, SwarmError, TrainingFinished, TransportError
+from swarm.job import JobError
 from swarm.schemas import EngineStatus, ExperimentDir, PoolInfo, VerboseLog, VerboseLogs, Verdict
+from swarm.seam import Transport
+from swarm.server_job import MODEL_VARIABLE, for_server
+from swarm.swarm_api import SwarmApi
 from swarm.wire import ENGINE, GENERAL, QUICK
+
+_CHECK_JOB = "/ajetc/check_job"
+"""Route of the embedded engine that checks a job and stores nothing."""
+
+MORE_STEPS = "Ask for more steps, or reset the policy"
+"""What to do about a job whose steps are all trained."""
 
 __all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
 
@@ -44,13 +55,49 @@ class AsyncSwarmClient(EpisodeCalls):
             return None
         return None if pool.is_default else pool
 
-    async def sync_train_config(self, yaml: str) -> None:
-        """Store the job the next start runs. Its text is not looked at before that.
+    async def sync_train_config(self, yaml: str) -> str:
+        """Store the job the next start runs; an AgentJet server does not read it before that.
+
+        An AgentJet server gets the job completed by the keys without which it never starts.
+
+        Returns:
+            The job as it was sent.
 
         Raises:
+            JobError: no AgentJet server can start with it; says why. Nothing was sent.
+            TrainingFinished: as of `prepared`. Nothing was sent.
             SwarmError: refused (only an OFFLINE engine takes one) or no answer.
         """
-        await self._do("/sync_train_config", {"yaml_as_string": yaml}, ENGINE)
+        text = await self.prepared(yaml)
+        await self._do("/sync_train_config", {"yaml_as_string": text}, ENGINE)
+        return text
+
+    async def prepared(self, yaml: str) -> str:
+        """The job as `sync_train_config` sends it to this server, checked for it.
+
+        Raises:
+            JobError: this server cannot start with it.
+            TrainingFinished: all steps of the job are trained already.
+            SwarmError: the server does not answer.
+        """
+        if await self.is_embedded():
+            if _CHECK_JOB in await self.features():
+                try:
+                    await self._do(_CHECK_JOB, {"yaml_as_string": yaml}, QUICK)
+                except Refusal as error:
+                    if complete := already_trained(error.text):
+                        raise TrainingFinished(complete, self.name, MORE_STEPS) from error
+                    raise JobError(error.what, "job", "Correct the job") from error
+            return yaml
+        return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
+
+    async def is_embedded(self) -> bool:
+        """Whether the server is the embedded engine, whatever its address: it lists its routes.
+
+        Raises:
+            TransportError: no answer.
+        """
+        return await serves_engine(self)
 
     async def start_engine(self) -> int | None:
         """Start training; the trainer's process id. After a failure only a stop helps.
@@ -115,7 +162,32 @@ class AsyncSwarmClient(EpisodeCalls):
             SwarmError: no usable answer.
         """
         if self._features is None or again:
-            schema = await self._get("/openapi.json", dict[str, Any], QUICK)
-            paths = schema.get("paths")
-            self._features = frozenset(paths if isinstance(paths, dict) else ())
+            self._features = await served_paths(self.transport, self.url)
         return self._features
+
+
+async def served_paths(transport: Transport, url: str) -> frozenset[str]:
+    """Return the paths a server serves, from its `/openapi.json`.
+
+    Raises:
+        SwarmError: no usable answer.
+    """
+    where = f"{url}/openapi.json"
+    response = await transport.request("GET", where, timeout=QUICK, repeatable=True)
+    paths = decoded(response, dict[str, Any], where).get("paths")
+    return frozenset(paths if isinstance(paths, dict) else ())
+
+
+async def serves_engine(server: SwarmApi) -> bool:
+    """Return whether a server lists routes of the embedded engine.
+
+    Raises:
+        TransportError: no answer.
+    """
+    try:
+        paths = await server.features(again=True)
+    except TransportError:
+        raise
+    except SwarmError:  # a server that publishes no schema
+        return False
+    return any(path.startswith("/ajetc/") for path in paths)

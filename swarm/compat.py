@@ -1,11 +1,14 @@
 """Every name an AgentJet swarm script imports, from one place.
 
 Change `from ajet.<anything> import X` to `from swarm.compat import X`; which upstream module each
-name lives in, and where here, is in `docs/library.md`.
+name lives in, and where here, is in `docs/library.md`; as data in `swarm.compat_paths`.
+`ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
 
 from swarm.agentjet_job import AgentJetJob
+from swarm.claim_models import ClaimEpisodeRequest, ClaimEpisodeResponse
 from swarm.errors import EngineOff as SwarmServerOfflineError
+from swarm.errors import TrainingFinished
 from swarm.executors import (
     BoundedThreadPoolExecutor,
     PeriodicDrainThreadPoolExecutor,
@@ -24,6 +27,7 @@ from swarm.readers import (
     RouterTaskReader,
     dict_to_ajet_task,
 )
+from swarm.repeats import has_repeat
 from swarm.retry import retry_with_backoff
 from swarm.run import auto_train_with_dataset, run_episodes_until_all_complete
 from swarm.schemas import EpisodeRecord as EpisodeStatus
@@ -37,6 +41,8 @@ __all__ = [
     "AjetTaskReader",
     "BaseTaskReader",
     "BoundedThreadPoolExecutor",
+    "ClaimEpisodeRequest",
+    "ClaimEpisodeResponse",
     "CurrentBatchRolloutPoolInformation",
     "EpisodeStatus",
     "HuggingFaceTaskReader",
@@ -54,10 +60,12 @@ __all__ = [
     "SwarmThrottlePolicy",
     "Task",
     "TaskCountLimitedThreadPoolExecutor",
+    "TrainingFinished",
     "WorkflowOutput",
     "WorkflowTask",
     "auto_train_with_dataset",
     "dict_to_ajet_task",
+    "has_repeat",
     "retry_with_backoff",
     "run_episodes_until_all_complete",
 ]

@@ -248,7 +248,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--item", default="0", help="place in the dataset, or id")
     parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
     parser.add_argument("--train", action="store_true", help="a train episode, which counts")
-    parser.add_argument("--json", action="store_true", help="the trace as data")
+    parser.add_argument("--json", action="store_true", help="the trace as JSON")
     parser.add_argument("--receipt", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 

@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swarm.agentjet_job import AgentJetJob
+from swarm.answers import already_trained
 from swarm.base import ROLLING, SwarmBase
-from swarm.errors import EngineOff, GaveUp, Refusal, SwarmError, TransportError
+from swarm.client import MORE_STEPS
+from swarm.errors import (
+    EngineOff,
+    GaveUp,
+    Refusal,
+    SwarmError,
+    TrainingFinished,
+    TransportError,
+)
 from swarm.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
 from swarm.job_check import check_job
 from swarm.schemas import EngineState
@@ -44,7 +53,10 @@ class EngineOrders(SwarmBase):
             JobError: it is no job.
         """
         await self.start()
-        text = job_text(agentjet_job)
+        await self._send(job_text(agentjet_job))
+
+    async def _send(self, text: str) -> None:
+        """Send a job that is checked."""
         state, _ = await self.get_engine_status()
         if state == EngineState.CANNOT_CONNECT.wire:
             raise SwarmError("the server does not answer", self.server_url, "Is it running?")
@@ -55,12 +67,14 @@ class EngineOrders(SwarmBase):
                 "Stop it first, or use force_restart=True",
             )
         await self.wire.sync_train_config(text)
+        self._completion.sent(text)
 
     async def start_engine(self, *, timeout: float | None = None) -> None:
         """Start the engine and wait until it rolls.
 
         Raises:
             SwarmError: refused, in the server's words.
+            TrainingFinished: all steps of the job are trained already.
             EngineOff: it went OFFLINE again while booting.
             GaveUp: it did not roll in `timeout` seconds.
         """
@@ -72,6 +86,8 @@ class EngineOrders(SwarmBase):
                 raise
             log.warning("the answer to the start was lost, looking what became of it: %s", error)
         except Refusal as error:
+            if complete := already_trained(error.text):
+                raise TrainingFinished(complete, self.name, MORE_STEPS) from error
             state, _ = await self.get_engine_status()
             hint = "Only a stop helps now" if state == EngineState.BOOTING.wire else ""
             raise SwarmError(error.what, self.name, hint) from error
@@ -104,6 +120,7 @@ class EngineOrders(SwarmBase):
 
         Raises:
             SwarmError: it could not be done, and why.
+            TrainingFinished: all steps of the job are trained already. Nothing was stopped.
             GaveUp: the time was over.
         """
         await self.start()
@@ -126,13 +143,15 @@ class EngineOrders(SwarmBase):
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
+        if force_restart or seen.is_in(_OFF):
+            text = await self.wire.prepared(text)  # refuse a job before anything is stopped
         if force_restart:
             if not seen.is_in(_OFF):
                 await self.stop_engine()
                 await self._quiet()
             seen = await self.watcher.refresh()
         if seen.is_in(_OFF):
-            await self.sync_train_config(text)
+            await self._send(text)
             await self.start_engine()
             return
         if not seen.state.rolling:
@@ -158,13 +177,12 @@ class EngineOrders(SwarmBase):
         await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
 
     async def _embedded(self) -> bool:
-        """Whether the server is the embedded engine; no when it does not tell."""
+        """Whether the server is the embedded engine; no when it does not answer."""
         try:
-            found = await self.wire.features(again=True)
+            return await self.wire.is_embedded()
         except SwarmError as error:
             log.warning("%s", error)
             return False
-        return any(path.startswith("/ajetc/") for path in found)
 
     async def _compare(self, job: Job) -> None:
         """Say so when what runs is not what was asked for."""
@@ -206,7 +224,7 @@ class EngineOrders(SwarmBase):
         await self.start()
         seen = await self._reached()
         if seen.is_in(_OFF):
-            raise EngineOff("the engine is OFFLINE: there is no batch to end", self.name)
+            raise self._off("the engine is OFFLINE: there is no batch to end")
         pool = await self.get_rollout_stat()
         if not (pool.is_default or pool.stale or pool.agree_to_sync):
             raise SwarmError(
@@ -239,6 +257,7 @@ class EngineOrders(SwarmBase):
 
         Raises:
             GaveUp: it did not in `timeout` seconds.
+            TrainingFinished: the engine is OFFLINE because training is complete.
             EngineOff: it was OFFLINE beyond this client's patience.
         """
         await self.start()
@@ -277,9 +296,8 @@ class EngineOrders(SwarmBase):
 
         seen = await self._wait(over, " or ".join(sorted(wanted)), timeout)
         if not seen.is_in(wanted):
-            raise EngineOff(
+            raise self._off(
                 f"the engine went OFFLINE while {' or '.join(sorted(wanted))} was waited for",
-                self.name,
                 "Start it, as with auto_sync_train_config_and_start_engine(job)",
             )
 
@@ -298,6 +316,8 @@ class EngineOrders(SwarmBase):
         await self.watcher.refresh()
         seen = await self._wait(over, "ROLLING", timeout)
         if not seen.is_in(ROLLING):
+            if complete := already_trained(seen.detail):
+                raise TrainingFinished(complete, self.name, MORE_STEPS)
             raise EngineOff(
                 f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason told'}",
                 self.name,
@@ -339,10 +359,12 @@ def job_text(job: AnyJob) -> str:
     """
     if isinstance(job, AgentJetJob):
         text = job.to_yaml()
-    else:
-        text = job if isinstance(job, str) else dump_job(job)
+        job.log_notices(check_job(text).notices, "job")
+        return text
+    text = job if isinstance(job, str) else dump_job(job)
     for notice in check_job(text).notices:
-        log.warning("job: %s", notice.text)
+        if not notice.of_gpus:
+            log.warning("job: %s", notice.text)
     return text
 
 

@@ -10,6 +10,7 @@ SwarmError
 ├── ClaimTimedOut           no group of episodes before the deadline
 ├── GaveUp                  what was waited for did not come in time
 ├── EngineOff               the engine is OFFLINE, or stopped while it was waited for
+│   └── TrainingFinished    it is OFFLINE because all steps of its job are trained
 ├── EpisodeLost             an episode could not be ended (outcome)
 └── WrongUse                what a script gave can never be taken
 """
@@ -124,6 +125,15 @@ class GaveUp(SwarmError):
 
 class EngineOff(SwarmError):
     """The engine is OFFLINE and nobody starts it, or it went off while it was waited for."""
+
+
+class TrainingFinished(EngineOff):
+    """The engine is OFFLINE because all `total_training_steps` of its job are trained.
+
+    Executors and `run_episodes` try nothing again after it. It is over when the engine is started.
+    """
+
+    exit_code = 0
 
 
 class WrongUse(SwarmError, UsageError):

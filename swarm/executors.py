@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from swarm.errors import SwarmError
+from swarm.errors import SwarmError, TrainingFinished
 from swarm.retry import FOREVER, ONCE, Retry, Stopped, attempt
 from swarm.waits import BEAT, acquire, join
 
@@ -38,11 +38,20 @@ class _Pool:
             raise SwarmError(f"{threads} threads", type(self).__name__, "At least one")
         self._retry = retry
         self._stop = threading.Event()
+        self._finished: TrainingFinished | None = None
+        """Why a job ended that found training complete, until a submit has raised it."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="episode")
         _POOLS.add(self)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Queue a job; its future has what came of the last try."""
+        """Queue a job; its future has what came of the last try.
+
+        Raises:
+            TrainingFinished: a job before found training complete.
+        """
+        finished, self._finished = self._finished, None
+        if finished is not None:
+            raise finished
         work = partial(fn, *args, **kwargs)
         return self._executor.submit(self._try, work, getattr(fn, "__name__", "a job"))
 
@@ -50,6 +59,8 @@ class _Pool:
         if self._stop.is_set():
             raise Stopped(name)
         tried = attempt(work, self._retry, self._stop, name)
+        if isinstance(tried.error, TrainingFinished):
+            self._finished = tried.error
         if tried.error is not None:
             raise tried.error
         return tried.value
@@ -285,10 +296,16 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A program that ends with an error, or Ctrl-C, does not wait for jobs tried for ever."""
+    """A program that ends with an error, or Ctrl-C, does not wait for jobs tried for ever.
+
+    With `TrainingFinished` it has done its work: a sentence, and exit code 0.
+    """
     if not hasattr(sys, "ps1"):  # at a prompt an error ends nothing
         for pool in tuple(_POOLS):
             pool.shutdown(wait=False, cancel_futures=True)
+        if isinstance(error, TrainingFinished):
+            sys.stderr.write(f"{error}\n")
+            raise SystemExit(0)
     _before(kind, error, trace)
 
 

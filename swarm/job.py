@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from core.errors import UsageError
+from swarm.job_secrets import quoted, why_no_yaml
 
 Job = dict[str, Any]
 """A tree of plain values with one root, `ajet`."""
@@ -46,6 +47,8 @@ _WHOLE: Final = {
     "ajet.data.max_response_length": 1,
     "ajet.rollout.max_response_length_in_one_turn": 1,
     "ajet.rollout.max_model_len": 1,
+    "ajet.trainer_common.nnodes": 1,
+    "ajet.trainer_common.n_gpus_per_node": 1,
 }
 """Paths of whole numbers and their least values."""
 
@@ -140,10 +143,9 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
-        why = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise JobError(f"not YAML: {why}", place, "Correct the file") from error
-    except (ValueError, OverflowError) as error:  # a date that is none, say
-        raise JobError(f"a value cannot be read: {error}", where, "Put it in quotes") from error
+        raise JobError(f"not YAML: {why_no_yaml(error)}", place, "Correct the file") from None
+    except (ValueError, OverflowError):  # a date that is none, say
+        raise JobError("a date or a number cannot be read", where, "Put it in quotes") from None
     if not isinstance(job, dict) or not isinstance(job.get("ajet"), dict):
         raise JobError(
             "there is no mapping `ajet` at the top",
@@ -164,13 +166,14 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
     rule = get(job, STOP_RULE)
     if rule is not None and rule not in STOP_RULES:
         raise JobError(
-            f"`{STOP_RULE}` is {rule!r:.80}",
+            f"`{STOP_RULE}` is {quoted(rule)}",
             at.get(STOP_RULE, where),
             f"It is one of: {', '.join(STOP_RULES)}",
         )
     model = get(job, MODEL)
     if model is not None and not (isinstance(model, str) and model.strip()):
-        raise JobError(f"`{MODEL}` is {model!r:.80}", at.get(MODEL, where), "Give its path or name")
+        place = at.get(MODEL, where)
+        raise JobError(f"`{MODEL}` is {quoted(model)}", place, "Give its path or name")
     return job
 
 
@@ -200,7 +203,7 @@ def _check(job: Job, path: str, least: float, where: str, *, whole: bool) -> Non
     number = _number(value, whole)
     if number is None or not least <= number < float("inf"):
         kind = "a whole number" if whole else "a number"
-        raise JobError(f"`{path}` is {value!r:.80}", where, f"Give {kind} of at least {least:g}")
+        raise JobError(f"`{path}` is {quoted(value)}", where, f"Give {kind} of at least {least:g}")
     put(job, path, number)
 
 

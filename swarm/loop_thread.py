@@ -51,6 +51,19 @@ class LoopThread:
         Raises:
             WrongUse: it cannot run here; `work` is closed.
         """
+        try:
+            self._check_usable()
+        except WrongUse:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _check_usable(self) -> None:
+        """Nothing, where this thread may use it.
+
+        Raises:
+            WrongUse: it is closed, was made in another process, or this is its own thread.
+        """
         why = ""
         if self._closed:
             why = "is closed"
@@ -59,9 +72,7 @@ class LoopThread:
         elif threading.current_thread() is self._thread:
             why = "cannot wait for itself"
         if why:
-            work.close()
             raise WrongUse(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _call(
         self,

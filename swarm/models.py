@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any, Self
 
 import msgspec
@@ -29,12 +29,19 @@ class Model:
         """One of a dict, or of another of its kind.
 
         Raises:
-            SwarmError: it is neither, or a field is of another kind.
+            SwarmError: it is neither, a field is missing or is of another kind.
         """
         if isinstance(obj, cls):
             return obj
         if not isinstance(obj, Mapping):
             raise SwarmError(f"a {type(obj).__name__} is no {cls.__name__}", cls.__name__)
+        needed = [
+            one.name
+            for one in fields(cls)  # type: ignore[arg-type]  # each of them is a dataclass
+            if one.default is MISSING and one.default_factory is MISSING
+        ]
+        if missing := [name for name in needed if name not in obj]:
+            raise SwarmError(f"`{'`, `'.join(missing)}` is missing", cls.__name__)
         return cls(**{str(name): value for name, value in obj.items()})
 
     @classmethod

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from core.errors import AjetError, UsageError
+from swarm.errors import TrainingFinished
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Retry:
         tries: At most so many; None for as long as it takes, as AgentJet's executors do.
         first: Seconds after the first failure; twice as many after each further one.
         most: Seconds at most.
-        never: Errors that would come again: wrong use.
+        never: Errors that would come again: wrong use. `TrainingFinished` always is one.
     """
 
     tries: int | None = 3
@@ -43,7 +44,9 @@ class Retry:
 
     def ends(self, error: Exception, tried: int) -> bool:
         """Whether that was the last try."""
-        return isinstance(error, self.never) or (self.tries is not None and tried >= self.tries)
+        if isinstance(error, (TrainingFinished, *self.never)):
+            return True
+        return self.tries is not None and tried >= self.tries
 
 
 ONCE = Retry(tries=1)
@@ -80,9 +83,10 @@ def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, nam
             tried.error = error
             last = retry.ends(error, tried.tries) or stop.is_set()
             pause = 0.0 if last else retry.pause(tried.tries)
+            ending = stop.is_set() or isinstance(error, TrainingFinished)
             log.log(
                 # What fails while the run is being ended fails for that.
-                logging.INFO if stop.is_set() else logging.WARNING,
+                logging.INFO if ending else logging.WARNING,
                 "%s failed (try %d)%s: %s",
                 name,
                 tried.tries,
@@ -124,6 +128,8 @@ def retry_with_backoff(
             for done in range(tries - 1):
                 try:
                     return func(*args, **kwargs)
+                except TrainingFinished:
+                    raise
                 except Exception as error:  # a script's own code: anything may come
                     pause = backoff_fn(done) if backoff_fn else 2.0**done
                     name = getattr(func, "__name__", "it")

@@ -4,13 +4,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from swarm.errors import EpisodeLost, SwarmError
+from swarm.errors import EpisodeLost, SwarmError, TrainingFinished
 from swarm.retry import FOREVER, ONCE, Retry, attempt
+from swarm.run_plan import Plan
 from swarm.run_record import Lost, RunRecord
 from swarm.sync import SwarmClient
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
@@ -41,9 +41,9 @@ class Result(Generic[T, R]):
 
     Attributes:
         value: What the function returned; None when it failed.
-        error: Why it was given up, or that a record says it is done and has not kept its value;
-            None when it did not fail.
-        tries: How often it was tried; 0 when a record says it is done.
+        error: Why it was given up or left, or that a record says it is done and has not kept its
+            value; None when it did not fail.
+        tries: How often it was tried; 0 when a record says it is done, or it was left.
         seconds: From the first try to the end of the last.
     """
 
@@ -82,47 +82,6 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-class _Plan(Generic[T]):
-    """Which episode is next: in the list's order, with at most so many groups under way."""
-
-    def __init__(self, keys: Sequence[str], groups: int | None) -> None:
-        self._keys = keys
-        self._most = groups
-        self._waiting = deque(range(len(keys)))
-        self._left = Counter(keys)
-        self._open: set[str] = set()
-        self._turn = threading.Condition()
-        self._stopped = False
-
-    def take(self) -> int | None:
-        """The next one's index; waits while its group has no place. None at the end."""
-        with self._turn:
-            while self._waiting and not self._stopped:
-                for at, index in enumerate(self._waiting):
-                    key = self._keys[index]
-                    free = self._most is None or len(self._open) < self._most
-                    if free or key in self._open:
-                        self._open.add(key)
-                        del self._waiting[at]
-                        return index
-                self._turn.wait()
-            return None
-
-    def over(self, index: int) -> None:
-        """One is done."""
-        with self._turn:
-            key = self._keys[index]
-            self._left[key] -= 1
-            if not self._left[key]:
-                self._open.discard(key)
-                self._turn.notify_all()
-
-    def stop(self) -> None:
-        with self._turn:
-            self._stopped = True
-            self._turn.notify_all()
-
-
 class _Run(Generic[T, R]):
     """One run under way."""
 
@@ -142,6 +101,8 @@ class _Run(Generic[T, R]):
         self.record = record
         self.results: list[Result[T, R] | None] = [None] * len(tasks)
         self.stop = threading.Event()
+        self.ended: TrainingFinished | None = None
+        """Training is complete: what is not done by now is left."""
         self._keys = [_key(task) for task in tasks]
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -150,7 +111,7 @@ class _Run(Generic[T, R]):
         if record is not None:
             self._resume(record)
         self._places = [index for index, one in enumerate(self.results) if one is None]
-        self.plan: _Plan[T] = _Plan([self._keys[index] for index in self._places], groups)
+        self.plan = Plan([self._keys[index] for index in self._places], groups)
 
     @property
     def left(self) -> int:
@@ -185,6 +146,10 @@ class _Run(Generic[T, R]):
         with self._lock:
             self._running += 1
         tried = attempt(lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
+        if isinstance(tried.error, TrainingFinished):
+            self.ended = tried.error
+            self.halt()
+            return
         if tried.error is None and self.record is not None:
             self.record.add(key, tried.value)
         self.results[index] = Result(task, tried.value, tried.error, tried.tries, tried.seconds)
@@ -214,7 +179,22 @@ class _Run(Generic[T, R]):
     def finished(self) -> list[Result[T, R]]:
         if self._fault is not None:
             raise self._fault
+        if self.ended is not None:
+            self._leave_rest(self.ended)
         return [one for one in self.results if one is not None]
+
+    def _leave_rest(self, why: TrainingFinished) -> None:
+        """Give what is not done `why` as its error.
+
+        Raises:
+            TrainingFinished: nothing is done.
+        """
+        left = [index for index, one in enumerate(self.results) if one is None]
+        if len(left) == len(self.tasks):
+            raise why
+        log.warning("%s; %d of %d episodes are left", why, len(left), len(self.tasks))
+        for index in left:
+            self.results[index] = Result(self.tasks[index], None, why, 0, 0.0)
 
 
 def run_episodes(
@@ -240,9 +220,11 @@ def run_episodes(
         record: What is done there is not run again; what gets done is added.
 
     Returns:
-        A result for each task, in their order, those that failed included.
+        A result for each task, in their order, those that failed included. When training is
+        complete before all are done, those that are left have `TrainingFinished` as their error.
 
     Raises:
+        TrainingFinished: training is complete, and none is done.
         SwarmError: an argument cannot be meant, or the record cannot be used.
     """
     _check_run(tasks, func, max_workers=max_workers, max_groups=max_groups)
@@ -281,7 +263,10 @@ def run_episodes_until_all_complete(
         progress, record: As of `run_episodes`.
 
     Returns:
-        The values; in the place of one that was given up, its error.
+        The values; in the place of one that was given up or left, its error.
+
+    Raises:
+        TrainingFinished: as of `run_episodes`.
     """
     _check_run(tasks, func, max_workers=max_workers)
     done = run_episodes(
@@ -339,6 +324,8 @@ def auto_train_with_dataset(
 ) -> None:
     """Run each training task of a dataset `local_grpo_n` times; a batch waits for nobody.
 
+    Ends before that when training is complete.
+
     Args:
         dataset: A task reader.
         swarm_worker: The server.
@@ -353,9 +340,12 @@ def auto_train_with_dataset(
     with SlidingThreadPoolExecutor(
         workers=remote_batch_size * local_grpo_n, max_parallel=max_parallel
     ) as executor:
-        for task in dataset.generate_training_tasks():
-            for _ in range(local_grpo_n):
-                executor.submit_with_periodic_drain(run, task)
+        try:
+            for task in dataset.generate_training_tasks():
+                for _ in range(local_grpo_n):
+                    executor.submit_with_periodic_drain(run, task)
+        except TrainingFinished as finished:
+            log.warning("%s", finished)
 
 
 def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:

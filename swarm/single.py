@@ -1,49 +1,48 @@
 """Claiming episodes one by one, from many threads at once.
 
-Claims go side by side. While none is free one of them asks, for all who wait, and the others stand
-in line: a full server is asked a few times a second, however many wait.
+Claims are sent side by side. While no episode is free one caller asks for all, and the others
+queue: a full server is asked a few times a second, however many wait.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 from swarm.answers import Claimed, Refused, RefusedKind
-from swarm.claims import ClaimDesk
-from swarm.client import AsyncSwarmClient
+from swarm.releases import EpisodeReleaser
+from swarm.swarm_api import SwarmApi
 from swarm.watcher import Watcher
 
 WIDEST = 64
-"""Claims on their way at once, at most."""
+"""Most claims on their way at once."""
 START = 8
-"""At first, and again when the engine begins to roll."""
+"""Claims on their way at once at first, and when the engine begins to roll."""
 
 
-class Turnstile:
-    """How many claims are on their way at once: one more after each that gave an episode."""
+class AdaptiveConcurrency:
+    """Limit of the claims on their way at once: it grows by one with each episode granted."""
 
     def __init__(self) -> None:
-        self._width = START
-        self._inside = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._limit = START
+        self._running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
-        if not self._line and self._inside < self._width:
-            self._inside += 1
+        if not self._waiting and self._running < self._limit:
+            self._running += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(place)
+        self._waiting.append(place)
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # let in, and gone: the next may
-                self._inside -= 1
+            if place.done() and not place.cancelled():  # it was let in at the same moment
+                self._running -= 1
                 self._let_in()
             else:
-                self._line.remove(place)
+                self._waiting.remove(place)
             raise
 
     async def __aexit__(
@@ -52,100 +51,56 @@ class Turnstile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._inside -= 1
+        self._running -= 1
         self._let_in()
 
-    def fed(self) -> None:
-        """An episode was free."""
-        self._width = min(self._width + 1, WIDEST)
+    def widen(self) -> None:
+        """Raise the limit: an episode was free."""
+        self._limit = min(self._limit + 1, WIDEST)
 
-    def starved(self) -> None:
-        """None was free: one asks for all."""
-        self._width = 1
+    def narrow(self) -> None:
+        """Set the limit to one, since no episode was free: one caller asks for all."""
+        self._limit = 1
 
-    def open(self) -> None:
-        """The engine begins to roll: many are free."""
-        self._width = max(self._width, START)
+    def reopen(self) -> None:
+        """Set the limit to `START` at least: the engine begins to roll, and many are free."""
+        self._limit = max(self._limit, START)
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._line and self._inside < self._width:
-            place = self._line.popleft()
+        while self._waiting and self._running < self._limit:
+            place = self._waiting.popleft()
             if not place.done():
-                self._inside += 1
+                self._running += 1
                 place.set_result(None)
 
 
-class SharedLock:
-    """Many share it, or one holds it alone; that one goes before those that come later."""
-
-    def __init__(self) -> None:
-        self._alone = asyncio.Lock()
-        self._sharing = 0
-        self._free = asyncio.Event()
-        self._free.set()
-
-    @asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
-        """With others that share it."""
-        async with self._alone:
-            self._sharing += 1
-            self._free.clear()
-        try:
-            yield
-        finally:
-            self._sharing -= 1
-            if not self._sharing:
-                self._free.set()
-
-    async def acquire(self) -> None:
-        """Hold it alone."""
-        await self._alone.acquire()
-        try:
-            await self._free.wait()
-        except asyncio.CancelledError:
-            self._alone.release()
-            raise
-
-    def release(self) -> None:
-        """It is held no more; who holds it alone need not be who took it."""
-        self._alone.release()
-
-    async def __aenter__(self) -> None:
-        await self.acquire()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
-
-class SingleDesk(ClaimDesk):
-    """A claim desk that also claims one by one, side by side.
+class EpisodeClaimer:
+    """Claims episodes of one server one by one, side by side.
 
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: As of `ClaimDesk`.
-        on_dropped: Called with the uuid of a claim that was given back: nobody waited for it.
+        known: The uuids the caller answers for.
+        on_dropped: Called with the uuid of a claim that was given back because its caller left.
+
+    Attributes:
+        releaser: Gives episodes back.
+        concurrency: How many claims are on their way at once; the caller enters it for each.
     """
 
     def __init__(
         self,
-        client: AsyncSwarmClient,
+        client: SwarmApi,
         watcher: Watcher,
         *,
         known: Callable[[], set[str]],
         on_dropped: Callable[[str], None],
     ) -> None:
-        super().__init__(client, watcher, known=known)
+        self._client = client
         self._on_dropped = on_dropped
-        self._shared = SharedLock()
-        self._hands = self._shared
-        self.turnstile = Turnstile()
+        self.releaser = EpisodeReleaser(client, watcher, known=known)
+        self.concurrency = AdaptiveConcurrency()
 
     async def claim_one(
         self,
@@ -162,23 +117,15 @@ class SingleDesk(ClaimDesk):
             policy: What the claim says of its task.
             on_claimed: Called at the moment it is ours.
         """
-        work = self._tasks.spawn(
+        work = self.releaser.tasks.spawn(
             self._claim_shared(episode_type, discard_timeout, policy, on_claimed), "claim one"
         )
         try:
             answer: Claimed | Refused = await asyncio.shield(work)
         except asyncio.CancelledError:
-            self._tasks.spawn(self._unwanted(work), "unwanted claim")
+            self.releaser.tasks.spawn(self._return_unwanted(work), "unwanted claim")
             raise
         return answer
-
-    async def give_back_rest(self, uuids: Collection[str], cause: str) -> None:
-        """Give back those that are not on their way back already."""
-        await self.give_back(sorted(set(uuids) - self._returning), cause)
-
-    def sweep(self) -> None:
-        """Give back, once the server tells, what it holds in our name and nobody knows of."""
-        self._sweep_soon()
 
     async def _claim_shared(
         self,
@@ -187,20 +134,22 @@ class SingleDesk(ClaimDesk):
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
     ) -> Claimed | Refused:
-        async with self._shared.shared():
-            answer = await self.client.claim(
-                episode_type, discard_timeout, timeout=self.timeout, throttle_policy=policy
+        async with self.releaser.lock.shared():
+            answer = await self._client.claim(
+                episode_type,
+                discard_timeout,
+                timeout=self.releaser.timeout,
+                throttle_policy=policy,
             )
             if isinstance(answer, Claimed):
-                self._owed.discard(answer.episode_uuid)
-                self._returning.discard(answer.episode_uuid)
+                self.releaser.claimed(answer.episode_uuid)
                 on_claimed(answer)
             elif answer.kind is RefusedKind.UNKNOWN:
-                self._sweep_soon()
+                self.releaser.sweep_soon()
         return answer
 
-    async def _unwanted(self, work: Awaitable[Claimed | Refused]) -> None:
+    async def _return_unwanted(self, work: Awaitable[Claimed | Refused]) -> None:
         answer = await work
         if isinstance(answer, Claimed):
-            await self.give_back([answer.episode_uuid], "nobody waits for it any more")
+            await self.releaser.give_back([answer.episode_uuid], "nobody waits for it any more")
             self._on_dropped(answer.episode_uuid)

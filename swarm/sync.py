@@ -6,17 +6,22 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from swarm.answers import EndOutcome
 from swarm.asynchronous import AsyncSwarm
 from swarm.base import PATIENCE
+from swarm.direct import LazyHttpClient
 from swarm.engines import OFF_LIMIT, AnyJob, check_started
 from swarm.episode import Episode
 from swarm.loop_thread import LoopThread
 from swarm.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from swarm.termination import guard, release
 from swarm.throttle import SwarmThrottlePolicy
+
+if TYPE_CHECKING:
+    import httpx
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +32,8 @@ class SwarmClient(LoopThread):
     """A client of one swarm server that any number of threads may use at once.
 
     It remembers nothing of an episode but its deadline. Leaving its context, `close` or the end of
-    the program gives back what is still held.
+    the program gives back what is still held; so does SIGTERM, where the script has set no handler
+    when the client is made, in the main thread.
 
     Args:
         server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
@@ -37,6 +43,9 @@ class SwarmClient(LoopThread):
             `ajet-console engine`, or with AgentJet's own command.
         name, client_uuid, lifetime, patience, strict: As of `AsyncSwarm`.
     """
+
+    _http_client = LazyHttpClient()
+    """An `httpx.Client` for scripts that speak to the server themselves, as AgentJet's has."""
 
     def __init__(
         self,
@@ -65,7 +74,9 @@ class SwarmClient(LoopThread):
         self.server_url = self._swarm.server_url
         self.client_uuid = self._swarm.client_uuid
         super().__init__(self._swarm.name)
+        self._http: httpx.Client | None = None
         _OPEN.add(self)
+        guard(_closers)
         self._call(self._swarm.start())
 
     # -- episodes -------------------------------------------------------------------------------
@@ -252,6 +263,10 @@ class SwarmClient(LoopThread):
         """Give back what is still held, then end the thread; calls under way are cancelled."""
         if self._end(self._swarm.close):
             _OPEN.discard(self)
+            if self._http is not None:
+                self._http.close()
+            if not _OPEN:
+                release()
 
     def __enter__(self) -> Self:
         return self
@@ -265,7 +280,11 @@ class SwarmClient(LoopThread):
         self.close()
 
 
+def _closers() -> list[Callable[[], None]]:
+    return [client.close for client in tuple(_OPEN)]
+
+
 @atexit.register
 def _close_all() -> None:
-    for client in tuple(_OPEN):
-        client.close()
+    for close in _closers():
+        close()

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from swarm.client import AsyncSwarmClient
 from swarm.errors import SwarmError, TimedOut, Unreachable
 from swarm.schemas import EngineState, EngineStatus, PoolInfo
+from swarm.swarm_api import SwarmApi
 
 T = TypeVar("T")
 
@@ -44,6 +44,8 @@ GONE_FOR = 10.0
 Counted from the first failed poll: the silence before it may be our own, as on a machine that slept
 or had no time for us.
 """
+NO_LINK_FOR = 1.0
+"""Seconds without a connection after which `wait_stable` gives up with `while_up`."""
 FROZEN_FOR = 25.0
 """Seconds after which one that takes them and says nothing is mute: a stop freezes it for 19 s."""
 
@@ -76,6 +78,11 @@ class Seen:
     def shown(self) -> EngineState:
         """What to call it: the state, or CANNOT_CONNECT when it cannot be reached."""
         return self.state if self.reachable else EngineState.CANNOT_CONNECT
+
+    @property
+    def gone(self) -> bool:
+        """It takes no connections and is not expected back soon."""
+        return self.down and self.trouble == "gone"
 
     def is_in(self, states: Collection[EngineState]) -> bool:
         """True when the server can be reached and is in one of `states`."""
@@ -110,7 +117,7 @@ class Watcher:
 
     def __init__(
         self,
-        client: AsyncSwarmClient,
+        client: SwarmApi,
         clock: Callable[[], float] = time.time,
         *,
         poll_timeout: float = POLL_TIMEOUT,
@@ -217,15 +224,28 @@ class Watcher:
             return await self._wait(lambda _: self._polls > begun, timeout)
 
     async def wait_stable(
-        self, states: Collection[EngineState], seconds: float, timeout: float | None = None
+        self,
+        states: Collection[EngineState],
+        seconds: float,
+        timeout: float | None = None,
+        *,
+        while_up: bool = False,
     ) -> Seen:
         """Wait until the server has been in `states`, unchanged, for `seconds`.
 
         After a stop a late word of the dying trainer can still arrive and would knock a new start
         back to OFFLINE.
 
+        Args:
+            states: Those it must be in.
+            seconds: For how many seconds.
+            timeout: Seconds to wait at most; None waits for as long as it takes.
+            while_up: Do not wait for a server that has taken no connections for `NO_LINK_FOR`
+                seconds: nothing that is done to an engine makes its server do that.
+
         Raises:
             TimeoutError: it did not come to that in time.
+            Unreachable: it takes no connections; only with `while_up`.
         """
         clock = asyncio.get_running_loop().time  # nobody sets it
         key: tuple[str, int | None] | None = None
@@ -238,7 +258,15 @@ class Watcher:
                 key, since = now, clock()
             return now is not None and clock() - since >= seconds
 
-        return await self.wait_for(stable, timeout)
+        def gone(seen: Seen) -> bool:
+            return seen.trouble == "gone" and (seen.down or clock() - self._missed_at > NO_LINK_FOR)
+
+        if not while_up:
+            return await self.wait_for(stable, timeout)
+        seen = await self.wait_for(lambda one: stable(one) or gone(one), timeout)
+        if gone(seen):
+            raise Unreachable(seen.error, self.client.url)
+        return seen
 
     async def run(self) -> None:
         """Poll until cancelled; run it once, in a task of the owner."""

@@ -1,6 +1,7 @@
 """What all screens share: the status bar, the footer, the flush and the ways to order something."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
@@ -19,6 +20,14 @@ from console.widgets.status_bar import StatusBar
 if TYPE_CHECKING:
     from console.app import ConsoleApp
 
+ROOMY = Size(120, 36)
+"""The least terminal in which panels have borders; the screen has the class `-roomy` then."""
+
+
+def is_roomy(size: Size) -> bool:
+    """Whether a terminal has room for charts beside the text, and for borders around both."""
+    return size.width >= ROOMY.width and size.height >= ROOMY.height
+
 
 class ConsoleScreen(Screen[None]):
     """A screen of the console.
@@ -33,10 +42,14 @@ class ConsoleScreen(Screen[None]):
     """What `?` says above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits belong to this screen; they do not switch screens."""
-    first_keys: ClassVar[tuple[str, ...]] = ()
+    first_keys: tuple[str, ...] = ()
     """Actions whose keys lead the footer; in this order."""
+    footer_words: Mapping[str, str] = MappingProxyType({})
+    """What the footer calls actions now, where it is not what their bindings do."""
     spare_keys: ClassVar[tuple[str, ...]] = ()
     """Actions whose keys the footer shows, too, where the others leave room; in this order."""
+    most_keys: ClassVar[int] = 12
+    """Keys the footer shows at most: more of them are hard to find among; help has all."""
     _painted_for: Size | None = None
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -48,6 +61,11 @@ class ConsoleScreen(Screen[None]):
             tooltip="Ask the policy one thing; nothing is trained on it",
         ),
     ]
+
+    @property
+    def takes_digits(self) -> bool:
+        """Whether digits vote here now."""
+        return self.digits_vote
 
     @property
     def host(self) -> "ConsoleApp":
@@ -128,5 +146,6 @@ class ConsoleScreen(Screen[None]):
     def on_resize(self, event: Resize) -> None:
         """Another size than it was painted for: what was fitted or wrapped is old."""
         before, self._painted_for = self._painted_for, event.size
+        self.set_class(is_roomy(event.size), "-roomy")
         if before is not None and before != event.size:
             self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Button, Input, Static
@@ -21,19 +21,27 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
         Binding("n,escape", "answer(False)", "No", id="confirm.no"),
         Binding("left,right", "app.focus_next", "Other button", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-8)", "Page up", show=False),
+        Binding("pagedown,space", "move(8)", "Page down", show=False),
     ]
 
-    def __init__(self, title: str, body: str, danger_label: str) -> None:
+    def __init__(self, title: str, body: str, danger_label: str, detail: str = "") -> None:
         super().__init__()
         self._title = title
         self._body = body
         self._label = danger_label
+        self._detail = detail
 
     def compose(self) -> ComposeResult:
-        """Title, loss, two buttons."""
-        with Vertical(classes="dialog -danger"):
+        """Title, loss, the detail to read, two buttons."""
+        with Vertical(classes="dialog -danger -wide" if self._detail else "dialog -danger"):
             yield Static(plain(self._title), markup=False, classes="dialog-title")
             yield Static(plain(self._body), markup=False, classes="dialog-body")
+            if self._detail:
+                with VerticalScroll(id="confirm-detail", can_focus=False):
+                    yield Static(plain(self._detail), markup=False)
             with Horizontal(classes="dialog-buttons"):
                 yield Button("No, keep  n", id="no", compact=True)
                 yield Button(f"{self._label}  y", id="yes", variant="error", compact=True)
@@ -47,8 +55,13 @@ class ConfirmScreen(ModalScreen[bool]):
         """End with an answer."""
         self.dismiss(answer)
 
+    def action_move(self, lines: int) -> None:
+        """Scroll the detail."""
+        for detail in self.query("#confirm-detail"):
+            detail.scroll_relative(y=lines, animate=False)
 
-ASK_HINT = "Enter takes it, Esc leaves"
+
+ASK_HINT = "Enter confirm, Esc cancel"
 
 
 class AskScreen(ModalScreen[str | None]):
@@ -96,14 +109,15 @@ class LineScreen(ModalScreen[str | None]):
         self._names = [place.name for place in places] + ["quit"]
 
     def compose(self) -> ComposeResult:
-        """A colon, a line, the names there are."""
+        """A colon, a line, the names there are, and that an id opens its group."""
         with Vertical(id="line"):
             with Horizontal(id="line-input"):
                 yield Static(":", markup=False, id="line-colon")
                 yield Input(
                     compact=True, suggester=SuggestFromList(self._names, case_sensitive=False)
                 )
-            yield Static("  ".join(self._names), markup=False, id="line-names")
+            said = "  ".join([*self._names, "or an id"])
+            yield Static(said, markup=False, id="line-names")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter."""

@@ -17,7 +17,7 @@ from console.screens.inside import InsideScreen
 from console.screens.job import JobScreen
 from console.session import EVERYTHING, Session
 from console.widgets.checkpoints import CheckpointPanel
-from console.widgets.engine_parts import processes, server_panel
+from console.widgets.engine_parts import no_server, processes, server_panel
 from console.widgets.section import Room, Section
 from core.commands import COMMANDS
 
@@ -55,13 +55,14 @@ class EngineScreen(ConsoleScreen):
         "clients first. Restart ends the embedded engine's process and starts it again from its "
         "last update. A boot that takes more than a minute has probably failed: stop it, read the "
         "log, start it again.\n"
-        "The table: rewards sent from here, then what the update made of the batch: KL to the "
+        "The table: automatic rewards of the groups from here (human: what ratings gave the answer "
+        "the automatic rewards put first), then what the update made of the batch: KL to the "
         "reference policy, share of groups without signal (no sig), share of clipped tokens, "
         "entropy, tokens an answer (length), norm of the gradient; took: seconds since the update "
         "before, sync: seconds without claims, train: of these, training.\n"
         "Checkpoints: w saves one at any time. Tab goes to their list, there b goes back to the "
         "one under the cursor, z to the base weights, d deletes older ones. An engine that runs is "
-        "stopped for it and goes on from there. c resumes an engine that is OFFLINE with its job."
+        "stopped for it and continues from there. c resumes an engine that is OFFLINE with its job."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerPanel"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -155,7 +156,7 @@ class EngineScreen(ConsoleScreen):
             "Restore",
             key_display="b",
             id="engine.restore",
-            tooltip="Make this checkpoint the policy to go on from; asks first",
+            tooltip="Make this checkpoint the policy to continue from; asks first",
         ),
         Binding(
             "d",
@@ -187,12 +188,16 @@ class EngineScreen(ConsoleScreen):
     def compose_body(self) -> Iterable[Widget]:
         """The panels come with the servers."""
         with VerticalScroll(id="servers", can_focus=False):
+            yield Section(no_server, frozenset({"servers", "children"}), id="no-server")
             yield Section(processes, frozenset({"children", "clock", "link"}), id="processes")
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Panels for new servers, away with those that are gone, paint the others."""
         if not dirty.isdisjoint({"*", "servers"}):
+            self.query_one("#no-server").display = not self.session.state.servers
             self._match_panels()
+        if not dirty.isdisjoint({"*", "children"}):
+            self._place_processes()
         for section in self.query(Section):
             section.paint(self.session, dirty)
         possible_now = tuple(
@@ -212,6 +217,26 @@ class EngineScreen(ConsoleScreen):
             self._possible = possible_now
             self.refresh_bindings()
 
+    def _place_processes(self) -> None:
+        """Processes stand below the servers, but above them while one has ended unasked.
+
+        Then the key that starts it again leads the footer.
+        """
+        fallen = [f"restart({one.role!r})" for one in self.session.fallen]
+        words = dict.fromkeys(fallen, "Resume")
+        if words != self.footer_words:
+            self.first_keys, self.footer_words = tuple(fallen), words
+            self.refresh_bindings()
+        frame, section = self.query_one("#servers"), self.query_one("#processes")
+        first = bool(self.session.fallen)
+        if first == (frame.children[0] is section):
+            return
+        if first:
+            frame.move_child(section, before=0)
+            frame.scroll_home(animate=False)
+        elif len(frame.children) > 1:
+            frame.move_child(section, after=len(frame.children) - 1)
+
     def _match_panels(self) -> None:
         servers = self.session.state.servers
         known = {panel.server for panel in self.query(ServerPanel)}
@@ -225,7 +250,11 @@ class EngineScreen(ConsoleScreen):
             for panel in (ServerPanel(name), CheckpointPanel(name))
         ]
         if new:
-            self.query_one("#servers").mount(*new, before="#processes")
+            frame = self.query_one("#servers")
+            if frame.children[0].id == "processes" and len(frame.children) > 1:
+                frame.mount(*new)
+            else:
+                frame.mount(*new, before="#processes")
             self.call_after_refresh(self._first_paint)
 
     def _first_paint(self) -> None:

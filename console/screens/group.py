@@ -9,9 +9,11 @@ from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
 from console.cards import whole_texts
-from console.rate_entries import under_name
+from console.conversation import context_words
+from console.rate_entries import cast_vote, under_name
+from console.screens.conversation import ConversationVerbs
 from console.screens.tokens import TokensScreen
-from console.screens.verbs import GroupVerbs, digit_bindings
+from console.screens.verbs import digit_bindings
 from console.server_color import group_color
 from console.session import EVERYTHING
 from console.views import answered
@@ -21,7 +23,7 @@ from core.errors import AjetError
 from core.state import Group
 
 
-class GroupScreen(GroupVerbs):
+class GroupScreen(ConversationVerbs):
     """The detail of one group, above the list it was opened from."""
 
     area: ClassVar[str] = "Group"
@@ -34,7 +36,7 @@ class GroupScreen(GroupVerbs):
     )
     digits_vote: ClassVar[bool] = True
     quiet: ClassVar[bool] = True
-    first_keys: ClassVar[tuple[str, ...]] = ("vote(1)", "tie", "bad")
+    first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
     spare_keys: ClassVar[tuple[str, ...]] = (
         "diff",
         "raw",
@@ -89,6 +91,7 @@ class GroupScreen(GroupVerbs):
         group_id: str,
         others: list[str] | None = None,
         known: Callable[[str], Group | None] | None = None,
+        candidate: int | None = None,
     ) -> None:
         """Show a group.
 
@@ -96,6 +99,7 @@ class GroupScreen(GroupVerbs):
             group_id: Which one.
             others: Those that `[` and `]` lead to, from the newest.
             known: Finds a group by its id; what the session knows when left out.
+            candidate: Which one is selected first; the winner when left out.
         """
         super().__init__()
         self._group_id = group_id
@@ -103,10 +107,11 @@ class GroupScreen(GroupVerbs):
         self._known = known
         self._last: Group | None = None
         self._armed = ""
+        self._first = candidate
 
     def compose_body(self) -> ComposeResult:
         """The detail."""
-        yield GroupDetail()
+        yield GroupDetail(bars=True)
 
     @property
     def target_group(self) -> str | None:
@@ -150,7 +155,12 @@ class GroupScreen(GroupVerbs):
             return
         session = self.session
         color = group_color(session.state, group)
-        self.detail.show(group, session.now(), color, read_only=session.read_only)
+        self.read_conversation()
+        context = context_words(self.entries, group.turns) or "…"
+        self.detail.show(group, session.now(), color, read_only=session.read_only, context=context)
+        if self._first is not None:
+            self.detail.select(self._first)
+            self._first = None
         self.refresh_keys()
 
     # --- votes -------------------------------------------------------------------------------
@@ -196,7 +206,16 @@ class GroupScreen(GroupVerbs):
             return
         given = {"group_id": group.group_id, "rating": rating, **args}
         note = Ballot(group, blind=False).note()
-        under_name(self, lambda: self.run_command("group.rate", note=note, **given, **self.rater()))
+
+        async def send() -> None:
+            outcome = await cast_vote(self.host, group.query, note=note, **given, **self.rater())
+            if outcome.message and not outcome.ok:
+                self.host.say(outcome.message, "error")
+
+        def cast() -> None:
+            self.run_worker(send(), name="vote", group="votes", exit_on_error=False)
+
+        under_name(self, cast)
 
     # --- looking -----------------------------------------------------------------------------
 

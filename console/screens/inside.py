@@ -16,7 +16,7 @@ from console.server_view import detail
 from console.views import Line, fit
 from console.widgets.pane import Pane
 from console.widgets.reward_list import Item, ItemList
-from console.widgets.words import UNKNOWN, duration, elapsed, look, plural
+from console.widgets.words import UNKNOWN, duration, elapsed, plural, state_word
 from core.errors import AjetError
 from core.looking import EpisodeLook, ServerLook
 from core.state import Group, State
@@ -51,7 +51,7 @@ class InsideScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "Claimed episodes of the server, the longest idle first: idle time against the limit after "
         "which the server takes it back, calls, and who holds it. Enter opens the group of one of "
-        "ours. x aborts the one under the cursor, whoever holds it: AgentJet checks no owner. In "
+        "ours. x aborts the one under the cursor, also of others: AgentJet checks no owner. In "
         "ROLLING it goes back to the pool, in ROLLING POST it is deleted.\n"
         "Below: the batch, clients by name, tasks with their rewards, the server's own log."
     )
@@ -62,7 +62,7 @@ class InsideScreen(ConsoleScreen):
             "abort",
             "Abort",
             id="engine.abort_episode",
-            tooltip="Take the episode from whoever holds it; asks first",
+            tooltip="Take the episode from the client that holds it; asks first",
         ),
         Binding("escape", "leave", "Back", id="inside.leave"),
     ]
@@ -126,11 +126,11 @@ class InsideScreen(ConsoleScreen):
                 [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
             )
             return
-        shape = look(server.state, server.raw)
+        word, tone = state_word(server, now)
         episodes = told.episodes if told is not None else ()
         head: Line = (
             (f" {one_line(server.name, 30)}", f"bold {server_color(state, server.name)}"),
-            (f"  {shape.sign} {shape.word}  ", f"bold {shape.color}"),
+            (f"  {word}  ", f"bold {tone}"),
             (_held(told), "$muted"),
         )
         self.query_one("#inside-head", Pane).show_lines([head])
@@ -221,7 +221,7 @@ def episode_loss(one: EpisodeLook, group: Group | None, ours: str, state: str) -
     idle = f"Idle {elapsed(one.idle)} of {elapsed(one.limit)}{calls}."
     fate = {
         "ROLLING": "It goes back to the pool.",
-        "ROLLING_POST": "It is deleted: the update goes on without it.",
+        "ROLLING_POST": "It is deleted: the update continues without it.",
     }.get(state, "What becomes of it depends on the engine.")
     return "\n".join([whose, idle, fate])
 
@@ -230,7 +230,7 @@ def _held(told: ServerLook | None) -> str:
     if told is None:
         return "reading…"
     if told.claimed is None:
-        return "it does not tell its episodes"
+        return "it does not report its episodes"
     free = ", free ones unknown" if told.free is None else f", {told.free} free"
     slots = told.claimed + (told.free or 0)
     return f"{plural(told.claimed, 'episode')} claimed of {slots} slots{free}"

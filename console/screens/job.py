@@ -14,6 +14,7 @@ from console.job_fields import FieldError
 from console.job_offers import loss_of_all
 from console.screens.base import ConsoleScreen
 from console.server_color import server_color
+from console.start_question import first_words
 from console.views import Line
 from console.widgets.job_form import JobForm
 from console.widgets.job_parts import (
@@ -23,7 +24,7 @@ from console.widgets.job_parts import (
     source_lines,
 )
 from console.widgets.pane import Pane
-from console.widgets.words import look, plural
+from console.widgets.words import plural, state_word
 from console.wrap import wrapped
 from core.errors import AjetError
 from core.text import one_line
@@ -107,7 +108,7 @@ class JobScreen(ConsoleScreen):
     # --- reading -----------------------------------------------------------------------------
 
     @work(group="job", exclusive=True, exit_on_error=False)
-    async def _read(self) -> None:
+    async def _read(self, saved: str | None = None) -> None:
         try:
             sheet = await self.session.job(self._server)
         except AjetError as error:
@@ -116,7 +117,7 @@ class JobScreen(ConsoleScreen):
             return
         draft = self._draft
         draft.sheet = sheet
-        if not draft.text:
+        if not draft.text or (draft.text == saved and draft.shows_secrets):
             self._take(sheet.saved or sheet.default)
         else:
             draft.check()
@@ -152,8 +153,8 @@ class JobScreen(ConsoleScreen):
         color = server_color(self.session.state, self._server)
         head: Line = ((" Job of ", "$muted"), (one_line(self._server, 30), f"bold {color}"))
         if server is not None:
-            shape = look(server.state, server.raw)
-            head = (*head, ("  ", ""), (f"{shape.sign} {shape.word}", f"bold {shape.color}"))
+            word, tone = state_word(server, self.session.as_of)
+            head = (*head, ("  ", ""), (word, f"bold {tone}"))
         lines = [head]
         if self._draft.sheet is not None:
             lines += source_lines(self._draft.sheet, width)
@@ -295,7 +296,7 @@ class JobScreen(ConsoleScreen):
             return
         if await self.host.order("engine.job", server=self._server, job=self._draft.text):
             self._kept = self._draft.base = self._draft.text
-            self._read()
+            self._read(self._draft.text)
 
     @work(group="command", exit_on_error=False)
     async def action_apply(self, everywhere: bool = False) -> None:
@@ -306,7 +307,12 @@ class JobScreen(ConsoleScreen):
         cost = loss_of_all(self.session, "engine.apply", tuple(names))
         body = f"{changes_said(self._draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
-        if not await self.host.confirm(f"Apply the job to {where}?", body, "Apply"):
+        known = [self.session.state.servers.get(name) for name in names]
+        first = any(one is not None and one.job is None for one in known)
+        model, detail = self._draft.first_job() if first else ("", "")
+        if detail:
+            body = f"{cost}\n\n{first_words(model)}"
+        if not await self.host.confirm(f"Apply the job to {where}?", body, "Apply", detail):
             return
         for name in names:
             self.run_command("engine.apply", server=name, job=self._draft.text)

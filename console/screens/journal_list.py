@@ -1,5 +1,6 @@
 """A list of groups that goes on into the journal: pages for what is in sight, and the search."""
 
+import contextlib
 from collections.abc import Callable
 
 from textual import work
@@ -40,8 +41,11 @@ class JournalList(MarkedVerbs):
     @work(group="history", exclusive=True, exit_on_error=False)
     async def _read(self, first: int) -> None:
         """Read the page in sight; the newest wish replaces the one before."""
+        start = self.session.history.start
         if not await self._older(first, PAGE, self.session.history.put):
             return
+        if start != self.session.history.start:  # there are fewer rows than was thought
+            self.update_view(frozenset({"groups"}))
         self.groups.loaded()
         self.show_target()
 
@@ -49,7 +53,7 @@ class JournalList(MarkedVerbs):
         self, first: int, limit: int, take: Callable[[int, list[Group]], None]
     ) -> bool:
         try:
-            take(first, await self.session.older(first, limit))
+            take(*await self.session.older(first, limit))
         except AjetError as error:
             if self._unread != str(error):
                 self._unread = str(error)
@@ -57,6 +61,20 @@ class JournalList(MarkedVerbs):
             return False
         self._unread = ""
         return self.is_mounted
+
+    def _ask_start(self) -> None:
+        """Learn where the journal begins, before anybody goes there."""
+        if self.groups.model.evicted and not self.session.history.asked:
+            self.session.history.asked = True
+            self._read_start()
+
+    @work(group="history-start", exclusive=True, exit_on_error=False)
+    async def _read_start(self) -> None:
+        """Read no group, only what comes with each page: a failure is said with the first page."""
+        with contextlib.suppress(AjetError):
+            await self.session.older(0, 0)
+            if self.is_mounted and self.session.history.start:
+                self.update_view(frozenset({"groups"}))
 
     def _look_back(self) -> None:
         search = self.groups.model.search

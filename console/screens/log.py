@@ -1,4 +1,4 @@
-"""What the processes say."""
+"""The logs of the processes."""
 
 from collections.abc import Iterable
 from itertools import takewhile

@@ -50,7 +50,7 @@ class MockScreen(ConsoleScreen):
         "flight and Pace: each request waits for the one before. Rate: so many a second, however "
         "many are in flight. Seed shuffles each pass. Side asks only a part, the same rows each "
         "time. Started again with the same dataset it goes on where it stopped, and no row is "
-        "asked twice; n begins anew. Enter on a row opens the group it became."
+        "asked twice; n starts over. Enter on a row opens the group it became."
     )
     AUTO_FOCUS = ""
     spare_keys: ClassVar[tuple[str, ...]] = ("anew",)
@@ -64,10 +64,10 @@ class MockScreen(ConsoleScreen):
         Binding(
             "n",
             "anew",
-            "Anew",
+            "Start over",
             show=False,
             id="mock.anew",
-            tooltip="Begin anew instead of going on where it stopped",
+            tooltip="Start over instead of continuing",
         ),
         Binding("escape", "leave_form", "Leave the fields", show=False, id="mock.leave"),
     ]
@@ -243,7 +243,7 @@ class MockScreen(ConsoleScreen):
             f"Rows that earlier starts asked are asked again, {done} of the last run among them. "
             "Their groups and results stay."
         )
-        if await self.host.confirm("Begin anew?", body, "Begin anew"):
+        if await self.host.confirm("Start over?", body, "Start over"):
             self._start(restart=True)
 
     def _start(self, **more: bool) -> None:

@@ -40,7 +40,7 @@ class ModeScreen(ModalScreen[str | None]):
                 markup=False,
                 compact=True,
             )
-            present = f"Now: {mode_words(self._present)}. Enter or a digit switches, Esc leaves."
+            present = f"Now: {mode_words(self._present)}. Enter or a digit confirm, Esc cancel"
             yield Static(present, markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:

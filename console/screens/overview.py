@@ -9,11 +9,16 @@ from textual.content import Content
 from textual.widget import Widget
 
 from console.alert_ways import Way, by_need, way_of
+from console.first_steps import wanted
+from console.group_paths import open_groups
 from console.places import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
+from console.screens.inside import InsideScreen
 from console.session import EVERYTHING, Session
 from console.widgets import overview_parts as parts
+from console.widgets.alert_list import AlertList
+from console.widgets.first_steps import FirstSteps
 from console.widgets.newest import NewestGroups
 from console.widgets.reward_parts import reward_points, rewards
 from console.widgets.section import Room, Section, heading, lines
@@ -28,6 +33,10 @@ _SIGNS = {
     "done": ("✔", "$engine-rolling"),
     "failed": ("✖", "$engine-lost"),
 }
+
+
+_OF_REQUESTS = ("requests", "rate", "mock", "rewards")
+"""Screens that stay empty where no request is answered."""
 
 
 def starting(session: Session, room: Room) -> Content:
@@ -86,11 +95,14 @@ class OverviewScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
-        "The engine's states as blocks with the time spent in each; the mean reward by global step "
-        "with one standard deviation as a band, and ◆ the mean of those given by hand; KL to the "
-        "reference policy and the share of groups without signal of the last update; how many "
-        "groups a minute are over, where their time goes and how many of them teach nothing "
-        "(dead). Alerts say what to do. "
+        "The engine's states as blocks with the time spent in each; the mean automatic "
+        "reward of all groups by global step with one standard deviation as a band, and apart from "
+        "it ◆ the human rating of the answer the automatic rewards put first: 1 where a vote names "
+        "it, 0 where it names another, else its score; KL to the "
+        "reference policy and the share of groups without signal of the last update; finished "
+        "groups per minute, where their time goes and how many of them carry no signal "
+        "(dead). Alerts say what to do: a goes where the first one is acted on; Tab goes to them, "
+        "there Enter opens the groups an alert names. "
         "Up, Down and Enter open one of the newest groups. "
         "Colours never stand alone: each state, phase and verdict has its word or sign."
     )
@@ -100,7 +112,7 @@ class OverviewScreen(ConsoleScreen):
         *(
             Binding(
                 str(place.digit),
-                f"app.go('{place.name}', True)",
+                f"visit('{place.name}')",
                 place.title,
                 show=place.digit < 9,  # all of them would push help off a narrow footer
                 tooltip=place.help,
@@ -135,9 +147,10 @@ class OverviewScreen(ConsoleScreen):
                     yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
                     yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
                 with Vertical(id="right"):
-                    yield Section(parts.alerts, frozenset({"alerts", "children", "clock"}))
-                    yield Section(parts.pace, frozenset({"groups", "clock"}))
-                    yield Section(parts.mock, frozenset({"mock", "clock"}))
+                    yield AlertList(id="alerts")
+                    yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
+                    yield Section(parts.mock, frozenset({"mock", "clock"}), id="mock")
+            yield FirstSteps(id="first")
             yield NewestGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -153,13 +166,27 @@ class OverviewScreen(ConsoleScreen):
             self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
         for section in self.query(Section):
             section.paint(self.session, dirty)
+        if self._show_first(wanted(self.session)):
+            return
         newest = self.query_one(NewestGroups)
         if seen and not dirty.isdisjoint({"*", "groups", "clock", "servers", "proxy"}):
             newest.paint_groups(self.session)
             if self.focused is None:
                 newest.focus(scroll_visible=False)
-        if not dirty.isdisjoint({"*", "alerts", "children"}):
+        if not dirty.isdisjoint({"*", "alerts", "children", "proxy"}):
             self.refresh_bindings()
+
+    def _show_first(self, first: bool) -> bool:
+        """Show the first steps in the place of what is empty before the first request."""
+        overview, steps = self.query_one("#overview"), self.query_one(FirstSteps)
+        if overview.has_class("-first") != first:
+            overview.set_class(first, "-first")
+            steps.paint(self.session, EVERYTHING)
+            if not first and self.focused is steps:
+                self.query_one(NewestGroups).focus(scroll_visible=False)
+        if first and self.focused is None:
+            steps.focus(scroll_visible=False)
+        return first
 
     @property
     def target_group(self) -> str | None:
@@ -175,27 +202,55 @@ class OverviewScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to act on without an alert, nor in what is over."""
+        if action == "visit" and self.session.state.watch_only:
+            return parameters[0] not in _OF_REQUESTS
         if action == "act":
             return self._way() is not None and self.session.replay is None
         if action == "hide_alert":
             return self._told() is not None and not self.session.read_only
         return super().check_action(action, parameters)
 
+    def action_visit(self, name: str) -> None:
+        """Show another screen."""
+        self.host.action_go(name)
+
+    @property
+    def _alert(self) -> Alert | None:
+        """The alert under the cursor, else the first."""
+        panel = self.query_one(AlertList)
+        return panel.chosen if panel.has_focus else next(iter(by_need(self.session)), None)
+
     def _way(self) -> Way | None:
-        session, places = self.session, self.host.places
-        looks = session.read_only
-        ways = (way_of(one.key, places, read_only=looks) for one in by_need(session))
-        return next((way for way in ways if way is not None), None)
+        alert = self._alert
+        if alert is None:
+            return None
+        return way_of(alert.key, self.host.shown_places, read_only=self.session.read_only)
 
     def _told(self) -> Alert | None:
-        found = by_need(self.session)
-        return found[0] if found and found[0].key in self.session.state.alerts else None
+        alert = self._alert
+        return alert if alert is not None and alert.key in self.session.state.alerts else None
+
+    def on_alert_list_opened(self, event: AlertList.Opened) -> None:
+        """Enter on an alert: exactly the groups it names, else where it is acted on."""
+        event.stop()
+        if event.alert.groups:
+            open_groups(self.host, event.alert.groups)
+        elif self.check_action("act", ()):
+            self.action_act()
 
     def action_act(self) -> None:
-        """Go where the worst alert is acted on, and say with which key."""
-        way = self._way()
+        """Go where an alert is acted on, and say with which key."""
+        alert, way = self._alert, self._way()
+        if alert is not None and alert.groups and (way is None or way.place.name == "requests"):
+            open_groups(self.host, alert.groups)
+            if way is not None and way.does:
+                self.host.say(way.does)
+            return
         if way is not None:
             self.host.action_go(way.place.name)
+            if way.inside:
+                self.host.push_screen(InsideScreen(way.inside))
+                return
             if way.keys:  # those of its front page, where another one was left open on it
                 self.host.action_go(way.place.name)
             if way.keys or way.does:

@@ -60,11 +60,11 @@ class QuitScreen(ModalScreen[Choice]):
             )
         ending = [child.role for child in self._left if child.phase == "stopping"]
         if ending:
-            lines.append(f"Told to stop already, leaving does not wait: {', '.join(ending)}.")
+            lines.append(f"Stopping already, not waited for: {', '.join(ending)}.")
         elif self._session.state.watch_only:
-            lines.append("Leave running: it watches on; ajet-console finds it again.")
+            lines.append("Leave running: it keeps watching; ajet-console finds it again.")
         elif any(child.role == "proxy" for child in self._left):
-            lines.append("Leave running: users are served on; ajet-console finds it again.")
+            lines.append("Leave running: users are still answered; ajet-console finds it again.")
         else:
             lines.append("Leave running: ajet-console finds it again.")
         return "\n".join(lines)

@@ -7,12 +7,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from console.ballot import Ballot
+from console.conversation import context_words
+from console.rate_aside_view import MINUTES
+from console.rate_progress import progress_words
 from console.rate_queue import digit
 from console.rate_view import (
-    banner_lines,
+    banner_line,
     clock_line,
     last_vote_line,
     missing_text,
+    others_words,
     queue_notes,
     rate_cards,
     title_line,
@@ -25,6 +29,7 @@ from console.session import EVERYTHING
 from console.views import EMPTY, Line, fit
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane, centred
+from console.widgets.rate_aside import RateAside
 from console.wrap import wrapped
 from core.state import Group
 
@@ -32,7 +37,7 @@ PROMPT_ROWS = 4
 
 
 class RateScreen(Asides):
-    """The queue of groups that wait for the operator, shortest clock first."""
+    """The queue of groups that wait for the operator: waiting users first, then by clock."""
 
     area: ClassVar[str] = "Rate"
     help_text: ClassVar[str] = (
@@ -40,7 +45,7 @@ class RateScreen(Asides):
         "it. s: a score from 0 to 9 for each. t tie and b all bad make a dead group: press twice. "
         "k skip: the group is aborted; x asks first and takes a reason. Answers are shuffled and "
         "rewards hidden; v shows them, with the number each answer has in the group's detail as "
-        "#1 #2. u takes the last vote back until it is sent. e rewrites the best answer: kept as "
+        "#1 #2. u undoes the last vote until it is sent. e rewrites the best answer: kept as "
         "a preference, no reward and no user gets it. Some groups come back reshuffled: that "
         "vote is compared with the first and not sent; j shows how often they agree."
     )
@@ -50,14 +55,19 @@ class RateScreen(Asides):
         "tie",
         "bad",
         "mode",
-        "tags",
+        "take",
+        "edit",
         "note",
         "diff",
-        "edit",
+        "guidelines",
+        "zoom",
+        "step(1)",
+        "tags",
+        "held",
         "judge",
         "unsure",
-        "guidelines",
     )
+    most_keys: ClassVar[int] = 20
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "accept", "Accept", show=False, id="group.accept"),
         Binding(
@@ -77,19 +87,19 @@ class RateScreen(Asides):
         ),
         Binding("b", "bad", "Bad", show=False, id="rate.bad", tooltip="All 0: a dead group"),
         Binding("k", "skip", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"),
-        Binding("u", "undo", "Undo", id="rate.undo", tooltip="Take the last vote back"),
+        Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
         Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
         Binding(
             "o", "mode", "Mode", show=False, id="rating.mode", tooltip="off, answer first, hold"
         ),
         Binding("backspace", "back", "Take a key back", show=False),
-        Binding("tab,right", "step(1)", "Next answer", show=False),
-        Binding("shift+tab,left", "step(-1)", "Answer before", show=False),
+        Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
+        Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
         Binding("down,space", "scroll_card(3)", "Down", show=False),
         Binding("up", "scroll_card(-3)", "Up", show=False),
         Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
         Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
-        Binding("left_square_bracket", "other(-1)", "Group before", show=False, key_display="["),
+        Binding("left_square_bracket", "other(-1)", "Previous group", show=False, key_display="["),
         Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
         Binding(
             "N",
@@ -97,7 +107,7 @@ class RateScreen(Asides):
             "Your name",
             show=False,
             id="rate.name",
-            tooltip="Who rates: goes with the votes from now on",
+            tooltip="Who rates: recorded with the votes from now on",
         ),
     ]
 
@@ -109,6 +119,7 @@ class RateScreen(Asides):
         yield Pane(id="rate-prompt")
         yield Candidates(stack=True)
         yield Pane(id="rate-empty")
+        yield RateAside()
         yield Pane(id="rate-ballot")
         yield Pane(id="rate-last")
 
@@ -134,11 +145,14 @@ class RateScreen(Asides):
         width = max(20, self.size.width)
         held = sum(group.rating is not None for group in state.waiting())
         more = queue_notes(self.queue, state, now, len(queue))
+        if session_words := progress_words(self.queue.progress.figures()):
+            more.append(f"session: {session_words}")
         looks = self.session.read_only
         title = title_line(len(queue), held, state.rating_mode, width, more, read_only=looks)
         self.query_one("#rate-title", Pane).show_lines([title])
-        banner = banner_lines(state, now, width, read_only=looks)
-        self.query_one("#rate-banner", Pane).show_lines(banner)
+        others = self.queue.with_others(state, now)
+        banner = banner_line(state, now, width, others, read_only=looks)
+        self.query_one("#rate-banner", Pane).show_lines([banner])
         group = self.group
         self.set_class(group is None, "-empty")
         if group is not None:
@@ -151,6 +165,24 @@ class RateScreen(Asides):
                 tuple(lines), lambda room: [EMPTY, *(_centred(lines, room))]
             )
         self._show_last(now, width)
+        self._show_aside(now, len(queue))
+
+    def _show_aside(self, now: float, waiting: int) -> None:
+        """Guidelines, reference and session, where the terminal has room for them."""
+        if not self.has_class("-roomy"):
+            return
+        aside, session = self.query_one(RateAside), self.session
+        aside.show_guidelines(self.guide, bool(session.rating.guidelines))
+        last = self.queue.last
+        rated = session.state.groups.get(last.group_id) if last is not None else None
+        vote = vote_words(rated, last) if rated is not None and last is not None else ""
+        aside.show_reference(self.group, self.ballot, rated, vote)
+        rater = session.rater
+        stats = session.state.raters.get(rater)
+        progress = self.queue.progress
+        minutes = progress.by_minute(now, MINUTES)
+        sent = stats.votes if stats is not None else 0
+        aside.show_session(progress.figures(), minutes, sent, waiting, rater)
 
     def _show_clock(self, group: Group | None, now: float, width: int) -> None:
         """The shortest clock of the queue: while a group is there again, the next one's."""
@@ -158,8 +190,10 @@ class RateScreen(Asides):
         self.query_one("#rate-clock", Pane).show_lines([line])
 
     def _show_group(self, group: Group) -> None:
+        self.read_conversation()
+        context = context_words(self.entries, group.turns)
         self.query_one("#rate-prompt", Pane).show(
-            group.query, lambda room: prompt_lines(group.query, room)
+            (group.query, context), lambda room: prompt_lines(group.query, room, context)
         )
         ballot = self.ballot
         if ballot is not None:
@@ -189,12 +223,13 @@ class RateScreen(Asides):
         elif last is not None:
             group = self.session.state.groups.get(last.group_id)
             words = vote_words(group, last) if group is not None else last.words
-            line = last_vote_line(group, words, now, width)
+            typed = self.ballot is not None and not self.ballot.empty
+            line = last_vote_line(group, words, now, width, sends=not typed)
         self.query_one("#rate-last", Pane).show_lines([line])
 
     def _nothing(self, mode: str) -> list[str]:
         if not self.session.seen:
-            return ["Nothing is known yet: there is no connection to the proxy."]
+            return ["No connection to the proxy yet."]
         if self.session.state.watch_only:
             return [
                 "This console only watches: it claims nothing, so no answer comes here.",
@@ -203,12 +238,10 @@ class RateScreen(Asides):
         lines = ["Nothing waits for you."]
         now = self.session.now()
         if self.queue.open(self.session.state, now):
-            others = self.queue.with_others(self.session.state, now)
-            lines.append(
-                "What is open is being looked at by somebody else."
-                if others
-                else "The automatic rewards are sure about what is open; f shows all groups."
-            )
+            if others := self.queue.with_others(self.session.state, now):
+                lines.append(f"{others_words(others, now, read_only=self.session.read_only)}.")
+            else:
+                lines.append(self._hidden(len(self.queue.open(self.session.state, now))))
             return lines
         if mode == "off" and self.session.read_only:
             lines.append("The rating mode is off: what is scored is sent by itself.")
@@ -222,6 +255,12 @@ class RateScreen(Asides):
             lines.append("The next request that is scored comes here by itself.")
         asks = "" if self.session.read_only else ", F4 asks a dataset as a user would"
         return [*lines, f"F2 shows all requests{asks}."]
+
+    def _hidden(self, count: int) -> str:
+        """What the filter for unsure groups leaves out."""
+        groups = "1 open group" if count == 1 else f"{count} open groups"
+        hides = f"The automatic rewards are sure about {groups}"
+        return f"{hides}; f shows {'it' if count == 1 else 'them'}."
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -275,13 +314,15 @@ class RateScreen(Asides):
         self.update_view(EVERYTHING)
 
 
-def prompt_lines(query: str, width: int) -> list[Line]:
-    """The question in a few rows."""
+def prompt_lines(query: str, width: int, context: str) -> list[Line]:
+    """What the question came with in one row, then the question in a few."""
     rows = wrapped(query or "(no text)", max(10, width - 2))
     if len(rows) > PROMPT_ROWS:
         more = len(rows) - PROMPT_ROWS + 1
         rows = [*rows[: PROMPT_ROWS - 1], f"… {more} more lines"]
-    return [((f" {row}", "bold"),) for row in rows]
+    key = "  i shows all of it"
+    about = (fit(f" {context or '…'}", width - len(key)).rstrip(), "$muted")
+    return [(about, (key, "$accent")), *(((f" {row}", "bold"),) for row in rows)]
 
 
 def _centred(lines: list[str], width: int) -> list[Line]:

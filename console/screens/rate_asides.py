@@ -12,14 +12,23 @@ from console.guidelines import Guidelines, read_guidelines
 from console.rate_view import abort_all_loss, held_up
 from console.screens.abort import AbortScreen
 from console.screens.group import GroupScreen
-from console.screens.rate_dialogs import GuidelinesScreen, JudgeScreen, TagScreen, tag_names
+from console.screens.rate_dialogs import (
+    GuidelinesScreen,
+    HeldScreen,
+    JudgeScreen,
+    TagScreen,
+    tag_names,
+)
 from console.screens.voting import Voting
 from console.session import EVERYTHING
+from console.widgets.words import plural
 from core.errors import AjetError
 from core.state import Group
 
 _WRITING = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
-_ABOUT_ONE = frozenset({"edit", "tags", "diff"})
+_ABOUT_ONE = frozenset({"edit", "tags", "diff", "step"})
+_READING = frozenset({"guidelines", "judge", "unsure"})
+"""Asides that a console without votes of its own needs only beside a group."""
 
 
 class Asides(Voting):
@@ -32,10 +41,10 @@ class Asides(Voting):
             "Edit",
             show=False,
             id="rate.edit",
-            tooltip="Write the best answer better; kept as a preference, not sent",
+            tooltip="Edit the best answer; kept as a preference, not sent",
         ),
         Binding(
-            "w", "tags", "Why", show=False, id="rate.tags", tooltip="Reasons that go with the vote"
+            "w", "tags", "Why", show=False, id="rate.tags", tooltip="Reasons recorded with the vote"
         ),
         Binding(
             "g",
@@ -70,12 +79,28 @@ class Asides(Voting):
             tooltip="Only groups the automatic rewards cannot tell apart, or all again",
         ),
         Binding(
+            "U",
+            "held",
+            "Held votes",
+            show=False,
+            id="rate.held",
+            tooltip="Votes that are not sent yet; Enter takes one back",
+        ),
+        Binding(
+            "T",
+            "take",
+            "Take over",
+            show=False,
+            id="rate.take",
+            tooltip="Rate the group that another console has on screen",
+        ),
+        Binding(
             "A",
             "accept_all",
             "Accept all",
             show=False,
             id="rating.accept_all",
-            tooltip="While ratings hold something up: send all automatic rewards",
+            tooltip="While ratings hold something up: send all automatic rewards; asks first",
         ),
         Binding(
             "X",
@@ -96,9 +121,16 @@ class Asides(Voting):
         """Asides about one group need one; the ways out need something held up."""
         if action in _ABOUT_ONE:
             return None if self.group is not None else ""
+        if action in _READING and self.group is None and self.session.read_only:
+            return None if action == "unsure" and self.queue.only_unsure else ""
+        if action == "held":
+            return None if self.held_votes() else "No vote of yours is held"
+        if action == "take":
+            others = self.queue.with_others(self.session.state, self.session.now())
+            return None if others else "No other console has an open group"
         if action in ("accept_all", "abort_all"):
             held = held_up(self.session.state, self.session.now())
-            return None if held else "Nothing is held up by open ratings"
+            return None if held else "No open rating holds anything up"
         return super().obstacle(action)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -113,12 +145,14 @@ class Asides(Voting):
         path = self.session.rating.guidelines
         found = await asyncio.to_thread(read_guidelines, path)
         self.guided = found.version if found is not None else ""
+        self.guide = found
         return found
 
     @work(group="guidelines", exclusive=True, exit_on_error=False)
     async def _load_guidelines(self) -> None:
         try:
             await self._guidelines()
+            self.update_view(EVERYTHING)
         except AjetError as error:
             self.host.say(str(error), "warning")
 
@@ -230,6 +264,16 @@ class Asides(Voting):
         if chosen is not None:
             await self.app.push_screen(GroupScreen(chosen))
 
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_held(self) -> None:
+        """List the votes that can still be taken back, and take the chosen one back."""
+        chosen = await self.app.push_screen_wait(HeldScreen(self.session, self.queue))
+        group = self.session.state.groups.get(chosen or "")
+        if group is not None and group in self.held_votes():
+            self.take_back(group)
+        elif chosen is not None:
+            self.host.say("It is sent: too late to take it back", "warning")
+
     def action_unsure(self) -> None:
         """Only groups the automatic rewards are unsure about, or all again."""
         self.queue.only_unsure = not self.queue.only_unsure
@@ -237,10 +281,16 @@ class Asides(Voting):
 
     # --- ways out ----------------------------------------------------------------------------
 
-    def action_accept_all(self) -> None:
-        """Send the automatic rewards of all that hold something up."""
-        for name in held_up(self.session.state, self.session.now()):
-            self.run_command("rating.accept_all", server=name)
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_accept_all(self) -> None:
+        """Ask, then send the automatic rewards of all that hold something up."""
+        state = self.session.state
+        names = list(held_up(state, self.session.now()))
+        count = sum(one.rating is None and one.server in names for one in state.waiting())
+        body = f"{plural(count, 'group')} without a rating: the automatic rewards are sent."
+        if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
+            for name in names:
+                self.run_command("rating.accept_all", server=name)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort_all(self) -> None:

@@ -5,9 +5,10 @@ import secrets
 from textual import work
 
 from console.ballot import Ballot
+from console.guidelines import Guidelines
 from console.rate_entries import ask_name
 from console.rate_queue import RateQueue
-from console.screens.verbs import GroupVerbs
+from console.screens.conversation import ConversationVerbs
 from console.session import EVERYTHING
 from console.widgets.candidates import Candidates
 from core.state import Group
@@ -18,9 +19,11 @@ RENEW = 8.0
 """Seconds left from which it is renewed."""
 AGAIN = 3.0
 """Seconds between two asks for a lease."""
+IDLE = 60.0
+"""Seconds without a key after which the group on screen is left to other consoles."""
 
 
-class RateDesk(GroupVerbs):
+class RateDesk(ConversationVerbs):
     """A queue of groups that is shared with other consoles."""
 
     def __init__(self) -> None:
@@ -29,6 +32,8 @@ class RateDesk(GroupVerbs):
         self.queue.holder = secrets.token_hex(4)
         self.guided = ""
         """Version of the guidelines; empty for none."""
+        self.guide: Guidelines | None = None
+        """The guidelines as they were read last."""
         self._leased: str | None = None
         self._lease_asked = float("-inf")
 
@@ -39,6 +44,7 @@ class RateDesk(GroupVerbs):
         self.queue.share = 0.0 if self.session.read_only else rating.repeats
         self.queue.margin = rating.unsure
         self.queue.bounds = (rating.score_low, rating.score_high)
+        self.queue.progress.goal = rating.goal
 
     @property
     def target_group(self) -> str | None:
@@ -56,13 +62,29 @@ class RateDesk(GroupVerbs):
         return self.queue.ballot
 
     def waiting(self) -> list[Group]:
-        """Groups that wait for a vote, shortest clock first."""
+        """Groups that wait for a vote: waiting users first, then the shortest clock."""
         self.queue.rater = self.session.rater  # it can be given on any screen
         return self.queue.waiting(self.session.state, self.session.now())
 
+    def held_votes(self) -> list[Group]:
+        """Groups whose vote from here can still be taken back, the newest vote first."""
+        self.queue.rater = self.session.rater
+        return self.queue.held(self.session.state, self.session.now())
+
+    def last_voted(self) -> Group | None:
+        """The group of the newest vote; older ones that are held are listed by `U` alone."""
+        last = self.queue.last
+        return self.session.state.groups.get(last.group_id) if last is not None else None
+
+    def take_back(self, group: Group) -> None:
+        """Take the vote on a group back."""
+        self.queue.take_back(group)
+        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+
     def fresh_cards(self) -> None:
-        """Another group: no answer is selected."""
+        """Another group: no answer is selected or scrolled."""
         self.answers.zoomed = False
+        self.answers.scroll_to_top()
         self.answers.select(None)
 
     @work(group="question", exclusive=True, exit_on_error=False)
@@ -76,10 +98,11 @@ class RateDesk(GroupVerbs):
     # --- leases ------------------------------------------------------------------------------
 
     def tend_lease(self, now: float) -> None:
-        """With a second console there, tell it which group is looked at here."""
+        """With a second console attached, lease the group on screen while somebody is here."""
         session, current = self.session, self.queue.current
         shared = session.state.consoles > 1 and session.lost_at is None and not session.read_only
-        wanted = current if shared and not self.queue.second and self.host.front is self else None
+        used = self.host.front is self and now - session.input_at < IDLE
+        wanted = current if shared and used and not self.queue.second else None
         if self._leased is not None and self._leased != wanted:
             self._give_back(self._leased)
         group = session.state.groups.get(wanted) if wanted is not None else None
@@ -109,6 +132,32 @@ class RateDesk(GroupVerbs):
             seconds=seconds,
             **self.rater(),
         )
+
+    @work(group="lease", exit_on_error=False)
+    async def action_take(self) -> None:
+        """Take over the first group that another console has: it comes on screen."""
+        now = self.session.now()
+        others = self.queue.with_others(self.session.state, now)
+        if not others:
+            return
+        group_id = others[0].group_id
+        outcome = await self.session.command(
+            "group.lease",
+            group_id=group_id,
+            holder=self.queue.holder,
+            seconds=LEASE,
+            take=True,
+            **self.rater(),
+        )
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+            return
+        if self._leased is not None and self._leased != group_id:
+            self._give_back(self._leased)
+        self._leased, self._lease_asked = group_id, now
+        self.queue.bring(group_id)
+        if self.is_mounted:
+            self.update_view(EVERYTHING)
 
     def on_screen_suspend(self) -> None:
         """Another screen is in front: the group is free for others."""

@@ -12,7 +12,10 @@ from textual.widgets.option_list import Option
 
 from console.guidelines import Guidelines
 from console.judge_view import disagreements, list_title, row_text, summary_lines
+from console.rate_queue import RateQueue
+from console.rate_view import held_row
 from console.session import Session
+from console.views import fit
 from console.widgets.pane import Pane
 from core.text import one_line
 
@@ -43,7 +46,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
     def compose(self) -> ComposeResult:
         """The reasons, numbered."""
         with Vertical(classes="dialog"):
-            yield Static("Why? These go with the vote", markup=False, classes="dialog-title")
+            yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
             yield Static(self._text(), markup=False, id="tags")
             yield Static(
                 "A digit sets or clears one, Enter is done",
@@ -95,6 +98,60 @@ class GuidelinesScreen(ModalScreen[None]):
     def action_scroll(self, rows: int) -> None:
         """Move the text."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
+
+
+class HeldScreen(ModalScreen[str | None]):
+    """Votes that are held; ends with the group whose vote is taken back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,U,q", "leave", "Close", id="held.leave"),
+    ]
+
+    def __init__(self, session: Session, queue: RateQueue) -> None:
+        super().__init__()
+        self._session = session
+        self._queue = queue
+
+    def compose(self) -> ComposeResult:
+        """The votes, newest first."""
+        with Vertical(classes="dialog -wide", id="held"):
+            yield Static("Votes that are not sent yet", markup=False, classes="dialog-title")
+            yield OptionList(markup=False, compact=True)
+            yield Static("Enter takes a vote back, Esc closes", markup=False, classes="dialog-hint")
+
+    def on_mount(self) -> None:
+        """Fill the list, and again while their clocks run."""
+        self.call_after_refresh(self._fill)
+        self.set_interval(0.5, self._fill)
+
+    def _fill(self) -> None:
+        session, rows = self._session, self.query_one(OptionList)
+        now, width = session.now(), max(40, rows.size.width - 3)
+        held = self._queue.held(session.state, now)
+        ids = [group.group_id for group in held]
+        texts = [held_row(group, self._queue.vote_of(group.group_id), now) for group in held]
+        if [option.id for option in rows.options] == ids:
+            for group_id, text in zip(ids, texts, strict=True):
+                rows.replace_option_prompt(group_id, fit(text, width))
+            return
+        at = rows.highlighted_option.id if rows.highlighted_option is not None else None
+        rows.clear_options()
+        made = zip(ids, texts, strict=True)
+        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in made)
+        if not ids:
+            rows.add_option(Option("none is held any more", disabled=True))
+            return
+        rows.highlighted = ids.index(at) if at in ids else 0
+        rows.focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter or a click."""
+        event.stop()
+        self.dismiss(event.option.id)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)
 
 
 class JudgeScreen(ModalScreen[str | None]):

@@ -1,5 +1,7 @@
 """Every request, newest on top, with what its candidates earned."""
 
+import datetime as dt
+from collections.abc import Sequence
 from time import monotonic
 from typing import ClassVar
 
@@ -40,8 +42,8 @@ class RequestsScreen(JournalList):
         "is trained on) or ✓ rated, the winner, what the user "
         "got, how long the user waited, ★ your mark. ✂ before a request: the "
         "engine dropped the middle of its prompt (truncated:yes finds them).\n"
-        "o sorts by time, reward, spread, waiting time, latency; O turns it round. Down past what "
-        "memory keeps, the list goes on into the journal.\n"
+        "o sorts by time, reward, spread, waiting time, latency; O reverses it. Down past what "
+        "memory keeps, the list continues from the journal.\n"
         "The filter takes words of the request and terms that must all hold: state:awaiting "
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )
@@ -68,7 +70,7 @@ class RequestsScreen(JournalList):
             id="requests.sort",
             tooltip="By time, reward, spread, waiting time, latency",
         ),
-        Binding("O", "sort(-1)", "The other way round", show=False, id="requests.turn"),
+        Binding("O", "sort(-1)", "Reverse the order", show=False, id="requests.turn"),
         Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
         Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
     ]
@@ -111,6 +113,7 @@ class RequestsScreen(JournalList):
         state, now = self.session.state, self.session.now()
         self.groups.take(state.groups, dirty, now, server_colors(state), state.totals.groups)
         self._look_back()
+        self._ask_start()
         self._show_title()
         target = self.target_group
         if not dirty.isdisjoint({"*", "clock", f"group:{target}"}):
@@ -133,8 +136,8 @@ class RequestsScreen(JournalList):
         url = self.session.state.proxy_url
         lines = ["No requests yet."]
         if not self.session.seen:
-            return ["Nothing is known yet: there is no connection to the proxy."]
-        if url:
+            return ["No connection to the proxy yet."]
+        if url and not self.session.state.watch_only:
             lines.append(f"Point your application at {one_line(url, 100)}/v1")
             if not self.session.read_only:
                 lines.append("or press F4 and then s: the mock user asks a dataset's questions.")
@@ -226,6 +229,11 @@ class RequestsScreen(JournalList):
             return not isinstance(self.focused, Input)
         return super().check_action(action, parameters)
 
+    def show_only(self, ids: Sequence[str]) -> None:
+        """List the groups of these ids alone, until the filter is cleared."""
+        self.query_one(FilterLine).put(f"ids:{','.join(ids)}")
+        self.groups.focus()
+
     def action_clear(self) -> None:
         """Close the filter line, show everything."""
         self.query_one(FilterLine).clear()
@@ -264,6 +272,9 @@ def title_line(model: RowModel, follow: bool, marked: int) -> Line:
             pieces.append((f" {back}, {more} ", "$muted"))
     else:
         pieces.append((f" {model.total} ", "$muted"))
+    if model.history.since and (search is None or search.over):
+        began = dt.datetime.fromtimestamp(model.history.since).astimezone()
+        pieces.append((f" history starts {began:%Y-%m-%d %H:%M} ", "$muted"))
     if not (model.order is BY_TIME and not model.upward):
         way = "▴" if model.upward else "▾"
         newest = "" if shown >= model.total or model.filter else f" of the newest {shown}"

@@ -1,17 +1,20 @@
 """What scores the answers: the source, its parts and what each of them decided, its last fault."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
 from console import reward_change, reward_entries
 from console.judge_spend_view import judge_head, judge_lines
+from console.reward_charts import answers, by_rank, over_groups, spread, waits
 from console.reward_fault import Fault, fault_lines, last_fault
 from console.reward_figures import WINDOWS, Digest, Digests, by_step, figures
-from console.reward_rows import PartRow, part_rows
+from console.reward_rows import PartRow, first_varied, part_rows
 from console.reward_view import head_lines, is_constant, part_head, part_words, row_line
 from console.reward_watch_view import watch_lines
 from console.screens.base import ConsoleScreen
@@ -21,20 +24,22 @@ from console.session import Session
 from console.widgets.chart import curve
 from console.widgets.pane import Pane
 from console.widgets.reward_list import Item, ItemList
-from console.widgets.section import Room, Section, heading, lines
+from console.widgets.section import Build, Room, Section, heading, lines
 from core.text import one_line
 
 _AT_ONCE = frozenset({"*", "rewards"})
 """Painted with the flush; everything else once a second."""
+Chart = Callable[[Sequence[Digest], str, Room], Content]
+"""Makes a chart of the part with that name from the digests of the last groups."""
 
 
 _CHANGES = (
     Binding(
         "W",
         "change('rewards.weight')",
-        "Weigh",
+        "Set weight",
         id="rewards.weight",
-        tooltip="Another weight for the part; asked first, the next group is scored so",
+        tooltip="Another weight for the part; asks first, applies from the next group",
     ),
     Binding(
         "M",
@@ -60,6 +65,8 @@ class RewardsScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "The reward is the product of the gates times the weighted sum of the other parts. Figures "
         "are over the answers of the last groups that were scored or ended; w changes how many. "
+        "reward is the automatic one, also of human-rated groups; human-rated: how many they are, "
+        "and what ratings gave the answer the automatic rewards put first. "
         "decided: the share of groups, of those with unlike rewards, in which another answer would "
         "have come out on top without this part, or none alone. The trace is the part's mean from "
         "group to group within its own range; the curve below is by global step with one "
@@ -108,7 +115,7 @@ class RewardsScreen(ConsoleScreen):
             "what_if",
             "What if",
             id="rewards.what_if",
-            tooltip="Try other weights on the groups that are over; nothing counts until applied",
+            tooltip="Try other weights on the finished groups; nothing changes until applied",
         ),
         *_CHANGES,
     ]
@@ -120,6 +127,7 @@ class RewardsScreen(ConsoleScreen):
         self._digests = Digests()
         self._last: list[Digest] = []
         self._parts: dict[str, PartRow] = {}
+        self._pointed = False
 
     def compose_body(self) -> Iterable[Widget]:
         """Source and sums, the fault, the parts, the curve of the part under the cursor."""
@@ -127,7 +135,12 @@ class RewardsScreen(ConsoleScreen):
         yield Pane(id="rewards-fault")
         yield ItemList(id="rewards-parts")
         yield Pane(id="rewards-judges")
-        yield Section(self._curve, frozenset({"clock", "rewards"}), id="rewards-curve")
+        with Container(id="rewards-charts"):
+            yield Section(self._curve, _AT_ONCE, id="rewards-curve")
+            for name, build in self._charts().items():
+                chart = Section(build, _AT_ONCE, id=f"rewards-{name}")
+                chart.add_class("rewards-more")
+                yield chart
 
     @property
     def fault(self) -> Fault | None:
@@ -142,7 +155,7 @@ class RewardsScreen(ConsoleScreen):
             return
         session, now = self.session, self.session.now()
         state = session.state
-        self._last = self._digests.last(state, self._window)
+        before, self._last = self._last, self._digests.last(state, self._window)
         found = figures(self._last, state.rewards.version)
         rows = part_rows(state.rewards.parts, found.parts)
         self._parts = {row.name: row for row in rows}
@@ -156,10 +169,17 @@ class RewardsScreen(ConsoleScreen):
         judges.show_head("judges", judge_head)
         judges.show_lines(judge_lines(state, self.size.width))
         parts = self.query_one(ItemList)
+        parts.border_title = "PARTS"
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
         parts.show_items(rows, lambda room: _items(rows, room))
-        self.query_one("#rewards-curve", Section).paint(session, dirty | {"clock"})
+        if found.parts and not self._pointed:
+            self._pointed = True
+            if not parts.place:  # a gate that never closes leads, and its charts are empty
+                parts.stand_on(first_varied(rows))
+        if not dirty.isdisjoint(_AT_ONCE) or not _same(before, self._last):
+            for chart in self.query("#rewards-charts Section").results(Section):
+                chart.paint(session, _AT_ONCE)
         self.refresh_bindings()
 
     def _show_fault(self) -> None:
@@ -168,11 +188,33 @@ class RewardsScreen(ConsoleScreen):
         width = max(20, self.size.width - 3)
         pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
 
+    def _charts(self) -> dict[str, Build]:
+        """What a wide terminal shows beside the curve, of the part under the cursor."""
+
+        def of_part(chart: Chart) -> Build:
+            return lambda _, room: chart(self._last, self.query_one(ItemList).cursor, room)
+
+        def of_answers(best: bool) -> Build:
+            return lambda session, room: answers(
+                session.state, self._last, self.query_one(ItemList).cursor, best, room
+            )
+
+        return {
+            "groups": of_part(over_groups),
+            "spread": of_part(spread),
+            "ranks": of_part(by_rank),
+            "best": of_answers(True),
+            "worst": of_answers(False),
+        }
+
     def _curve(self, session: Session, room: Room) -> Content:
         """The part under the cursor by global step."""
         row = self._parts.get(self.query_one(ItemList).cursor)
         if row is None:
-            return Content("")
+            if not self.query_one("#rewards-curve", Section).framed:
+                return Content("")
+            empty = waits("The curve of a part starts", room.width)
+            return lines(heading("PART", "by global step"), empty)
         part = row.figures
         if part is None:
             off = row.part is not None and not row.part.enabled
@@ -187,9 +229,10 @@ class RewardsScreen(ConsoleScreen):
         return lines(title, *curve(points, room.width, room.height - 1))
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Another part: its curve."""
+        """Another part: its charts."""
         event.stop()
-        self.query_one("#rewards-curve", Section).repaint()
+        for chart in self.query("#rewards-charts Section").results(Section):
+            chart.repaint()
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -247,6 +290,11 @@ class RewardsScreen(ConsoleScreen):
     def action_edit(self) -> None:
         """The place of the fault, or the hook, in the editor."""
         reward_entries.edit(self.host)
+
+
+def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
+    """Whether no group has come or changed: a digest is made again only then."""
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[Item]:

@@ -50,9 +50,9 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     area: ClassVar[str] = "What if"
     help_text: ClassVar[str] = (
-        "Nothing here counts until it is applied. Left and right change the weight under the "
-        "cursor, Enter takes a number. What comes out otherwise is worked out at once from what "
-        "the parts said of the groups in view. r scores the groups anew on the proxy, in the "
+        "Nothing here changes the rewards until it is applied. Left and right change the weight "
+        "under the cursor, Enter takes a number. What changes is worked out at once from what "
+        "the parts said of the groups in view. r re-scores the groups on the proxy, in the "
         "background: for a file that was changed, and for what older rewards scored; users are "
         "answered meanwhile, and c ends it. a writes the weights to the file of the rewards.\n"
         "winner flips: another answer wins than the one that was sent as best. dead groups gained: "
@@ -74,11 +74,11 @@ class RewardsWhatIfScreen(ConsoleScreen):
         Binding(
             "r",
             "rescore",
-            "Score anew",
+            "Re-score",
             id="rewards.whatif",
             tooltip="On the proxy, in the background; nothing is sent",
         ),
-        Binding("c", "cancel", "End it", id="rewards.whatif_stop", tooltip="Score no further"),
+        Binding("c", "cancel", "End it", id="rewards.whatif_stop", tooltip="Stop scoring"),
         Binding(
             "a",
             "apply",
@@ -150,7 +150,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         """What is shown below: the proxy's result for just this, else what can be told at once."""
         known = self.session.state.what_if
         if known is not None and known.summary is not None and self._is_ours(known):
-            return known.summary, 0, f"{plural(known.summary.groups, 'group')} scored anew"
+            return known.summary, 0, f"{plural(known.summary.groups, 'group')} re-scored"
         if not can_weigh(self.session.state):
             return None, 0, ""
         key = (self._last, tuple(self._weights.items()), self._newest())
@@ -174,7 +174,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         known = self.session.state.what_if
         if known is not None and known.phase == "doing":
             took = elapsed(max(0.0, self.session.now() - known.began))
-            share = f"{known.done} of {known.total} groups scored anew, {took}"
+            share = f"{known.done} of {known.total} groups re-scored, {took}"
             return (*title, (f"◌ {share}", "$engine-booting"))
         if known is not None and known.phase == "failed" and dict(known.weights) == self._weights:
             return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
@@ -184,7 +184,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         width, looks = max(20, self.size.width - 2), self.session.read_only
         if found is None:
             why = "A hook folder alone makes the reward: there are no weights to try. "
-            said = why + ("" if looks else "r scores the groups anew with its newest save.")
+            said = why + ("" if looks else "r re-scores the groups with its newest save.")
             return [((one, "$muted"),) for one in wrapped(said, width)]
         if not self._weights and found.compared and not found.flips and not found.died:
             hint = "Left and right change a weight; what comes out otherwise stands here at once"
@@ -291,7 +291,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
     async def _apply(self) -> None:
         told = self._told()
         body = (
-            f"{', '.join(one_line(one, 40) for one in told)}. The next group is scored so; what "
+            f"{', '.join(one_line(one, 40) for one in told)}. Applies from the next group; what "
             "was sent stays as it is. The file of the rewards is written, its comments stay."
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):

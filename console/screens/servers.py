@@ -49,11 +49,10 @@ class ServersScreen(ConsoleScreen):
         "the batch is by the server's own rule, episodes that clients hold and those that are "
         "free, clients, and how old all that is when the server does not answer. What is not known "
         "is a dash.\n"
-        "Below, everything the server under the cursor tells, read again each second: the three "
+        "Below, all that the server under the cursor reports, read again each second: the three "
         "counters of its batch, its states with how long each lasted, its clients by name, claimed "
         "episodes with idle time against their limit, the tasks of this batch with their rewards, "
-        "the newest call of any client and the server's log. Nothing here changes anything: "
-        "reading is all that is ever asked for it."
+        "the newest call of any client and the server's log. This screen only reads."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerTable"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -131,7 +131,7 @@ class TriesScreen(ConsoleScreen):
 
     def _where(self) -> Line:
         if not self.session.may("engine.try"):
-            return (("looking on: nothing is asked", "$muted"),)
+            return (("view only: nothing is asked", "$muted"),)
         server = self._asked_server()
         name = one_line(server.name, 20) if server is not None else "no server"
         known = self.session.state.servers.values()

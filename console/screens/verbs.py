@@ -25,6 +25,8 @@ WRITING = frozenset(
         "undo",
         "mark",
         "note",
+        "held",
+        "take",
         "vote",
         "tie",
         "bad",
@@ -70,14 +72,14 @@ class GroupVerbs(ConsoleScreen):
             "accept",
             "Accept",
             id="group.accept",
-            tooltip="Seal it now: with the rating if there is one, else the automatic reward",
+            tooltip="Finish it now: with the rating if there is one, else the automatic reward",
         ),
         Binding(
             "u",
             "unrate",
             "Undo",
             id="group.unrate",
-            tooltip="Take the rating back until it is sent",
+            tooltip="Undo the vote until it is sent",
         ),
         Binding(
             "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
@@ -121,7 +123,7 @@ class GroupVerbs(ConsoleScreen):
     ]
 
     _present: frozenset[str] = frozenset()
-    """Writing actions that made sense at the last look."""
+    """Writing actions that made sense at the last look, and `group` where there was one."""
 
     @property
     def group(self) -> Group | None:
@@ -161,7 +163,8 @@ class GroupVerbs(ConsoleScreen):
 
     def refresh_keys(self) -> None:
         """Make the footer again when other keys make sense than before."""
-        present = frozenset(action for action in WRITING if self.check_action(action, ()))
+        found = {action for action in WRITING if self.check_action(action, ())}
+        present = frozenset(found | ({"group"} if self.group is not None else set()))
         if present != self._present:
             self._present = present
             self.refresh_bindings()

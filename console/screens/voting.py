@@ -7,7 +7,7 @@ from textual import events, work
 
 from console.ballot import Ballot, Vote
 from console.detail_view import undo_left, vote_refusal
-from console.rate_entries import under_name
+from console.rate_entries import cast_vote, under_name
 from console.rate_view import second_words
 from console.screens.rate_desk import RateDesk
 from console.session import EVERYTHING
@@ -30,19 +30,19 @@ class Voting(RateDesk):
         """Which key it is that is told about."""
         self._pressed = event.key
 
+    @property
+    def takes_digits(self) -> bool:
+        """With nothing to rate digits switch screens, unless a group was here a moment ago."""
+        return self.group is not None or self.queue.just_emptied(self.session.now())
+
     def told(self, why: str) -> None:
         """Why a key does nothing now; the last line has room for that while nothing waits."""
-        if self.group is None:
-            self.hinted(f"{why}; {more}" if why == _NOTHING and (more := self._meant()) else why)
-        else:
+        if self.group is not None:
             super().told(why)
-
-    def _meant(self) -> str:
-        """Where the digit leads on the other screens: `F7 opens Log`."""
-        for place in self.host.places:
-            if str(place.digit) == self._pressed and place.name != self.host.current_mode:
-                return f"F{place.digit} opens {place.title}"
-        return ""
+        elif self.takes_digits or self._pressed not in {
+            str(one.digit) for one in self.host.shown_places
+        }:
+            self.hinted(why)
 
     def ordered(self, message: str) -> None:
         """What went well stands in the last line; a toast would cover the ballot."""
@@ -60,9 +60,11 @@ class Voting(RateDesk):
         self.queue.tell("")
 
     def obstacle(self, action: str) -> str | None:
-        """Undo is about the last vote, whatever is on screen."""
+        """Undo is about the last vote, whatever is on screen; so is Enter with nothing typed."""
         if action == "undo":
             return self._undo_obstacle()
+        if action == "commit" and self.group is None and self.held_votes():
+            return None
         if self.group is None and action in _VOTING | _SEALING:
             return _NOTHING
         if self.queue.second and action in _VOTING:
@@ -76,14 +78,13 @@ class Voting(RateDesk):
         return not self.queue.second and super().refuse(group)
 
     def _undo_obstacle(self) -> str | None:
-        last = self.queue.last
-        group = self.session.state.groups.get(last.group_id) if last is not None else None
+        group = self.last_voted()
         if group is None:
-            return "There is no vote of yours to take back"
+            return "You have no vote to undo"
         if why := vote_refusal(group):
             return why
         if group.rating is not None and not undo_left(group, self.session.now()):
-            return "It is being sent: too late to take it back"
+            return "It is being sent: too late to undo it"
         return None
 
     # --- keys --------------------------------------------------------------------------------
@@ -107,17 +108,20 @@ class Voting(RateDesk):
     def _surprised(self) -> bool:
         if not self.queue.surprised(self.session.now()):
             return False
-        self.host.say("The clock ran out: this is another group. The key was not taken", "warning")
+        self.host.say("The clock ran out: this is another group. The key was ignored", "warning")
         return True
 
     def action_commit(self) -> None:
-        """Send what was typed."""
+        """Send what was typed; with nothing typed the last vote is held no longer."""
         group, ballot = self.group, self.ballot
         vote = ballot.vote() if ballot is not None else None
+        if vote is None:
+            if held := self.held_votes():
+                self.run_command("group.accept", group_id=held[0].group_id)
+            return
         if group is None or ballot is None or self._surprised() or self.refuse(group):
             return
-        if vote is not None:  # what there is to press stands above the last line
-            self._send(group, ballot, vote)
+        self._send(group, ballot, vote, confirmed=True)
 
     def action_scores(self) -> None:
         """From here digits are scores."""
@@ -155,11 +159,19 @@ class Voting(RateDesk):
         self.touched(ballot)
         self._send(group, ballot, Vote("skip"))
 
-    def _send(self, group: Group, ballot: Ballot, vote: Vote) -> None:
+    def _send(self, group: Group, ballot: Ballot, vote: Vote, *, confirmed: bool = False) -> None:
+        """Send a vote; one that Enter has confirmed keeps the last waiting user no longer."""
         look = ballot.look(self.session.now())
-        under_name(self, partial(self._cast, group.group_id, ballot, vote, look))
+        under_name(self, partial(self._cast, group.group_id, ballot, vote, look, confirmed))
 
-    def _cast(self, group_id: str, ballot: Ballot, vote: Vote, look: dict[str, object]) -> None:
+    def _cast(
+        self,
+        group_id: str,
+        ballot: Ballot,
+        vote: Vote,
+        look: dict[str, object],
+        confirmed: bool,
+    ) -> None:
         group = self.session.group(group_id)  # as it is by now: a question may have come between
         if not ballot.second and group is not None and super().refuse(group):
             return
@@ -167,26 +179,40 @@ class Voting(RateDesk):
         if ballot.second:
             self._order_second(group_id, vote, look)
         else:
-            self._order_vote(group_id, ballot, vote, look)
+            held_user = group is not None and group.user_waits
+            at_once = confirmed and held_user and not self.waiting()
+            self._order_vote(group_id, ballot, vote, look, at_once=at_once)
         self.update_view(EVERYTHING)
 
     @work(group="votes", exit_on_error=False)
     async def _order_vote(
-        self, group_id: str, ballot: Ballot, vote: Vote, look: dict[str, object]
+        self,
+        group_id: str,
+        ballot: Ballot,
+        vote: Vote,
+        look: dict[str, object],
+        *,
+        at_once: bool,
     ) -> None:
         if self.guided:
             look["guidelines"] = self.guided
-        outcome = await self.session.command(
-            "group.rate",
+        if self.queue.holder:
+            look["holder"] = self.queue.holder
+        group = self.session.group(group_id)
+        outcome = await cast_vote(
+            self.host,
+            group.query if group is not None else "",
             group_id=group_id,
             note=ballot.note(),
             **_said(vote),
             **self.rater(),
             **look,
         )
-        if not outcome.ok:  # what went well stands in the last line; a toast would cover it
+        if outcome.message and not outcome.ok:  # what went well stands in the last line
             self.host.say(outcome.message, "error")
         self.queue.arrived(group_id, outcome.ok)
+        if outcome.ok and at_once:
+            await self.session.command("group.accept", group_id=group_id)
         if self.is_current:
             self.update_view(EVERYTHING)
 
@@ -208,13 +234,10 @@ class Voting(RateDesk):
     # --- back and on -------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        """Take the last vote back; its group comes back on screen."""
-        last = self.queue.last
-        group = self.session.state.groups.get(last.group_id) if last is not None else None
-        if group is None or self._undo_obstacle() is not None:
-            return
-        self.queue.take_back(group)
-        self.run_command("group.unrate", group_id=group.group_id, **self.rater())
+        """Undo the last vote; its group comes back on screen."""
+        group = self.last_voted()
+        if group is not None and self._undo_obstacle() is None:
+            self.take_back(group)
 
     def action_back(self) -> None:
         """Take the last key back."""

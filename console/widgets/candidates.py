@@ -4,15 +4,29 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.containers import Container
+from textual.content import Content
 from textual.message import Message
 
 from console.cards import Card, body, head, share_heights
+from console.views import Line
 from console.widgets.pane import Pane
 
 COLUMN = 34
 """Cells a card needs at least beside others."""
+FRAMED = 37
+"""Cells from which a card beside others has a border."""
+HEAD = 60
+"""Cells that the head of a card is made for where it stands in the border."""
 SLOTS = 16
 """Cards that are shown; a group with more shows them by moving the selection."""
+
+
+def _in_border(line: Line) -> list[tuple[str, str]]:
+    """A card's head without the space that fills its row."""
+    found = [(text if text.strip() else " ", tone) for text, tone in line]
+    while found and not found[-1][0].strip():
+        found.pop()
+    return [*found[:-1], (found[-1][0].rstrip(), found[-1][1])] if found else []
 
 
 class Candidates(Container):
@@ -27,6 +41,10 @@ class Candidates(Container):
     Candidates.-stacked { layout: vertical; }
     Candidates > Pane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
     Candidates.-stacked > Pane { margin: 0; }
+    Candidates.-framed > Pane {
+        margin: 0; border: round $faint; border-title-color: $foreground;
+    }
+    Candidates.-framed > Pane.-selected { border: round $accent; }
     """
 
     class Chosen(Message):
@@ -76,6 +94,11 @@ class Candidates(Container):
             if place == (self._selected or 0):
                 pane.scroll_relative(y=rows, animate=False, immediate=True)
 
+    def scroll_to_top(self) -> None:
+        """Show each card from its first line."""
+        for pane in self.query_children(Pane):
+            pane.scroll_home(animate=False, immediate=True)
+
     @property
     def columns(self) -> int:
         """Cards that fit side by side."""
@@ -113,6 +136,8 @@ class Candidates(Container):
             return
         stacked = self.stack and not self.side_by_side and not self.zoomed
         self.set_class(stacked, "-stacked")
+        roomy = self.screen.has_class("-roomy") and not stacked
+        self.set_class(roomy and self.size.width // len(self.window() or "x") > FRAMED, "-framed")
         places = self.window()
         panes = self._panes(len(places))
         for pane in panes[len(places) :]:
@@ -138,7 +163,11 @@ class Candidates(Container):
         chosen = place == self._selected
         pane.display = True
         pane.set_class(chosen, "-selected")
-        pane.show_head((card, chosen), lambda width: head(card, width, chosen))
+        if self.has_class("-framed"):
+            pane.drop_head()
+            pane.put_in_border(Content.assemble(*_in_border(head(card, HEAD, chosen))))
+        else:
+            pane.show_head((card, chosen), lambda width: head(card, width, chosen))
         pane.show(card, lambda width: body(card, width))
 
     def _share(self, shown: Sequence[tuple[Pane, int]]) -> None:

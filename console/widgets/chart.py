@@ -3,13 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from textual.content import Content
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _LABEL = 6
 HAND = "◆"
-_LEGEND = f"{HAND} given by hand"
+RUN_END = "┊"
+_LEGENDS = (f"{HAND} human-rated: reward of the winner", f"{HAND} human-rated")
+"""The first one that fits."""
+CHANGE = "┆"
+"""Where another version of the rewards begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,10 @@ class Point:
     mean: float
     std: float
     hand: float | None = None
-    """Mean of those that an operator gave, where there are some."""
+    """Mean human rating of the automatic winner, where there are some; a series of its own."""
+    engine_run: int = 0
+    version: str = ""
+    """Version of the rewards; empty where it is not known."""
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:
@@ -39,6 +47,8 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
                 sum(one.mean for one in part) / len(part),
                 sum(one.std for one in part) / len(part),
                 sum(hands) / len(hands) if hands else None,
+                part[-1].engine_run,
+                part[-1].version,
             )
         )
     return [*found, last]
@@ -49,6 +59,11 @@ def bounds(points: Sequence[Point]) -> tuple[float, float]:
     hands = [one.hand for one in points if one.hand is not None]
     low = min(*hands, *(one.mean - one.std for one in points), math.inf)
     high = max(*hands, *(one.mean + one.std for one in points), -math.inf)
+    return bounds_of(low, high)
+
+
+def bounds_of(low: float, high: float) -> tuple[float, float]:
+    """Round figures at or beyond `low` and `high`, which differ."""
     span = max(high - low, 1e-6)
     unit = 10 ** math.floor(math.log10(span))
     for factor in (0.1, 0.2, 0.5, 1.0):
@@ -62,7 +77,8 @@ def bounds(points: Sequence[Point]) -> tuple[float, float]:
 def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     """The curve in `height` lines of `width` cells: axis labels, plot, and the steps below.
 
-    What was given by hand is a `◆` of its own, named below.
+    Human ratings are a `◆` of their own, named below. A line `┊` stands where an engine run
+    ended and the next one went on, a line `┆` where another version of the rewards begins.
 
     Args:
         points: By rising step; none gives no lines.
@@ -76,9 +92,11 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     columns = _columns(shown, plot_width * 2)
     rows = _rows([_dot(mean, low, high, plot_height) for mean, _ in columns], plot_height)
     hands = _hands(shown, (low, high), plot_width, plot_height)
+    ends = _run_ends(shown, plot_width)
+    changes = _changes(shown, plot_width)
     found = []
     for row in range(plot_height):
-        label = _label(row, plot_height, low, high)
+        label = axis_label(row, plot_height, low, high)
         top = high - (high - low) * row / plot_height
         bottom = high - (high - low) * (row + 1) / plot_height
         pieces: list[tuple[str, str]] = [(f"{label:>{_LABEL - 1}} ", "$muted")]
@@ -89,14 +107,19 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
             band = " on $band" if within else ""
             if (row, column) in hands:
                 pieces.append((HAND, f"bold $winner{band}"))
+            elif column in ends and rows[row][column] == " ":
+                pieces.append((RUN_END, f"$muted{band}"))
+            elif column in changes and rows[row][column] == " ":
+                pieces.append((CHANGE, f"$muted{band}"))
             else:
                 pieces.append((rows[row][column], f"$curve{band}"))
-        found.append(Content.assemble(*_merged(pieces)))
+        found.append(Content.assemble(*merged(pieces)))
     first, last = f"step {shown[0].step}", str(shown[-1].step)
     if len(shown) == 1:
         last = ""
     between = plot_width - len(first) - len(last)
-    said = _LEGEND if hands and between >= len(_LEGEND) + 2 else ""
+    fitting = (one for one in _LEGENDS if hands and between >= len(one) + 2)
+    said = next(fitting, "")
     left = (between - len(said)) // 2
     axis: list[tuple[str, str]] = [(" " * _LABEL + first + " " * left, "$muted")]
     if said:
@@ -104,10 +127,22 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     return [*found, Content.assemble(*axis, (" " * (between - left - len(said)) + last, "$muted"))]
 
 
+def _changes(points: Sequence[Point], width: int) -> set[int]:
+    """Columns at which another known version of the rewards begins."""
+    first, last = points[0].step, points[-1].step
+    found: set[int] = set()
+    before = points[0].version
+    for one in points:
+        if one.version and before and one.version != before:
+            found.add(round((one.step - first) / max(last - first, 1) * (width - 1)))
+        before = one.version or before
+    return found
+
+
 def _hands(
     points: Sequence[Point], ends: tuple[float, float], width: int, height: int
 ) -> set[tuple[int, int]]:
-    """Row and column of each mean that was given by hand."""
+    """Row and column of each human rating."""
     first, last = points[0].step, points[-1].step
     low, high = ends
     found = set()
@@ -117,6 +152,16 @@ def _hands(
             row = _dot(one.hand, low, high, height) // 4
             found.add((row, round(share * (width - 1))))
     return found
+
+
+def _run_ends(points: Sequence[Point], width: int) -> set[int]:
+    """Columns between the last step of an engine run and the first of the next one."""
+    first, last = points[0].step, points[-1].step
+    return {
+        int(((left.step + right.step) / 2 - first) / (last - first) * (width - 1))
+        for left, right in pairwise(points)
+        if left.engine_run != right.engine_run
+    }
 
 
 def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
@@ -160,8 +205,17 @@ def _rows(dots: Sequence[int], rows: int) -> list[list[str]]:
     return [[chr(0x2800 + bits) if bits else " " for bits in row] for row in cells]
 
 
-def _label(row: int, rows: int, low: float, high: float) -> str:
-    places = 2 if high - low < 10 else 0
+def braille(row: int, column: int) -> int:
+    """The bit of one dot of a braille character: `row` 0 to 3 from the top, `column` 0 or 1."""
+    return _DOTS[row][column]
+
+
+def axis_label(row: int, rows: int, low: float, high: float) -> str:
+    """The figure beside a row of a plot; empty but at both ends and, where it is tall, between."""
+    span = high - low
+    places = 2 if span < 10 else 0
+    if span < 0.05 and low >= 0 and high < 10:
+        places = 3
     if row == 0:
         return f"{high:.{places}f}"
     if row == rows - 1:
@@ -171,7 +225,8 @@ def _label(row: int, rows: int, low: float, high: float) -> str:
     return ""
 
 
-def _merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pieces, those beside each other in the same style joined."""
     found: list[tuple[str, str]] = []
     for text, style in pieces:
         if found and found[-1][1] == style:
@@ -188,7 +243,7 @@ def sparkline(values: Sequence[float], color: str = "$curve", full: float | None
         return Content.styled("·" * len(values), "$faint")
     bars = "▁▂▃▄▅▆▇█"
     return Content.assemble(
-        *_merged(
+        *merged(
             [
                 ("·", "$faint") if value <= 0 else (bars[min(7, int(value / top * 7.999))], color)
                 for value in values

@@ -24,7 +24,7 @@ from core.text import one_line
 _PATH = ("/", "~", "./", "../")
 """What begins so is a path and no part of a name."""
 _PLACES = {"home": FOLDER, "here": "here", "shipped": ""}
-_HINT = f"Enter takes it, Esc leaves. From here and the home's folder {FOLDER}"
+_HINT = f"Enter confirm, Esc cancel. From here and the home's folder {FOLDER}"
 
 
 class DatasetPicker(ModalScreen[str | None]):

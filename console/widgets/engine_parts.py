@@ -4,28 +4,31 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from console.contact import is_starting
 from console.loss import boot_trouble
 from console.server_color import server_color
 from console.session import Child, Session
 from console.supervise import exit_text
 from console.widgets.job_parts import work_lines
 from console.widgets.section import Room, heading, lines
+from console.widgets.step_curves import with_curves
 from console.widgets.step_table import step_table
 from console.widgets.timeline import newest, timeline
 from console.widgets.words import (
     UNKNOWN,
     bar,
     elapsed,
-    look,
     pill,
     plural,
     progress,
     rule,
-    state_for,
+    state_text,
 )
 from core.state import Server
 from core.text import one_line, plain
 
+CURVES = 100
+"""Cells from which the steps are drawn as curves, too, where the terminal is tall."""
 _LABEL = 10
 _PHASES = {
     "running": ("●", "$engine-rolling"),
@@ -44,11 +47,10 @@ def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
 def server_panel(server: Server, session: Session, room: Room) -> Content:
     """Everything known of one server."""
     now = session.as_of
-    shape = look(server.state, server.raw)
-    color = "$engine-lost" if server.lost else shape.color
+    state = state_text(server, now)
     head = Content.assemble(
         (f"{one_line(server.name, 30)}  ", f"bold {server_color(session.state, server.name)}"),
-        pill(f"{shape.sign} {shape.word} {elapsed(state_for(server, now))}", color),
+        pill(state.forms[0], state.color),
         ("  step ", "$muted"),
         (UNKNOWN if server.step is None else str(server.step), "bold"),
     )
@@ -57,16 +59,26 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
     if found:
         shown.append(timeline(found, room.width))
     shown += work_lines(server.work, now, room.width)
-    shown += _facts(server, session, room.width)
-    shown += _advice(server, session, now)
-    table = step_table(server, now, room.width, 12 if room.tall else 5)
+    facts = [*_facts(server, session, room.width), *_advice(server, session, now)]
+    table = step_table(server, now, room.width, _steps(session, room))
+    if room.tall and room.width >= CURVES:
+        return lines(*shown, *with_curves(server, facts, table, room.width))
+    shown += facts
     if table:
         shown += [Content(""), *table]
     return lines(*shown)
 
 
+def _steps(session: Session, room: Room) -> int:
+    """How many steps are listed: a server on its own gets the rows that nothing else needs."""
+    if not room.tall:
+        return 5
+    return max(12, min(40, room.rows - 30)) if len(session.state.servers) == 1 else 12
+
+
 def _facts(server: Server, session: Session, width: int) -> list[Content]:
-    shown = [_fact("address", one_line(server.url, 200) or UNKNOWN)]
+    known = not server.url.endswith(":0")  # the engine has not taken its port yet
+    shown = [_fact("address", (one_line(server.url, 200) if known else "") or UNKNOWN)]
     if server.detail:
         shown.append(_fact("detail", one_line(server.detail, 300)))
     pool = server.pool
@@ -104,6 +116,8 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
     """What is wrong and the way out, or what can be done next."""
+    if is_starting(server, now):
+        return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:
@@ -134,6 +148,14 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
     return []
 
 
+def no_server(session: Session, room: Room) -> Content:
+    """What stands in place of a server's panel while none is known."""
+    said = "A server's state, pool, steps and curves appear here when the proxy runs."
+    if "proxy" in session.children and not session.read_only:
+        said += " p restarts it, F7 shows its log."
+    return lines(heading("SERVERS", "none is known yet"), Content.styled(said, "$muted"))
+
+
 def processes(session: Session, room: Room) -> Content:
     """The processes of this home, with the last words of one that ended."""
     children = session.children
@@ -149,7 +171,7 @@ def processes(session: Session, room: Room) -> Content:
             key = {"engine": "r", "proxy": "p"}.get(role)
             if key is not None and not session.read_only:
                 shown.append(
-                    Content.assemble("    ", (key, "bold $accent"), (" starts it again", "$muted"))
+                    Content.assemble("    ", (key, "bold $accent"), (" resumes it", "$muted"))
                 )
     return lines(*shown)
 

@@ -100,6 +100,11 @@ class FilterLine(Vertical):
         self.query_one("#filter-hint", Pane).display = False
         self.display = bool(self.line.value.strip())
 
+    def put(self, text: str) -> None:
+        """Filter by `text`, as if it had been typed and confirmed."""
+        self.line.value = text
+        self.close()
+
     def clear(self) -> None:
         """No filter any more."""
         self.line.value = ""

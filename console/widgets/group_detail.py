@@ -7,6 +7,7 @@ from textual.containers import Vertical
 
 from console.cards import Whole, cards, compared
 from console.detail_view import Sight, header_lines, tabs_line
+from console.reward_bars import bar_lines
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane
 from core.state import Group
@@ -19,11 +20,25 @@ class GroupDetail(Vertical):
     GroupDetail { height: 1fr; }
     GroupDetail > #detail-head { max-height: 50%; padding: 0 1; margin: 0 0 1 0; }
     GroupDetail > #detail-tabs { height: 1; display: none; }
+    GroupDetail > #detail-bars { display: none; padding: 0 1; margin: 0 0 1 0; max-height: 12; }
     """
 
-    def __init__(self, selectable: bool = True, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+    def __init__(
+        self,
+        selectable: bool = True,
+        id: str | None = None,  # noqa: A002 - Textual's own name
+        *,
+        bars: bool = False,
+    ) -> None:
+        """A detail without a group yet.
+
+        Args:
+            selectable: One of its candidates is selected.
+            bars: The parts of the rewards are drawn as bars, too, where there is room.
+        """
         super().__init__(id=id)
         self.selectable = selectable
+        self.bars = bars
         self.sight = Sight()
         self.raw = False
         self.base: int | None = None
@@ -32,8 +47,13 @@ class GroupDetail(Vertical):
         self._whole: dict[int, Whole] = {}
 
     def compose(self) -> ComposeResult:
-        """Head, tabs, candidates."""
-        yield Pane(id="detail-head")
+        """Head, bars, tabs, candidates."""
+        question = Pane(id="detail-head")
+        question.border_title = "REQUEST"
+        yield question
+        bars = Pane(id="detail-bars")
+        bars.border_title = "REWARD BY PART"
+        yield bars
         yield Pane(id="detail-tabs")
         yield Candidates()
 
@@ -57,8 +77,16 @@ class GroupDetail(Vertical):
         self.sight = replace(self.sight, query=query)
         self._whole = texts
 
-    def show(self, group: Group, now: float, server_color: str, *, read_only: bool = False) -> None:
-        """Paint the group as it is now."""
+    def show(
+        self,
+        group: Group,
+        now: float,
+        server_color: str,
+        *,
+        read_only: bool = False,
+        context: str = "",
+    ) -> None:
+        """Paint the group as it is now; `context` says what its question came with."""
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
             self._shown = group.group_id
@@ -67,12 +95,15 @@ class GroupDetail(Vertical):
             self.raw = False
             self.base = None
             place = 0
-        self.sight = replace(self.sight, server_color=server_color, read_only=read_only)
+        self.sight = replace(
+            self.sight, server_color=server_color, read_only=read_only, context=context
+        )
         sight = self.sight
         pane = self.query_one("#detail-head", Pane)
         width = max(20, pane.scrollable_content_region.width or self.size.width - 2)
         lines = header_lines(group, now, width, sight)
         pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
+        self._show_bars(group, width)
         made = [
             replace(card, unfolded=sight.unfolded, raw=self.raw)
             for card in cards(group, self._whole or None)
@@ -81,6 +112,17 @@ class GroupDetail(Vertical):
             made = compared(made, self.base)
         self.candidates.show_cards(made, place if self.selectable else None)
         self._show_tabs()
+
+    def _show_bars(self, group: Group, width: int) -> None:
+        """The parts of the rewards as bars; a short or narrow terminal has no room for them."""
+        if not self.bars:
+            return
+        pane = self.query_one("#detail-bars", Pane)
+        scored = self.screen.has_class("-roomy") and bool(bar_lines(group, width))
+        pane.display = scored
+        if scored:
+            made_from = [(one.index, one.auto_reward, one.parts) for one in group.candidates]
+            pane.show(tuple(made_from), lambda room: bar_lines(group, room))
 
     def select(self, place: int) -> None:
         """Select a candidate."""

@@ -39,11 +39,11 @@ class JobForm(Grid):
                         [(word, rule) for word, rule in RULES.items()],
                         compact=True,
                         id=f"job-{field.name}",
-                        prompt="the server's own",
+                        prompt="server default",
                     )
                 else:
                     kind = {"int": "integer", "float": "number"}.get(field.kind, "text")
-                    own = "the server's own" if field.name in _OPTIONAL else ""
+                    own = "" if field.name == "model" else "server default"
                     yield Input(
                         compact=True,
                         id=f"job-{field.name}",
@@ -111,6 +111,3 @@ class JobForm(Grid):
         name = (event.widget.id or "").removeprefix("job-")
         if name in BY_NAME:
             self.post_message(self.Entered(BY_NAME[name]))
-
-
-_OPTIONAL = frozenset({"prompt", "response", "turn", "window"})

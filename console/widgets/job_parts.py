@@ -73,6 +73,8 @@ def source_lines(sheet: JobSheet, width: int) -> list[Line]:
     """Where the job on screen and the one that runs are known from."""
     if sheet.saved:
         saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
+    elif sheet.last:
+        saved = "not saved: a start keeps the job the server has, which another client sent"
     else:
         saved = "not saved: a start takes the default job"
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]

@@ -14,7 +14,7 @@ from textual.widgets._footer import FooterKey
 SOON = 0.05
 """Seconds until a screen that is not whole yet is looked at again."""
 MOST = 12
-"""Keys that are shown on a wide screen, too: more of them are read by nobody; help has all."""
+"""Keys that are shown on a wide screen, too, unless the screen says otherwise (`most_keys`)."""
 _ALWAYS = frozenset({"help", "quit"})
 """Actions whose key is shown however narrow the screen is."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -98,12 +98,13 @@ class KeyBar(Footer):
         if not typing:
             shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
+        most = getattr(self.screen, "most_keys", MOST)
         if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
             palette = self._offer(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
             if not self.screen.has_class("-narrow"):  # it is hidden there
                 room -= _cells(palette) + 1
-            return (*_fitting(shown, room), palette)
-        return _fitting(shown, room)
+            return (*_fitting(shown, room, most), palette)
+        return _fitting(shown, room, most)
 
     def _with_spare(self, shown: Sequence[Offer], active: Iterable[ActiveBinding]) -> list[Offer]:
         """Those shown, the first ones first, then what else there is, then help and the way out."""
@@ -123,10 +124,11 @@ class KeyBar(Footer):
 
     def _offer(self, active: ActiveBinding, kind: str = "") -> Offer:
         binding = active.binding
+        words: Mapping[str, str] = getattr(self.screen, "footer_words", {})
         return Offer(
             binding.key,
             self.app.get_key_display(binding),
-            binding.description,
+            words.get(binding.action, binding.description),
             binding.action,
             active.enabled,
             active.tooltip or (binding.tooltip or binding.description if kind else ""),
@@ -145,8 +147,8 @@ def _cells(offer: Offer) -> int:
     return cell_len(f"{offer.display} {offer.description}") + 1
 
 
-def _fitting(shown: Sequence[Offer], room: int) -> tuple[Offer, ...]:
-    """Those that fit, at most `MOST`, in their order; help and the way out before all others."""
+def _fitting(shown: Sequence[Offer], room: int, most: int) -> tuple[Offer, ...]:
+    """Those that fit, at most `most`, in their order; help and the way out before all others."""
     room += 1  # nothing parts the last one from the edge
     kept = {one.action for one in shown if one.action in _ALWAYS}
     room -= sum(_cells(one) for one in shown if one.action in kept)
@@ -154,7 +156,7 @@ def _fitting(shown: Sequence[Offer], room: int) -> tuple[Offer, ...]:
         if one.action in kept:
             continue
         room -= _cells(one)
-        if room < 0 or len(kept) == MOST:
+        if room < 0 or len(kept) == most:
             break
         kept.add(one.action)
     return tuple(one for one in shown if one.action in kept)

@@ -138,8 +138,8 @@ _LINES: tuple[tuple[_Field, ...], ...] = (
         _Field(
             "pause_sync",
             "In a sync",
-            "ask on, or pause",
-            "ask on, or pause",
+            "continue / pause",
+            "continue / pause",
             _word({"ask on": None, "pause": True}),
         ),
         _Field("results", "Results", "no file", "A file that gets one JSON line a row"),

@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 
 from console.server_color import server_colors
 from console.session import Session
-from console.views import Line, best_of, fit, known_rewards, phase_look, verdict
+from console.views import Line, best_of, fit, known_rewards, phase_look, user_wait, verdict
 from console.widgets.reward_list import Item, ItemList
 from console.widgets.words import clock, countdown, number, plural
 from core.state import Group
@@ -46,8 +46,7 @@ class NewestGroups(ItemList):
         """List the newest groups of the session."""
         now = session.now()
         found = list(session.state.groups.values())[: -SHOWN - 1 : -1]
-        head = newest_head(session)
-        self.show_head(head, lambda width: head)
+        self.show_title(newest_head(session))
         now_shown = newest_items(session, found, now, self.scrollable_content_region.width)
         self.show_items(tuple(now_shown), lambda width: newest_items(session, found, now, width))
         if self.follow and self.place:
@@ -88,7 +87,7 @@ def newest_head(session: Session) -> Line:
     totals = session.state.totals
     if not session.state.groups:
         return (("NEWEST GROUPS", "bold $heading"),)
-    said = f"  {plural(totals.groups, 'group')} · {totals.done} done · {totals.dead} dead"
+    said = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
     if totals.aborted or totals.failed:
         said += f" · {totals.aborted} aborted · {totals.failed} failed"
     return (("NEWEST GROUPS", "bold $heading"), (said, "$muted"))
@@ -119,6 +118,8 @@ def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
     word = shape.word
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = f"rate {countdown(group.until - now)}"
+        if group.user_waits and group.rating is None:
+            word = f"waits {user_wait(group, now)}"
     said = verdict(group)
     row = [
         (f"{clock(group.opened_at)}  ", "$muted"),

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from console.alert_ways import Way, by_need, way_of
+from console.contact import is_starting
 from console.loss import boot_trouble
 from console.mock_view import asked, rate, seconds_left, share
 from console.session import Session
@@ -24,7 +25,7 @@ from console.widgets.words import (
     percent,
     plural,
     progress,
-    state_for,
+    state_text,
 )
 from console.wrap import wrapped
 from core.state import Alert, Group, Server
@@ -40,7 +41,7 @@ SEALED = 50
 
 PARTS = (
     ("queue", "queue", "$muted"),
-    ("claim", "claim", "$engine-booting"),
+    ("claim", "claim", "$claiming"),
     ("generate", "generate", "$engine-rolling"),
     ("score", "score", "$engine-post"),
     ("rate", "rating", "$winner"),
@@ -69,7 +70,7 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
     """Lines of one server; `alone` leaves out what the status bar already says."""
     now = session.as_of
     found = newest(server, now, width)
-    shape = look(server.state, server.raw)
+    state = state_text(server, now)
     below = _below(server, session, width)
     blocks = [timeline(found, width)] if found else []
     if alone:
@@ -77,15 +78,17 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
     head = heading(
         "ENGINE",
         Content.styled(one_line(server.name, 30), "bold"),
-        Content.styled(f"{shape.sign} {shape.word} {elapsed(state_for(server, now))}", shape.color),
+        Content.styled(state.forms[0], state.color),
         f"step {UNKNOWN if server.step is None else server.step}",
-        " · ".join(f"{look(state).word} {100 * part:.0f}%" for state, part in shares(found)[:4]),
+        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(found)[:4]),
     )
     return [head, *blocks, below]
 
 
 def _below(server: Server, session: Session, width: int) -> Content:
     now = session.as_of
+    if is_starting(server, now):
+        return Content.styled("waiting for its first answer", "$engine-booting")
     if server.lost:
         seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
         return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
@@ -133,7 +136,7 @@ def pace(session: Session, room: Room) -> Content:
     groups = list(session.state.groups.values())
     closed = [group for group in groups if group.closed_at is not None]
     if not closed:
-        return lines(heading("PACE"), _note("No group is over yet"))
+        return lines(heading("PACE"), _note("No group is finished yet"))
     return lines(
         heading("PACE", _throughput(closed, session.now(), room.width), _dead(groups)),
         *_latency(closed, room.width, room.tall),
@@ -215,22 +218,34 @@ _LEVELS = {
 }
 
 
-def alerts(session: Session, room: Room) -> Content:
-    """Processes that fell, then each alert with its cause and what to do; the worst ones lead."""
+def alerts(session: Session, room: Room, chosen: str = "") -> Content:
+    """Processes that fell, then each alert with its cause and what to do; the worst ones lead.
+
+    Args:
+        session: What there is.
+        room: The space.
+        chosen: Key of the alert under the cursor, which stays in sight; empty for none.
+    """
     found = by_need(session)
     if not found:
         return heading("ALERTS", "none")
     shown = [heading("ALERTS", str(len(found)))]
     most = 6 if room.tall else 2
-    for place, alert in enumerate(found[:most]):
+    at = next((place for place, one in enumerate(found) if one.key == chosen), 0)
+    first = max(0, min(at, len(found) - most))
+    for place, alert in enumerate(found[first : first + most]):
         rows = 3 if room.tall or not place else 2
         way = way_of(alert.key, read_only=session.read_only)
-        shown += _alert(alert, way, session.now(), room.width, rows)
+        said = _alert(alert, way, session.now(), room.width, rows)
+        shown += [one.stylize("on $band") for one in said] if alert.key == chosen else said
         if alert.todo and (room.tall or not place):
-            said = _within(f"→ {alert.todo}", room.width - 4, 2)
-            shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(said)]
+            advice = _within(f"→ {alert.todo}", room.width - 4, 2)
+            shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
     if len(found) > most:
-        shown.append(_note(f"  and {len(found) - most} more"))
+        more = [f"{first} above"] if first else []
+        more += [f"{rest} more"] if (rest := len(found) - first - most) else []
+        keys = "" if chosen else ": Tab, then Down"
+        shown.append(_note(f"  and {' and '.join(more)}{keys}"))
     return lines(*shown)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -76,6 +77,21 @@ class Pane(Relaid, ScrollView, can_focus=False):
         if not had:
             self._measure()
         self.repaint()
+
+    def show_title(self, line: Line) -> None:
+        """Name what is shown: in the border where there is one, else in a line above the others."""
+        if self.framed:
+            self.drop_head()
+            self.put_in_border(Content.assemble(*line))
+        else:
+            self.show_head(line, lambda width: line)
+
+    def drop_head(self) -> None:
+        """Paint no line above the others."""
+        if self._head is not None:
+            self._head, self._head_from = None, None
+            self._measure()
+            self.refresh()
 
     def wanted_height(self) -> int:
         """Rows that would show everything."""

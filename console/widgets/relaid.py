@@ -1,7 +1,8 @@
-"""Widgets whose height follows what they show."""
+"""Widgets whose height follows what they show, and whose border can carry its title."""
 
 from typing import Self
 
+from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
@@ -12,6 +13,20 @@ class Relaid(Widget):
     Textual keeps the box of a layout that was made after one was asked for and before the widget
     came to rest; asked again meanwhile, it takes that old box, and the widget keeps a wrong height.
     """
+
+    _in_border: Content | None = None
+
+    @property
+    def framed(self) -> bool:
+        """Whether it has a border whose upper edge has room for a title."""
+        return bool(self.styles.border_top[0])
+
+    def put_in_border(self, title: Content) -> None:
+        """Show `title` in the border, unless it stands there already."""
+        before = self._in_border
+        if before is None or before.plain != title.plain or before.spans != title.spans:
+            self._in_border = title
+            self.border_title = title
 
     def refresh(
         self,

@@ -153,7 +153,10 @@ class ItemList(Pane, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """A click points, a second one opens."""
-        row = event.y + self.scroll_offset.y - (self._head is not None)
+        at = event.get_content_offset(self)
+        if at is None:  # on the border
+            return
+        row = at.y + self.scroll_offset.y - (self._head is not None)
         for place, span in enumerate(self._spans):
             if row in span:
                 again = place == self.place

@@ -17,10 +17,20 @@ def _note(text: str) -> Content:
 
 
 def reward_points(server: Server) -> list[Point]:
-    """Mean and spread by global step: of the rewards sent, else of those of the update."""
+    """Mean and spread of the automatic rewards by global step, else of those of the update.
+
+    Human ratings are points of their own beside them.
+    """
     found = ((one, *reward_of(one)) for one in server.steps)
     return [
-        Point(one.step, mean, std or 0.0, one.hand_mean if one.by_hand else None)
+        Point(
+            one.step,
+            mean,
+            std or 0.0,
+            one.hand_mean if one.hand else None,
+            one.engine_run,
+            one.version,
+        )
         for one, mean, std in found
         if mean is not None
     ]
@@ -31,9 +41,11 @@ def rewards(session: Session, room: Room) -> Content:
     server = next(iter(session.state.servers.values()), None)
     points = reward_points(server) if server is not None else []
     if server is None or not points:
-        what = "No reward was sent yet: the curve begins with the first group that is sealed"
+        what = "No reward was sent yet: the curve starts after the first finished group"
         if server is not None and server.state == "OBSERVING":
             what = "Rewards are recorded and nothing is trained: there is no step to show"
+        elif server is not None and any(one.by_hand for one in server.steps):
+            what = "Only human ratings so far: the curve is of automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
     last = points[-1]
     said = Content.assemble(
@@ -61,6 +73,9 @@ def _with_room(width: int, said: Content, points: Sequence[Point], beside: Conte
 def _change(points: Sequence[Point], short: bool = False) -> Content:
     if len(points) < 2:
         return _note("" if short else "one step so far")
+    points = _of_last_version(points)
+    if len(points) < 2:
+        return _note("" if short else "first step of this version of the rewards")
     by = points[-1].mean - points[0].mean
     if abs(by) < 0.005:
         return _note("as at first" if short else f"as at step {points[0].step}")
@@ -68,6 +83,15 @@ def _change(points: Sequence[Point], short: bool = False) -> Content:
     sign = "▲" if by >= 0 else "▼"
     since = "" if short else f" since step {points[0].step}"
     return Content.assemble((f"{sign} {word} {abs(by):.2f}", color), (since, "$muted"))
+
+
+def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
+    """The newest points whose rewards have one version: those of others are on another scale."""
+    wanted = next((one.version for one in reversed(points) if one.version), "")
+    at = len(points)
+    while at and points[at - 1].version in ("", wanted):
+        at -= 1
+    return points[at:]
 
 
 def _update(server: Server) -> Content:

@@ -28,13 +28,18 @@ class Room:
     """Rows it has now; what it may fill when its height is fixed."""
     tall: bool
     """The terminal has rows to spare."""
+    rows: int = 24
+    """Rows of the terminal."""
 
 
 Build = Callable[[Session, Room], Content]
 
 
 class Section(Relaid, Static):
-    """Shows what `build` makes of the session and the room there is."""
+    """Shows what `build` makes of the session and the room there is.
+
+    The first line stands in the border where there is one, unless it is the only line.
+    """
 
     DEFAULT_CSS = """
     Section { height: auto; min-height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -60,8 +65,14 @@ class Section(Relaid, Static):
         size = self.content_size
         if not size.width:
             return
-        room = Room(size.width, size.height, self.app.size.height >= TALL)
+        framed = self.framed
+        rows = self.app.size.height
+        room = Room(size.width, size.height + framed, rows >= TALL, rows)
         content = self._build(session, room)
+        if framed:
+            title, *rest = content.split("\n", allow_blank=True)
+            self.put_in_border(title if rest else Content(""))
+            content = Content("\n").join(rest) if rest else content
         last = self._last
         if last is not None and content.plain == last.plain and content.spans == last.spans:
             return

@@ -8,26 +8,24 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from console.places import Place
+from console.places import Place, shown_places
 from console.session import Session
+from console.views import user_wait
 from console.widgets.words import (
     UNKNOWN,
     countdown,
     elapsed,
-    look,
     pill,
     plural,
     progress,
-    state_for,
+    state_text,
 )
-from core.state import Server
+from core.state import Group, Server
 from core.text import one_line
 
 ENOUGH = 80
 """Cells in which the bar says all it has to say, if briefly; the screens' names take the rest."""
 _GAP = Content.styled("  ", "")
-_TROUBLES = frozenset({"gone", "frozen", "mute", "strange"})
-"""What a server that does not answer is called before the colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +117,9 @@ def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
     named = Content.assemble((name, "bold $server-1"), (more, "$muted"))
     brief = Content.assemble((name[:8], "bold $server-1"), (more, "$muted"))
     items = [Item((named, brief, Content("")), (2, 8))]
-    shape = look(server.state, server.raw)
-    if server.lost:
-        age = f" {elapsed(now - server.seen_at)} old" if server.seen_at else ""
-        word = shape.word if server.seen_at else "NOT REACHED"
-        short = shape.short if server.seen_at else "NO LINK"
-        why = server.lost.partition(":")[0]
-        cause = f"{why.upper()} · " if why in _TROUBLES else ""
-        forms = (f"× {cause}{word}{age}", f"× {cause}{short}{age}", f"× {short}{age}")
-        items.append(Item(tuple(pill(form, "$engine-lost") for form in forms), (7, 7)))
-    else:
-        time_in = elapsed(state_for(server, session.as_of))
-        both = (f"{shape.sign} {shape.word} {time_in}", f"{shape.sign} {shape.short} {time_in}")
-        items.append(Item(tuple(pill(form, shape.color) for form in both), (5,)))
+    shown = state_text(server, now if server.lost else session.as_of)
+    forms = tuple(pill(form, shown.color) for form in shown.forms)
+    items.append(Item(forms, (7, 7) if server.lost else (5,)))
     step = UNKNOWN if server.step is None else str(server.step)
     items.append(Item((_pair("step", step), Content("")), (9,)))
     done = progress(server.pool)
@@ -146,9 +134,22 @@ def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
 def _groups(session: Session) -> list[Item]:
     state, now = session.state, session.now()
     waiting = [group for group in state.waiting() if group.rating is None]
-    flying = sum(1 for group in state.open_groups() if group.phase != "AWAITING_RATING")
+    flying = sum(
+        group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
+    )
     items = [Item((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))]
-    if waiting:
+    forms: tuple[str, ...]
+    if waiting and waiting[0].user_waits:
+        time_in = user_wait(min(waiting, key=_longest_wait), now)
+        users = sum(group.user_waits for group in waiting)
+        who = "user waits" if users == 1 else f"{users} users wait"
+        forms = (
+            f"★ {len(waiting)} to rate, {who} {time_in}",
+            f"★ {who} {time_in}",
+            f"★ {len(waiting)} {time_in}",
+        )
+        items.append(Item(tuple(Content.styled(form, "bold $winner") for form in forms), (5, 9)))
+    elif waiting:
         left = waiting[0].until
         time_left = f" {countdown(left - now)}" if left is not None else ""
         forms = (f"★ {len(waiting)} to rate{time_left}", f"★ {len(waiting)}{time_left}")
@@ -156,6 +157,11 @@ def _groups(session: Session) -> list[Item]:
     else:
         items.append(Item((_value("0 to rate"), Content("")), (1,)))
     return [*items, *_alerts(session)]
+
+
+def _longest_wait(group: Group) -> tuple[bool, float]:
+    """Sorts the held group whose user came first to the front."""
+    return not group.user_waits, group.opened_at
 
 
 def _alerts(session: Session) -> list[Item]:
@@ -208,17 +214,29 @@ class StatusBar(Static):
     def __init__(self, places: Sequence[Place] = (), present: str = "") -> None:
         super().__init__(markup=False)
         self._session: Session | None = None
-        # Those beyond the numbered areas are named only where one stands: the room is short.
-        self._places = [one for one in places if one.digit < 9 or one.name == present]
-        self.others = [one for one in self._places if one.name != present]
+        self._all, self._own = list(places), present
+        self._places: list[Place] = []
+        self.others: list[Place] = []
         """The screens of the bar but the present one."""
-        self._tabs = tabs(self._places, present)
+        self._tabs = Content("")
+        self._name_screens(self._all)
         self._tabs_from: int | None = None
         """Cell in which the screens begin; None while there is no room for them."""
+
+    def _name_screens(self, places: Sequence[Place]) -> None:
+        """Name these screens; one beyond the numbered areas only there, or where few are named."""
+        present = self._own
+        few = len(places) < len(self._all)
+        named = [one for one in places if few or one.digit < 9 or one.name == present]
+        if named != self._places:
+            self._places = named
+            self.others = [one for one in named if one.name != present]
+            self._tabs = tabs(named, present)
 
     def show(self, session: Session) -> None:
         """Paint what is known now."""
         self._session = session
+        self._name_screens(shown_places(self._all, session.state))
         width = max(1, self.size.width)
         beside = width - self._tabs.cell_length - 3
         line = bar_line(session, beside if beside >= ENOUGH else width)

@@ -36,10 +36,20 @@ def share_of(value: float | None) -> str:
 
 
 def reward_of(step: StepStats) -> tuple[float | None, float | None]:
-    """Mean and deviation of the rewards sent from here; else of all the update was made of."""
-    if step.rewards:
-        return step.mean, step.std
+    """Mean and deviation of the automatic rewards; else of all the update was made of.
+
+    Where the groups from here have human rewards alone there is neither.
+    """
+    if step.auto:
+        return step.auto_mean, step.auto_std
+    if step.by_hand:
+        return None, None
     return step.update.get("reward_mean"), step.update.get("reward_std")
+
+
+def _human(step: StepStats, times: Times) -> str:
+    """The human reward of the automatic winner."""
+    return number(step.hand_mean if step.hand else None)
 
 
 def _of(name: str) -> Callable[[StepStats, Times], str]:
@@ -68,6 +78,7 @@ COLUMNS = (
     StepColumn("dead", 5, 7, lambda step, _: str(step.dead), "$dead"),
     StepColumn("reward", 7, 1, lambda step, _: number(reward_of(step)[0]), "$curve"),
     StepColumn("±std", 6, 2, lambda step, _: number(reward_of(step)[1]), "$muted"),
+    StepColumn("human", 7, 5, _human, "$winner"),
     StepColumn("KL", 7, 3, _of("kl")),
     StepColumn("no sig", 7, 4, lambda step, _: share_of(step.update.get("no_signal_share"))),
     StepColumn("clip", 6, 9, lambda step, _: share_of(step.update.get("clip_fraction")), "$muted"),
@@ -107,7 +118,9 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
         found.append(Content.assemble(*pieces))
     if any(step.update_source == "pool" for step in steps):
         found.append(
-            Content.styled("no sig: by the pool as last read; this server tells no more", "$muted")
+            Content.styled(
+                "no sig: by the pool as last read; this server reports no more", "$muted"
+            )
         )
     return found
 

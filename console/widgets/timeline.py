@@ -12,6 +12,8 @@ CELLS_A_SPAN = 8
 """Cells a span has on average: decides how far back the line goes."""
 WORD_CELLS = 6
 """Cells a state's short word takes; fewer only where the line is too short for all."""
+STOPPED = ("OFFLINE", "BOOTING")
+"""States between two engine runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,18 @@ def stays(spans: Sequence[Span], now: float) -> list[Stay]:
 
 
 def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
-    """Global step -> seconds from its first ROLLING to the next step's."""
-    began: dict[int, float] = {}
+    """Global step -> seconds from its first ROLLING to that of the next step, in one engine run."""
+    found: dict[int, float] = {}
+    step, began = None, 0.0
     for span in spans:
-        if span.state == "ROLLING" and span.step is not None:
-            if any(one > span.step for one in began):
-                _forget_from(began, span.step)
-            began.setdefault(span.step, span.since)
-    return {
-        step: began[step + 1] - at
-        for step, at in began.items()
-        if step + 1 in began and began[step + 1] > at
-    }
+        if span.state in STOPPED:
+            step = None
+        elif span.state == "ROLLING" and span.step is not None and span.step != step:
+            _forget_from(found, span.step)
+            if step is not None and span.step == step + 1:
+                found[step] = span.since - began
+            step, began = span.step, span.since
+    return found
 
 
 def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
@@ -55,16 +57,18 @@ def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
     step: int | None = None
     for stay in stays(spans, now):
         if stay.state == "ROLLING" and stay.step is not None:
-            if step is not None and stay.step < step:
+            if stay.step != step:
                 _forget_from(found, stay.step)
             step = stay.step
+        if stay.state in STOPPED:
+            step = None
         if stay.state == "WEIGHT_SYNCING" and step is not None:
             found[step] = found.get(step, 0.0) + stay.seconds
     return found
 
 
 def _forget_from(found: dict[int, float], step: int) -> None:
-    """A policy that went back does `step` and those after it anew."""
+    """Drop `step` and those after it: an engine run does them over."""
     for one in [one for one in found if one >= step]:
         del found[one]
 

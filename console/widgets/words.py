@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from console.contact import is_starting, lost_word
 from core.state import Pool, Server
 from core.text import one_line
 
@@ -186,3 +187,41 @@ def bar(share: float | None, width: int, color: str = "$primary") -> Content:
 def state_for(server: Server, now: float) -> float | None:
     """Seconds in the present state; None when it is not known."""
     return now - server.since if server.since else None
+
+
+@dataclass(frozen=True, slots=True)
+class StateText:
+    """State and time of a server on screen."""
+
+    forms: tuple[str, ...]
+    """The same from long to short: `× GONE 36s (was ROLLING)`, `× GONE 36s`."""
+    color: str
+
+
+def state_text(server: Server, now: float) -> StateText:
+    """A server's state with the seconds it has been in it.
+
+    Of one that does not answer: how long it has not, and its last known state.
+    """
+    shape = look(server.state, server.raw)
+    if not server.lost:
+        time_in = elapsed(state_for(server, now))
+        long, short = (f"{shape.sign} {word} {time_in}" for word in (shape.word, shape.short))
+        return StateText((long, short), shape.color)
+    why = lost_word(server)
+    if is_starting(server, now):
+        return StateText(("◌ STARTING", "◌ START"), "$engine-booting")
+    if not server.seen_at:
+        return StateText((f"× {why} · NOT REACHED", "× NOT REACHED", "× NO LINK"), "$engine-lost")
+    head = f"× {why} {elapsed(now - server.seen_at)}"
+    forms = (f"{head} (was {shape.word})", f"{head} (was {shape.short})", head)
+    return StateText(forms, "$engine-lost")
+
+
+def state_word(server: Server, now: float) -> tuple[str, str]:
+    """A server's state, and its colour: `● ROLLING`, `× GONE 36s (was ROLLING)`."""
+    shape = look(server.state, server.raw)
+    if not server.lost:
+        return f"{shape.sign} {shape.word}", shape.color
+    shown = state_text(server, now)
+    return shown.forms[0], shown.color

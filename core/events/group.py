@@ -51,7 +51,9 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     query: str
     """Text of the last user message."""
     body: dict[str, Any]
-    """The request as the upstream will get it."""
+    """The request as the upstream will get it, with a short text in place of each image."""
+    images: tuple[str, ...] = ()
+    """Such texts of the last user message: `[image 1.2 MB png]`."""
     model: str = ""
     stream: bool = False
     episode_type: str = "train"
@@ -68,6 +70,16 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     """Which request of its session it is, from 1; 0 for helper calls and without a session."""
     helper: str = ""
     """The rule that took it for a helper call (a title, a summary); empty for none."""
+    turns: int = 0
+    """Which answer of its conversation it asks for, from 1: one more than the assistant messages
+    in `body`. 0 in journals that do not say."""
+    client_timeout: float = 0.0
+    """Seconds after which its client gives up, as the request says; 0 when that is not known."""
+
+    @property
+    def shown_query(self) -> str:
+        """The query as people see it: with its images named."""
+        return " ".join(filter(None, (self.query, *self.images)))
 
 
 class RequestJoined(GroupEvent, frozen=True, kw_only=True):
@@ -171,6 +183,8 @@ class CandidateFailed(GroupEvent, frozen=True, kw_only=True):
     cause: str
     retried: bool = False
     """A fresh episode is claimed in its place."""
+    unretried: str = ""
+    """Why none is; empty in journals that do not say."""
 
 
 class GroupScored(GroupEvent, frozen=True, kw_only=True):
@@ -192,6 +206,8 @@ class ScoringAbstained(GroupEvent, frozen=True, kw_only=True):
     """Where in the operator's code, else empty."""
     line: int = 0
     """1-based; 0 when there is no such place."""
+    late: bool = False
+    """The rewards took longer than their limit."""
 
 
 class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
@@ -227,7 +243,7 @@ class GroupRated(GroupEvent, frozen=True, kw_only=True):
     looked: float = 0.0
     """Seconds from the group's coming on screen to the vote."""
     first_key: float = 0.0
-    """Seconds from its coming on screen to the first key."""
+    """Seconds from its display to the first key."""
     guidelines: str = ""
     """Version of the guidelines the rater had; empty for none."""
 

@@ -82,6 +82,8 @@ class MockRowSkipped(Event, frozen=True, kw_only=True):
     mock_id: str
     line: int
     cause: str
+    place: str = "line"
+    """What `line` counts: line, row or element."""
 
 
 class MockFinished(Event, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ class GroupEdited(GroupEvent, frozen=True, kw_only=True):
 
     index: int
     edited: str
-    """The whole text; empty takes the correction back."""
+    """The whole text; empty removes the correction."""
     rater: str = ""
 
 

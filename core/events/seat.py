@@ -14,6 +14,8 @@ class ProxyStarted(Event, frozen=True, kw_only=True):
     version: str
     servers: dict[str, str]
     """Name of each swarm server -> its URL."""
+    embedded: tuple[str, ...] = ("embedded",)
+    """Those of them that are the home's own engine, whose address changes with its port."""
     rewards: str
     """What computes the rewards: `builtin` or the hook folder."""
     rating_mode: str = "off"
@@ -103,6 +105,8 @@ class AlertRaised(Event, frozen=True, kw_only=True):
     todo: str = ""
     level: str = "warning"
     """info, warning or error."""
+    groups: tuple[str, ...] = ()
+    """Ids of the groups it is about, oldest first."""
 
 
 class AlertCleared(Event, frozen=True, kw_only=True):
@@ -111,6 +115,8 @@ class AlertCleared(Event, frozen=True, kw_only=True):
     key: str
     note: str = ""
     """What there is to know of it now that it is over."""
+    dismissed: bool = False
+    """The operator has dismissed it: its cause lasts."""
 
 
 class EngineChanged(Event, frozen=True, kw_only=True):

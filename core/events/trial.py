@@ -6,7 +6,7 @@ from core.events.base import Event
 
 
 class TrialGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One group that was scored anew, beside what was sent for it."""
+    """One group that was re-scored, beside what was sent for it."""
 
     group_id: str
     query: str = ""
@@ -58,7 +58,7 @@ class TrialSummary(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[tuple[str, int], ...] = ()
     """What is not as it was then, and in how many groups; at most five."""
     version: str = ""
-    """What scored anew."""
+    """What re-scored."""
     most: tuple[TrialGroup, ...] = ()
     """The three groups that change most, the one that changes most first."""
 

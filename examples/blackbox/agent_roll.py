@@ -25,6 +25,7 @@ from swarm import (
     SwarmClient,
     SwarmError,
     Task,
+    TrainingFinished,
     WorkflowOutput,
     run_episodes,
 )
@@ -110,6 +111,7 @@ def told(results: list[Result[Task, float]], step: int, failed: int) -> int:
     """Say how a batch went; batches in a row without any reward."""
     rewards = [one.value for one in results if one.value is not None]
     errors = [one.error for one in results if one.error is not None]
+    errors = [one for one in errors if not isinstance(one, TrainingFinished)]  # raised by the next
     shown = f"{mean(rewards):.2f}" if rewards else "none"
     say(f"step {step}: mean reward {shown} of {len(rewards)} episodes")
     if errors:
@@ -127,6 +129,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
     try:
         sys.exit(main())
+    except TrainingFinished as finished:
+        say(str(finished))
     except SwarmError as error:
         sys.exit(f"agent_roll: {error}")
     except KeyboardInterrupt:

@@ -1,13 +1,21 @@
-"""One episode: run the agent on an item, and say what its answer is worth.
+"""One episode: run the agent on an item, and compute the reward of its answer.
+
+    python run_episode_once.py --item '{"main_query": "3 + 4", "metadata": {"answer": "7"}}' \\
+        --base-url http://127.0.0.1:8000/v1 --api-key KEY
+
+runs it alone, with any OpenAI endpoint and without a swarm server, and prints answer and reward.
+`--item` is a JSON object, or an id or a place (0 is the first) in the dataset. `agent_roll.py`
+calls the function `run_episode_once`.
 
 The agent is a program that knows nothing of training. It gets the item's text on its standard input
 and an OpenAI endpoint in its environment; what it prints is its answer. To train your own, change
 `AGENT` and `compute_reward`.
 
-Environment: REWARD_MODE `function` (the default) or `judge`; JUDGE_BASE_URL, JUDGE_MODEL and
-JUDGE_API_KEY for the latter.
+Environment: OPENAI_BASE_URL and OPENAI_API_KEY where the flags are left out; REWARD_MODE `function`
+(the default) or `judge`; JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY for the latter.
 """
 
+import argparse
 import atexit
 import contextlib
 import json
@@ -19,7 +27,10 @@ import sys
 import urllib.request
 from pathlib import Path
 
+from core.errors import AjetError, UsageError
 from swarm import Task, WorkflowOutput
+from swarm.debug import choose
+from swarm.readers import task_of
 
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
 AGENT_SECONDS = 120.0
@@ -124,3 +135,71 @@ def judge(question: str, reference: str, answer: str) -> float:
     if number is None or float(number[0]) > 10:
         raise RuntimeError(f"the judge gave no number from 0 to 10: {said[:200]!r}")
     return float(number[0]) / 10
+
+
+def main() -> int:
+    """Run one episode from the command line; the exit code: 1 without a reward, 2 for wrong use."""
+    env = os.environ.get
+    parser = argparse.ArgumentParser(prog="run_episode_once.py", allow_abbrev=False)
+    parser.add_argument(
+        "--item",
+        required=True,
+        help="a JSON object with `main_query` or `question`; else an id or a place in the dataset",
+    )
+    parser.add_argument(
+        "--base-url",
+        default=env("OPENAI_BASE_URL", ""),
+        metavar="URL",
+        help="OpenAI endpoint that the agent calls (else OPENAI_BASE_URL)",
+    )
+    parser.add_argument(
+        "--api-key",
+        default=env("OPENAI_API_KEY") or "none",
+        metavar="KEY",
+        help="its key (else OPENAI_API_KEY, else `none`)",
+    )
+    given = parser.parse_args()
+    if not given.base_url:
+        parser.error("give --base-url URL, or set OPENAI_BASE_URL")
+    try:
+        item = item_of(given.item)
+    except AjetError as error:
+        parser.error(str(error))
+    try:
+        output = run_episode_once(item, given.base_url, given.api_key)
+    except (RuntimeError, OSError) as error:
+        sys.stderr.write(f"run_episode_once.py: no reward: {error}\n")
+        return 1
+    sys.stdout.write(
+        f"answer {json.dumps(output.metadata.get('answer'))}\nreward {output.reward}\n"
+    )
+    return 0
+
+
+def item_of(text: str) -> Task:
+    """The item that `--item` gives.
+
+    Raises:
+        AjetError: it is no JSON object, has no query, or is not in the dataset.
+    """
+    if not text.lstrip().startswith("{"):
+        from get_training_dataset_item_list import get_training_dataset_item_list
+
+        return choose(get_training_dataset_item_list(), text)
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"not JSON: {error}", "--item") from None
+    if "main_query" not in row:  # a row as a dataset has it
+        query = row.get("question") or row.get("query")
+        if not query:
+            raise UsageError("has none of `main_query`, `question` and `query`", "--item")
+        row = {**row, "main_query": query}
+    return task_of({"task_id": "item", "metadata": row, **row}, "--item")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -29,6 +29,7 @@ from swarm import (
     SwarmError,
     SwarmThrottlePolicy,
     Task,
+    TrainingFinished,
     WorkflowOutput,
     run_episodes,
 )
@@ -174,6 +175,8 @@ def main() -> int:
     try:
         with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
             Client(swarm, asker, given).work()
+    except TrainingFinished as finished:
+        sys.stdout.write(f"{finished}\n")
     except SwarmError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -88,7 +88,7 @@ class Worker:
         self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.over = threading.Event()
         self.error: SwarmError | None = None
-        """Why it cannot go on."""
+        """Why it cannot go on; `TrainingFinished` when it need not."""
         self.note("hello", client=client.client_uuid)
 
     def note(self, what: str, **facts: Any) -> None:
@@ -185,7 +185,7 @@ def _run(given: argparse.Namespace) -> int:
             worker.over.set()
     if worker.error is not None:
         sys.stderr.write(f"{worker.error}\n")
-        return 1
+        return worker.error.exit_code
     return 0
 
 

@@ -2,8 +2,9 @@
 
     python -m examples.multi_model.teacher_student
 
-The teacher's episodes are eval ones: nothing is trained on them, and its best guess is asked for
-(temperature 0; AgentJet servers ignore that). The student's reward is to agree with it.
+The teacher is fixed: its episodes are eval ones, and nothing is trained on them. Its best guess is
+asked for (temperature 0; AgentJet servers ignore that). The student alone is trained; its reward is
+to agree with the teacher.
 """
 
 import argparse
@@ -91,7 +92,10 @@ def main(argv: list[str] | None = None) -> int:
                 timeout=pace.patience,
             )
             asker = stack.enter_context(Asker())
+            before = teacher.get_global_step()
+            say("the student is trained; the teacher is fixed: it answers eval episodes alone")
             teach(teacher, student, asker, given.updates, pace)
+            say(f"teacher step {before} at the start, {teacher.get_global_step()} at the end")
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:

@@ -18,6 +18,7 @@ from swarm.compat import (
     RouterTaskReader,
     SwarmClient,
     Task,
+    TrainingFinished,
 )
 
 # --- what counts here ---
@@ -27,7 +28,7 @@ LOCAL_DATASET_PATH = os.path.join(os.path.dirname(__file__), "tasks.jsonl")
 
 # --- what counts on the server ---
 AJET_SWARM_URL = os.getenv("AJET_SWARM_URL", "http://localhost:10086")
-REMOTE_MODEL_PATH = os.getenv("REMOTE_MODEL_PATH", "tiny")
+REMOTE_MODEL_PATH = os.getenv("REMOTE_MODEL_PATH")  # else the default of AgentJetJob
 REMOTE_BATCH_SIZE = 4
 
 
@@ -51,7 +52,6 @@ def main(steps: int) -> list[float]:
             model=REMOTE_MODEL_PATH,
             batch_size=REMOTE_BATCH_SIZE,
             num_repeat=LOCAL_GRPO_N,
-            lr=5e-4,
         )
     )
     first = swarm_worker.get_global_step()
@@ -78,6 +78,9 @@ def main(steps: int) -> list[float]:
                 if swarm_worker.get_global_step() >= first + steps:
                     executor.shutdown()
                     return means
+        return means
+    except TrainingFinished as finished:
+        sys.stdout.write(f"{finished}\n")
         return means
     finally:  # also on Ctrl-C: nothing is tried again, all is given back
         executor.shutdown(wait=False, cancel_futures=True)

@@ -15,13 +15,14 @@ from swarm.compat import (
     RouterTaskReader,
     SwarmClient,
     Task,
+    TrainingFinished,
     run_episodes_until_all_complete,
 )
 
 LOCAL_GRPO_N = 4
 REMOTE_BATCH_SIZE = 2
 AJET_SWARM_URL = os.getenv("AJET_SWARM_URL", "http://localhost:10086")
-REMOTE_MODEL_PATH = os.getenv("REMOTE_MODEL_PATH", "tiny")
+REMOTE_MODEL_PATH = os.getenv("REMOTE_MODEL_PATH")  # else the default of AgentJetJob
 
 
 def main(steps: int) -> list[float]:
@@ -32,7 +33,6 @@ def main(steps: int) -> list[float]:
         model=REMOTE_MODEL_PATH,
         batch_size=REMOTE_BATCH_SIZE,
         num_repeat=LOCAL_GRPO_N,
-        lr=5e-4,
     )
     means: list[float] = []
     with SwarmClient(AJET_SWARM_URL) as swarm_worker:
@@ -53,7 +53,11 @@ def main(steps: int) -> list[float]:
             next_batch += [task] * LOCAL_GRPO_N
             if len(next_batch) < REMOTE_BATCH_SIZE * LOCAL_GRPO_N:
                 continue
-            rewards = run_episodes_until_all_complete(next_batch, func=rollout, auto_retry=True)
+            try:
+                rewards = run_episodes_until_all_complete(next_batch, func=rollout, auto_retry=True)
+            except TrainingFinished as finished:
+                sys.stdout.write(f"{finished}\n")
+                break
             numbers = [one for one in rewards if isinstance(one, float)]
             means.append(sum(numbers) / len(numbers))
             next_batch.clear()

@@ -20,11 +20,11 @@ from subprocess import Popen
 
 from core.errors import AjetError
 from examples.stage import Stage, said, say
-from examples.swarming import add_pace, engine_of, pace_of, until
+from examples.swarming import add_pace, engine_of, is_embedded, pace_of, until
 from examples.werewolves.agents import Model
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import Settings, load
-from swarm import SwarmClient
+from swarm import SwarmClient, TrainingFinished
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parsed(argv)
     logging.getLogger("swarm.retry").setLevel(logging.ERROR)  # games played anew are no news
     try:
-        settings = load(given.config, given.updates, given.train, given.idle)
+        config = given.config or _config(given.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
+        settings = load(config, given.updates, given.train, given.idle)
         pace = pace_of(given, settings.idle, given.swarm_url)
         idle = given.idle or max(settings.idle, pace.idle)
         settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
@@ -47,11 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _config(url: str) -> Path:
+    """The file for a server: the small form is made for the embedded engine alone.
+
+    Args:
+        url: Of the server that was named; empty when the example starts its own engine.
+    """
+    return HERE / ("small.yaml" if not url or is_embedded(url.rstrip("/")) else "werewolves.yaml")
+
+
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     env = os.environ.get
     parser = argparse.ArgumentParser(prog="python -m examples.werewolves")
     add = parser.add_argument
-    add("--config", type=Path, default=HERE / "small.yaml", metavar="YAML")
+    add("--config", type=Path, metavar="YAML", help="else small.yaml; werewolves.yaml on AgentJet")
     add("--updates", type=int, metavar="N", help="total_training_steps")
     add("--train", default="", metavar="ROLES", help="trainable_targets: werewolf,seer")
     add_pace(parser)
@@ -69,15 +79,19 @@ def _run(stage: Stage, settings: Settings, given: argparse.Namespace) -> int:
         tokens = max(settings.answer_tokens, 64)  # the window of another model
         static = Model(address, key, given.static_model, tokens, settings.static_limits)
         say(f"{', '.join(settings.trainable)} at {url}; the others: {static.name} at {address}")
-        client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
         done = []
-        for batch in Roll(client, settings, static).batches():
-            done.append(batch)
-            say(f"step {batch.step}: {_told(batch, settings)}")
-            for error in batch.errors[:1]:
-                say(f"  {len(batch.errors)} games given up, the first: {said(error)}")
+        try:
+            client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
+            for batch in Roll(client, settings, static).batches():
+                done.append(batch)
+                say(f"step {batch.step}: {_told(batch, settings)}")
+                for error in batch.errors[:1]:
+                    say(f"  {len(batch.errors)} games given up, the first: {said(error)}")
+        except TrainingFinished as finished:
+            say(str(finished))
         until("nothing is claimed", settings.idle + 30, lambda: not _held(client))
-    _report(done, settings)
+    if done:
+        _report(done, settings)
     return 0
 
 

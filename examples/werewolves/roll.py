@@ -78,7 +78,7 @@ class Roll:
         number = self._client.wait_until_rolling(timeout=own.patience)
         while True:
             step = self._client.wait_until_rolling(timeout=own.patience)
-            tasks = [self._task(number, one) for one in range(own.seeds)]
+            tasks = self.tasks(number)
             repeated = [task for task in tasks for _ in range(int(own.job.num_repeat))]
             results = run_episodes(repeated, self.game, max_workers=own.games, retry=AGAIN)
             batch = Batch(step, [one.value for one in results if one.value is not None])
@@ -91,12 +91,17 @@ class Roll:
             if failed >= 3:
                 raise StageError("three batches without one game", said(batch.errors[0]))
 
+    def tasks(self, batch: int) -> list[Task]:
+        """The tasks of a batch, each with an id of its own."""
+        return [self._task(batch, place) for place in range(self._settings.seeds)]
+
     def _task(self, batch: int, place: int) -> Task:
         """A deal: of a batch of its own, or one of the few that come again."""
         seed = batch * self._settings.seeds + place
         if self._settings.deals:
             seed %= self._settings.deals
-        return Task(task_id=f"batch-{batch}-deal-{seed}", metadata={"seed": seed})
+        # Two tasks of a batch may have the same deal, but each is a group of its own.
+        return Task(task_id=f"batch-{batch}-task-{place}-deal-{seed}", metadata={"seed": seed})
 
     def _updated(self, step: int) -> bool:
         """Wait for the update of a full batch; whether it came: after the last one it is OFFLINE.

@@ -68,6 +68,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         train=train,
         session=session,
         key=join_key(data, headers, client, session, train),
+        address=client,
         headers=headers,
     )
 

@@ -99,7 +99,7 @@ class ChatWriter:
 
     def opening(self) -> bytes:
         """The role chunks of all choices."""
-        more = self._chunks.usage(0, 0) + b',"prompt_token_ids":null,"prompt_text":null'
+        more = self._chunks.waiting() + b',"prompt_token_ids":null,"prompt_text":null'
         delta = {"role": "assistant", "content": ""}
         return b"".join(
             self._chunks.event(_quiet(at, delta), more) for at in range(self._request.n)
@@ -107,7 +107,7 @@ class ChatWriter:
 
     def keepalive(self) -> bytes:
         """An event that changes nothing; clients count events, comments do not keep them alive."""
-        return self._chunks.event(_quiet(0, {}), self._chunks.usage(0, 0))
+        return self._chunks.event(_quiet(0, {}), self._chunks.waiting())
 
     def answer(self, winners: Sequence[Winner]) -> bytes:
         """All pieces of all choices in turns, and the end."""
@@ -129,7 +129,7 @@ class ChatWriter:
             told += self._live.deltas(call)
         if not told:
             return self.keepalive()
-        more = self._chunks.usage(0, 0)
+        more = self._chunks.waiting()
         return b"".join(self._chunks.event(_spoken(0, one), more) for one in told)
 
     def finish(self, winner: Winner) -> bytes:
@@ -139,7 +139,7 @@ class ChatWriter:
         held = b""
         if winner.tool_calls and refuses_calls(self._request.body):
             raw = ("\n" if winner.content else "") + raw_calls(winner.tool_calls)
-            held = self._chunks.event(_spoken(0, {"content": raw}), self._chunks.usage(0, 0))
+            held = self._chunks.event(_spoken(0, {"content": raw}), self._chunks.waiting())
         (fit,) = fitted([winner], self._request)
         entries = entries_of(fit.logprobs) if self._logprobs else []
         return held + self._last(0, fit, entries, self._prompt_ids(0, fit)) + self._end([fit])
@@ -217,7 +217,7 @@ class ChatWriter:
                 "stop_reason": None,
                 "token_ids": None,
             }
-            told += self._chunks.event(_encode(choice), self._chunks.usage(0, 0))
+            told += self._chunks.event(_encode(choice), self._chunks.waiting())
         return told + self._chunks.end(winners)
 
     def _prompt_ids(self, at: int, one: Winner) -> bytes:

@@ -9,10 +9,16 @@ from proxy.errors import Refusal, bad_request, invalid
 MOST_CHOICES = 128
 """Choices one request may ask for."""
 MOST_LOGPROBS = 20
+MOST_NAMED = 20
+"""Keys one error names."""
 MOST_STOPS = 1024
 """Texts that stop an answer: each is looked for after every word of it."""
 FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 """Kinds of `response_format`."""
+CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Kinds of `structured_outputs`."""
+_EITHER = CONSTRAINTS[:3]
+"""Of these, the ones that vLLM looks at first."""
 
 NUMBERS = (
     "temperature",
@@ -35,6 +41,7 @@ _ORDINARY = frozenset({"model", "messages", "max_tokens", "temperature", "stream
 _DICTIONARY = "Input should be a valid dictionary"
 _LIST = "Input should be a valid list"
 _STRING = "Input should be a valid string"
+_STRUCTURED = "Input should be a dictionary or an instance of StructuredOutputsParams"
 _MISSING = "Field required"
 
 
@@ -102,6 +109,7 @@ def check_common(body: Mapping[str, Any]) -> None:
     _check_ranges(body)
     _check_sampling(body)
     _check_bias(body.get("logit_bias"))
+    _check_structured(body.get("structured_outputs"))
     _check_prompt_logprobs(body)
 
 
@@ -204,16 +212,48 @@ def _check_sampling(body: Mapping[str, Any]) -> None:
 
 
 def _check_bias(bias: Mapping[str, Any] | None) -> None:
+    no_ids: list[str] = []
     for token, value in (bias or {}).items():
         number(f"logit_bias.{token[:20]}", value)
         try:
             int(token)
         except ValueError:
-            text = (
-                f"Found token_id `{token[:20]}` in logit_bias but token_id must be an integer or "
-                "string representing an integer"
-            )
-            raise bad_request(text, None) from None
+            no_ids.append(token[:20])
+    if no_ids:
+        named = no_ids[:MOST_NAMED]
+        text = f"logit_bias contains key(s) that cannot be converted to integer token IDs: {named}"
+        raise bad_value(text, "logit_bias", named)
+
+
+def _check_structured(wanted: Any) -> None:
+    where = "body.structured_outputs"
+    if wanted is None:
+        return
+    if not isinstance(wanted, dict):
+        raise invalid("dataclass_type", where, _STRUCTURED, wanted)
+    if sum(wanted.get(name) is not None for name in _EITHER) > 1:
+        text = (
+            "You can only use one kind of constraints for structured outputs ('json', 'regex' or "
+            "'choice')."
+        )
+        raise bad_request(text, None)
+    for name in ("regex", "grammar", "structural_tag"):
+        if (value := wanted.get(name)) is not None and not isinstance(value, str):
+            raise invalid("string_type", f"{where}.{name}", _STRING, value)
+    if (schema := wanted.get("json")) is not None and not isinstance(schema, str | dict):
+        raise invalid("dict_type", f"{where}.json", _DICTIONARY, schema)
+    if (texts := wanted.get("choice")) is not None:
+        if not isinstance(texts, list):
+            raise invalid("list_type", f"{where}.choice", _LIST, texts)
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise invalid("string_type", f"{where}.choice.{index}", _STRING, text)
+    found = [name for name in CONSTRAINTS if wanted.get(name) is not None]
+    if len(found) != 1:
+        one = "You {} use one kind of structured outputs constraint but {} are specified"
+        raise bad_request(
+            one.format(*(("can only", "multiple") if found else ("must", "none"))), None
+        )
 
 
 def check_effort(effort: Any, where: str) -> None:
@@ -313,6 +353,9 @@ def check_tools(body: Mapping[str, Any]) -> None:
     if tools is None:
         raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
     if isinstance(choice, dict):
+        if any((body.get("structured_outputs") or {}).get(name) is not None for name in _EITHER):
+            text = "You can only either use constraints for structured outputs or tools, not both."
+            raise bad_request(text, None)
         function = choice.get("function")
         wanted = function.get("name") if isinstance(function, dict) else None
         if choice.get("type", "function") == "function" and wanted not in names:

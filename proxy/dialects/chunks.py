@@ -35,6 +35,7 @@ class Chunks:
         self._start = b""
         """Of each event; made for the first one, since most answers are whole."""
         self._total = request.include_usage
+        self._prompt = request.prompt_tokens
         self._each = request.n if request.parts else 0
         self._running = request.include_usage and request.continuous_usage
         self.mark = b"" if self._total else _MARK
@@ -50,6 +51,10 @@ class Chunks:
         if not self._start:
             self._start = b"data: " + _encode(self._head)[:-1] + b',"choices":['
         return self._start + choice + b"]" + more + b"}\n\n"
+
+    def waiting(self) -> bytes:
+        """Running numbers before anything is known of an answer but the length of its prompt."""
+        return self.usage(self._prompt, 0)
 
     def usage(self, prompt: int, completion: int) -> bytes:
         """Running numbers of tokens as a field, where they are asked for."""

@@ -1,9 +1,9 @@
-"""Legacy completions on a chat upstream: the prompt is asked as one message of a user. No I/O.
+"""Legacy completions: the prompt is asked as one message of a user, or bare. No I/O.
 
-A swarm server has no route for bare prompts, so its chat template stands around the prompt, the
-answer is the message's text without its reasoning, and log probabilities are those of the answer
-alone. Prompts are text; of several each is a group of its own, and its answers are choices beside
-those of the others.
+An AgentJet server has no route for bare prompts, so its chat template stands around the prompt; a
+server that completes texts gets the prompt as it came (`proxy.bare`). The answer is the message's
+text without its reasoning, and log probabilities are those of the answer alone. Of several prompts
+each is a group of its own, and its answers are choices beside those of the others.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from proxy.dialects.checks import (
     check_logprobs,
     check_numbers,
 )
-from proxy.dialects.completions_wire import CompletionsWriter, Legacy
+from proxy.dialects.completions_wire import CompletionsWriter, Legacy, Prompt
 from proxy.dialects.reading import (
     decode,
     join_key,
@@ -56,10 +56,12 @@ _LEGACY = frozenset(
     }
 )
 _NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty."
-_NO_TOKENS = (
-    "Prompts of token ids are not supported: the upstream takes chat messages only. Send the "
+NO_TOKENS = (
+    "Prompts of token ids are not supported: the upstream does not turn them into text. Send the "
     "prompt as text."
 )
+_MIXED = "A prompt is a text, a list of texts, token ids, or a list of lists of token ids."
+_NO_ECHO = "echo of a prompt of token ids is not supported."
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
@@ -81,7 +83,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     dropped = _LEGACY | NOT_UPSTREAM
     options = body.get("stream_options") or {}
     session = session_of(headers, body)
-    messages = [{"role": "user", "content": prompt}]
+    messages = [_message(prompt)]
     asked = {key: value for key, value in body.items() if key not in dropped}
     asked["messages"] = messages
     if asked.get("max_tokens") is None:
@@ -93,7 +95,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         request_id=request_id(headers),
         body=asked,
         messages=messages,
-        query=prompt,
+        query=messages[0]["content"],
         model=body.get("model") or "",
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
@@ -102,51 +104,77 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         train=train,
         session=session,
         key=join_key(data, headers, client, session, train, "completions"),
+        address=client,
         headers=headers,
-        extra=Legacy(tuple(prompts) if body.get("echo") else (), body.get("logprobs")),
+        extra=Legacy(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
     )
     if len(prompts) == 1:
         return request
     return replace(request, parts=tuple(_part(request, *one) for one in enumerate(prompts)))
 
 
-def _part(whole: ChatRequest, at: int, prompt: str) -> ChatRequest:
+def _message(prompt: Prompt) -> dict[str, Any]:
+    """The prompt as a user's message; token ids are put into words later, by who knows them."""
+    return {"role": "user", "content": prompt if isinstance(prompt, str) else ""}
+
+
+def _echoed(body: Mapping[str, Any], prompts: list[Prompt]) -> tuple[str, ...]:
+    """The prompts that stand before their answers.
+
+    Raises:
+        Refusal: they are token ids.
+    """
+    texts = tuple([one for one in prompts if isinstance(one, str)])
+    if body.get("echo") and len(texts) < len(prompts):
+        raise bad_value(_NO_ECHO, "echo")
+    return texts if body.get("echo") else ()
+
+
+def _part(whole: ChatRequest, at: int, prompt: Prompt) -> ChatRequest:
     """The request of one of several prompts; its answer is told with those of the others."""
-    messages = [{"role": "user", "content": prompt}]
+    messages = [_message(prompt)]
     return replace(
         whole,
         request_id=f"{whole.request_id}-{at}",
         body={**whole.body, "messages": messages},
         messages=messages,
-        query=prompt,
+        query=messages[0]["content"],
         stream=False,
+        extra=replace(whole.extra, prompts=(prompt,)),
         key=f"{whole.key}-{at}",
     )
 
 
-def prompts_of(body: Mapping[str, Any]) -> list[str]:
-    """The prompts of a request, as text; at least one.
+def prompts_of(body: Mapping[str, Any]) -> list[Prompt]:
+    """The prompts of a request, at least one: all of them texts, or all token ids.
 
     Raises:
         Refusal: there is none, or another kind.
     """
-    if body.get("prompt_embeds") is not None:
+    if body.get("prompt_embeds") not in (None, "", []):
         raise bad_value("prompt_embeds are not supported.", "prompt_embeds")
     prompt = body.get("prompt")
     if prompt is None or prompt in ("", []):
         raise bad_value(_NO_PROMPT, "prompt")
     prompts = prompt if isinstance(prompt, list) else [prompt]
-    if (count := len(prompts)) > MOST_PROMPTS and not isinstance(prompts[0], int | list):
+    if _are_ids(prompt):
+        return [prompt]
+    if (count := len(prompts)) > MOST_PROMPTS:
         text = f"prompt must hold at most {MOST_PROMPTS} texts, got {count}."
         raise bad_value(text, "prompt")
     for one in prompts:
-        if isinstance(one, int | list) and isinstance(prompt, list):
-            raise bad_value(_NO_TOKENS, "prompt")
-        if one == "":
+        if one in ("", []):
             raise bad_value(_NO_PROMPT, "prompt")
-        if not isinstance(one, str):
+        if isinstance(one, int | list) and isinstance(prompt, list):
+            if not _are_ids(one) or not all(isinstance(other, list) for other in prompts):
+                raise bad_value(_MIXED, "prompt")
+        elif not isinstance(one, str):
             raise invalid("string_type", "body.prompt", "Input should be a valid string", one)
     return prompts
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 31 for one in value)
 
 
 def check(body: dict[str, Any]) -> None:

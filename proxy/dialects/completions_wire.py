@@ -18,13 +18,19 @@ LOWEST = -9999.0
 """Stands for a log probability that JSON cannot tell."""
 
 
+Prompt = str | list[int]
+"""Text, or token ids."""
+
+
 class Legacy(msgspec.Struct, frozen=True):
-    """What the writer needs of a legacy request."""
+    """What only a legacy request has."""
 
     echo: tuple[str, ...]
     """The prompts, where they are to stand before their answers; else empty."""
     logprobs: int | None
     """Alternatives asked for with each token."""
+    prompts: tuple[Prompt, ...] = ()
+    """As they came."""
 
 
 class CompletionsWriter:
@@ -89,14 +95,14 @@ class CompletionsWriter:
 
     def opening(self) -> bytes:
         """A chunk for each choice: empty, or the prompt where it is echoed."""
-        more = self._chunks.usage(0, 0)
+        more = self._chunks.waiting()
         return b"".join(
             self._chunks.event(_chunk(at, self._echo(at)), more) for at in range(self._choices)
         )
 
     def keepalive(self) -> bytes:
         """An event that changes nothing."""
-        return self._chunks.event(_chunk(0, ""), self._chunks.usage(0, 0))
+        return self._chunks.event(_chunk(0, ""), self._chunks.waiting())
 
     def answer(self, winners: Sequence[Winner]) -> bytes:
         """All pieces of all choices in turns, and the end."""
@@ -108,7 +114,7 @@ class CompletionsWriter:
         self._live = True
         if content := delta.get("content"):
             told = _chunk(0, whole_text(str(content)))
-            return self._chunks.event(told, self._chunks.usage(0, 0))
+            return self._chunks.event(told, self._chunks.waiting())
         return self.keepalive()
 
     def finish(self, winner: Winner) -> bytes:
@@ -156,7 +162,7 @@ class CompletionsWriter:
     def _end(self, winners: Sequence[Winner]) -> bytes:
         """What follows the last choice that has an answer; the others end without one."""
         missing = range(len(winners), self._choices)
-        more = self._chunks.usage(0, 0)
+        more = self._chunks.waiting()
         told = (self._chunks.event(_chunk(at, "", None, "abort"), more) for at in missing)
         return b"".join(told) + self._chunks.end([_undetailed(one) for one in winners])
 

@@ -89,6 +89,7 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
         train=train,
         session=session,
         key=join_key(data, headers, client, session, train, "messages"),
+        address=client,
         headers=headers,
     )
 
@@ -115,6 +116,7 @@ def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> Cha
         train=False,
         session=session,
         key=join_key(data, headers, client, session, False, "count_tokens"),
+        address=client,
         headers=headers,
     )
 

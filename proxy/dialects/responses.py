@@ -158,6 +158,7 @@ def _request(
         train=train,
         session=session,
         key=join_key(data, headers, client, session, train, "responses"),
+        address=client,
         headers=headers,
         extra=_asked(body, tools, named),
     )

@@ -134,12 +134,13 @@ class Message(Item):
 
         Args:
             index: Its place in the output.
-            logprobs: Of all its tokens, if they are known and asked for; told with the first text,
-                since pieces of text are not tokens.
+            logprobs: Of all its tokens, if they are known and asked for.
         """
         super().__init__(index)
         self.logprobs = logprobs
-        self._untold = [_short(one) for one in logprobs or ()]
+        self.untold = logprobs or []
+        """What the next delta tells; all of them where nobody knows which token is in which text.
+        """
 
     def opened(self) -> Iterator[Event]:
         """The item, then its one part."""
@@ -165,12 +166,12 @@ class Message(Item):
         return self._told([_said(self.text, self.logprobs)], "completed")
 
     def _delta(self, text: str) -> Iterator[Event]:
-        untold, self._untold = self._untold, []
+        untold, self.untold = self.untold, []
         yield {
             "content_index": 0,
             "delta": text,
             "item_id": self.id,
-            "logprobs": untold,
+            "logprobs": [_short(one) for one in untold],
             "output_index": self.index,
             "sequence_number": -1,
             "type": "response.output_text.delta",

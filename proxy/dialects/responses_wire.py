@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.conversation import Winner, call_id, deltas
+from proxy.conversation import Winner, call_deltas, call_id, deltas, pieces
+from proxy.dialects.logprobs import Aligned, Entry, entries_of
 from proxy.dialects.responses_kept import Kept
 from proxy.dialects.responses_output import Call, CustomCall, Event, Item, Message, Reasoning
-from proxy.errors import Refusal, Stopping
+from proxy.errors import Offline, Refusal, Stopping
 
 _encode = msgspec.json.Encoder().encode
 
@@ -167,11 +168,23 @@ class ResponseWriter:
 
     def _tell(self, winner: Winner) -> Iterator[Event]:
         self._logprobs = self._logprobs_of(winner)
-        for delta in deltas(winner):
-            yield from self._piece(delta)
+        for delta, tokens in self._deltas(winner):
+            yield from self._piece(delta, tokens)
         yield from self._close()
 
-    def _piece(self, delta: Mapping[str, Any]) -> Iterator[Event]:
+    def _deltas(self, winner: Winner) -> Iterator[tuple[dict[str, Any], list[Entry]]]:
+        """The deltas of a winner, each with the tokens of its text where those were asked for."""
+        text = winner.content
+        entries = entries_of(winner.logprobs) if self._logprobs else []
+        cut = Aligned(entries).cut(text, last=True) if entries and text else []
+        if not any(tokens for _, tokens in cut):
+            yield from ((delta, []) for delta in deltas(winner))
+            return
+        yield from (({"reasoning": piece}, []) for piece in pieces(winner.reasoning or ""))
+        yield from (({"content": piece}, tokens) for piece, tokens in cut)
+        yield from ((delta, []) for delta in call_deltas(winner))
+
+    def _piece(self, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> Iterator[Event]:
         if text := delta.get("reasoning") or delta.get("reasoning_content"):
             if not isinstance(self._item, Reasoning):
                 yield from self._open(Reasoning(self._next()))
@@ -179,6 +192,8 @@ class ResponseWriter:
         if text := delta.get("content"):
             if not isinstance(self._item, Message):
                 yield from self._open(Message(self._next(), self._logprobs))
+            if tokens and isinstance(self._item, Message):
+                self._item.untold = [_logprob(one) for one in tokens]
             yield from self._add(text)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
@@ -267,7 +282,7 @@ def failure(refusal: Refusal) -> dict[str, str]:
     the message says on `rate_limit_exceeded`, and asks again on anything else.
     """
     message = refusal.message
-    if isinstance(refusal, Stopping):
+    if isinstance(refusal, Stopping | Offline):
         return {"code": "server_error", "message": refusal.message}
     if refusal.status in (429, 503) and refusal.retry_after is not None:
         wait = f"{message} Please try again in {refusal.retry_after}s."

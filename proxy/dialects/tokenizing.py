@@ -3,10 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from proxy.dialects.checks import check_messages
 from proxy.dialects.reading import decode, integer
 from proxy.errors import Refusal, bad_request, busy, invalid
 from swarm.answers import read_json
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+def model_of(data: bytes) -> str:
+    """The model that a body names; empty when it names none, or is no such body."""
+    try:
+        return msgspec.json.decode(data, type=_Named).model
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
 
 
 def check_tokenizing(path: str, data: bytes, content_type: str) -> None:

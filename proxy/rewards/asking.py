@@ -34,7 +34,7 @@ async def ask(source: RewardSource, context: GroupContext, limit: float) -> Scor
         if sheet is None:
             sheet = await within(limit, source.score(context))
     except TimeoutError:
-        return Abstention(source.name, f"no rewards within {limit:g} s")
+        return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source is the operator's code: its fault is an abstention
         log.exception("the reward source failed on group %s", context.group_id)
         cause = f"{type(error).__name__}: {error}"

@@ -42,6 +42,7 @@ _CODE = (
     "math.py",
     "model.py",
     "assembly.py",
+    "parts/asked.py",
     "parts/compare.py",
     "parts/patterns.py",
     "parts/schema.py",
@@ -235,9 +236,9 @@ class Assembly:
         try:
             return await within(limit, part.score(looked))
         except TimeoutError:
-            return Abstention(name, f"no answer within {limit:g} s")
+            return Abstention(name, f"no answer within {limit:g} s", late=True)
         except Abstains as why:
-            return Abstention(name, why.cause, why.traceback, why.file, why.line)
+            return Abstention(name, why.cause, why.traceback, why.file, why.line, late=why.late)
         except Exception as error:  # a part's defect must cost its group's rewards, not more
             log.exception("the part %s failed", name)
             return fault_of(name, error)

@@ -79,6 +79,8 @@ class Abstention:
     """1-based; 0 when there is no such place."""
     fell: bool = False
     """What had loaded ended since: a process fell."""
+    late: bool = False
+    """The rewards took longer than their limit."""
 
 
 class ScoreSheet(msgspec.Struct, frozen=True):

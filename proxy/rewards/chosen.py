@@ -31,7 +31,7 @@ def chosen(
     if settings.proxy.watch_only:
         return ComposedSource()
     DESK.own = own_of(settings.upstream)
-    around = Surroundings(home.root, wanted.time_limit, wanted.memory_mb, publish)
+    around = Surroundings(home.root, settings.reward_limit, wanted.memory_mb, publish)
     if wanted.hooks and wanted.file:
         raise UsageError(
             "a hook folder and a file of rewards are given",
@@ -46,7 +46,7 @@ def chosen(
                 str(folder),
                 "Give the folder that holds the hooks",
             )
-        limits = HookLimits(wanted.time_limit, memory_bytes=wanted.memory_mb << 20)
+        limits = HookLimits(settings.reward_limit, memory_bytes=wanted.memory_mb << 20)
         return HookSource(folder, limits, home.logs / "hooks.log")
     if wanted.file:
         file = Path(wanted.file).expanduser().absolute()

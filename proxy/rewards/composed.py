@@ -249,6 +249,13 @@ class ComposedSource:
         self._take(made)
 
     def _made(self, file: Path, kept: Sequence[Running]) -> Assembly:
+        newest = self._coming or self._serving
+        loaded = newest is not None and newest.model.file is not None
+        if not file.exists() and loaded:
+            raise ModelFault(
+                str(file), 0, "", "the file is gone",
+                "Restore it; for the built-in rewards restart the proxy without it",
+            )  # fmt: skip
         model = default_model() if not self._required and not file.exists() else load(file)
         return Assembly(model, file.parent, self._around, kept)
 

@@ -3,11 +3,13 @@
 import importlib.util
 import inspect
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
+
+from swarm.compat_paths import home_of
+from swarm.repeats import has_repeat
 
 
 @dataclass
@@ -58,44 +60,21 @@ class EpisodeResult:
         return name in vars(self)
 
 
-def has_repeat(token: Iterable[Any], remember_n_words: int = 5, patience_max: int = 10) -> bool:
-    """Whether a text turns in circles.
-
-    Args:
-        token: Words, or a string to look at character by character.
-        remember_n_words: How many distinct tokens back a token counts as seen.
-        patience_max: True as soon as that many tokens in a row were seen just before.
-    """
-    recent: deque[Any] = deque(maxlen=remember_n_words)
-    seen_in_a_row = 0
-    for item in token:
-        if item in recent:
-            seen_in_a_row += 1
-            if seen_in_a_row >= patience_max:
-                return True
-        else:
-            recent.append(item)
-            seen_in_a_row = 0
-    return False
-
-
 def install_shim() -> bool:
     """Answer AgentJet's names when AgentJet is not installed; False when it is."""
     if importlib.util.find_spec("ajet") is not None:
         return False
-    names: dict[str, dict[str, Any]] = {
-        "ajet": {},
-        "ajet.schema": {},
-        "ajet.schema.task": {"Task": Task, "WorkflowOutput": WorkflowOutput},
-        "ajet.utils": {},
-        "ajet.utils.compute_madness": {"has_repeat": has_repeat},
-    }
-    for name, content in names.items():
+    content: dict[str, dict[str, Any]] = {}
+    for thing in (Task, WorkflowOutput, has_repeat):
+        home = home_of(thing.__name__)
+        content.setdefault(home, {})[thing.__name__] = thing
+        if thing.__module__ == __name__:  # pickled by the name that hooks know
+            thing.__module__ = home
+    packages = {name.rpartition(".")[0] for name in content}
+    for name in sorted({"ajet", *packages, *content}):  # a package before what is in it
         module = ModuleType(name, "Stands in for AgentJet, which is not installed.")
         module.__path__ = []
-        vars(module).update(content)
-        for thing in content.values():
-            thing.__module__ = name
+        vars(module).update(content.get(name, {}))
         sys.modules[name] = module
         parent, _, child = name.rpartition(".")
         if parent:

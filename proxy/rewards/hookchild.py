@@ -215,7 +215,7 @@ class HookChild:
         self._post(CancelCall(id_))
         reply = await self._wait(future, self._limits.grace_seconds)
         if isinstance(reply, Failed):
-            return Failed(id_, msgspec.structs.replace(reply.trouble, cause=late))
+            return Failed(id_, msgspec.structs.replace(reply.trouble, cause=late, late=True))
         if reply is not None:
             return reply
         stack = self._stacks.get(id_, Stack(id_, Trouble("")))
@@ -224,12 +224,14 @@ class HookChild:
                 self._minded.add(stack.running)
                 self._readers.spawn(self._mind(stack), f"mind {self.version}")
             cause = f"{late}: calls block its thread, one after the other"
-            return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause))
+            return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause, late=True))
         await self._kill_blocked(stack.trouble, stack.running or id_)
         place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
         if stack.running not in (0, id_):  # another one took this one's time as well
             return Fell(msgspec.structs.replace(place, cause=self.end), victim=True)
-        return Failed(id_, msgspec.structs.replace(place, cause=f"{late}; it was killed"))
+        return Failed(
+            id_, msgspec.structs.replace(place, cause=f"{late}; it was killed", late=True)
+        )
 
     async def _mind(self, before: Stack) -> None:
         """Kill the process if the call that has the thread still has it when its time is over."""

@@ -20,7 +20,9 @@ class HookError(AjetError):
     def abstention(self) -> Abstention:
         """The same, as the answer of a reward source."""
         trouble = self.trouble
-        return Abstention("hook", trouble.cause, trouble.traceback, trouble.file, trouble.line)
+        return Abstention(
+            "hook", trouble.cause, trouble.traceback, trouble.file, trouble.line, late=trouble.late
+        )
 
 
 class FallenError(HookError):

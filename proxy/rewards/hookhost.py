@@ -30,7 +30,7 @@ from proxy.rewards.hookapi import EpisodeResult, Task, install_shim, reward_call
 from proxy.rewards.hookcheck import BadResultError, checked_rewards, notes_of
 from proxy.rewards.hooklogs import install_logs
 from proxy.rewards.hookmark import Mark
-from proxy.rewards.hooktrace import trouble_at, trouble_of
+from proxy.rewards.hooktrace import keep_sources, trouble_at, trouble_of
 from proxy.rewards.wire import (
     CancelCall,
     Down,
@@ -80,6 +80,7 @@ class Hooks:
                 self.submit = self._function(SUBMIT)
             function = self._function(REWARD)
             self.reward = reward_caller(function)
+            keep_sources(self.folder)
         except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
             trouble = trouble_of(error, self.folder)
             return trouble if trouble.file else Trouble(trouble.cause, file=str(file))

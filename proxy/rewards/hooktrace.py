@@ -1,5 +1,7 @@
 """Tracebacks cut to the code the operator wrote."""
 
+import linecache
+import sys
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -9,6 +11,19 @@ from proxy.rewards.wire import Trouble
 CAUSE_LIMIT = 400
 TRACE_LIMIT = 16_000
 SHIMMED = "ajet.schema.task and ajet.utils.compute_madness"
+
+
+def keep_sources(folder: Path) -> None:
+    """Keep the source of the modules loaded from `folder` for tracebacks.
+
+    Without it a traceback shows the lines of the file as it is saved by then, not as they ran.
+    """
+    for module in tuple(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if isinstance(name, str) and name.endswith(".py") and _own(name, folder):
+            lines = linecache.getlines(name)
+            # Without a time of modification `linecache.checkcache` leaves the entry as it is.
+            linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
 def trouble_of(error: BaseException, folder: Path) -> Trouble:

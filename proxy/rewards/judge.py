@@ -279,7 +279,11 @@ class Judge:
             passing = self._trouble.again
         tally = self._tally()
         if spent := overspent(self.options, tally):
-            said, todo, passing = spent, "Raise spend_limit, or start anew to count anew", True
+            said, todo, passing = (
+                spent,
+                "Raise spend_limit, or restart the proxy, which counts from 0",
+                True,
+            )
         self._told = said
         if tally.now.trouble != said:
             tally.change(trouble=said)

@@ -11,10 +11,13 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from core.events import Part
 from proxy.rewards import judge_prompt as prompt
 from proxy.rewards import judge_reply as replies
 from proxy.rewards.base import GroupContext
+from proxy.rewards.judge_addressed import MARK, addressed
 from proxy.rewards.judge_ask import Asker, Budget, Question
 from proxy.rewards.judge_cache import key_of
 from proxy.rewards.judge_desk import Tally
@@ -57,6 +60,8 @@ class Sitting:
         """Each answer once."""
         self._places = [self._answers.index(one) for one in shown]
         """For each candidate, which of these is its own."""
+        self._addressed = [addressed(one.message) for one in context.answers]
+        """The words with which each candidate addresses the judge; empty for none."""
 
     async def values(self) -> list[PartValue]:
         """A value for each candidate.
@@ -72,10 +77,14 @@ class Sitting:
         seconds = self._options.group_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await work()
+                values = await work()
         except TimeoutError:
             last = f"; the last trouble: {self._budget.last}" if self._budget.last else ""
             raise Abstains(f"the judge was not done within {seconds:g} s{last}") from None
+        return [
+            _marked(one, words) if words else one
+            for one, words in zip(values, self._addressed, strict=True)
+        ]
 
     async def _pointwise(self) -> list[PartValue]:
         found = await _all([self._scores([one]) for one in self._answers])
@@ -164,6 +173,14 @@ class Sitting:
         options = self._options
         tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
         return key_of(options.mode, list(self._source), tuned, make(""))
+
+
+def _marked(value: PartValue, words: str) -> PartValue:
+    """The value of an answer that addresses the judge, marked as such."""
+    mark = Part(MARK, 1.0, weight=0.0, reason=f"it addresses the judge: {words}")
+    return msgspec.structs.replace(
+        value, reason=f"addresses the judge! {value.reason}", notes=(*value.notes, mark)
+    )
 
 
 def _tag() -> str:

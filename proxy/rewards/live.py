@@ -57,7 +57,7 @@ class RewardOrders:
         Raises:
             AjetError: one of them cannot be; says why.
         """
-        told = ", ".join(f"{part} weighs {weight:g}" for part, weight in weights.items())
+        told = ", ".join(f"{part} has weight {weight:g}" for part, weight in weights.items())
         return await self._set([(part, "weight", value) for part, value in weights.items()], told)
 
     async def gate(self, part: str, on: bool) -> str:
@@ -85,4 +85,4 @@ class RewardOrders:
         if not health.ok:
             why = health.error.cause if health.error else "its parts get ready first"
             return f"written to {source.file}, but not loaded: {why}"
-        return f"{told}: the next group is scored so, version {source.version}"
+        return f"{told}: it applies from the next group, version {source.version}"

@@ -115,7 +115,7 @@ def write(file: Path, text: str) -> None:
         raise AjetError(
             f"the rewards cannot be written: {error.strerror}",
             str(file),
-            "Mend its folder's rights",
+            "Correct the permissions of its folder",
         ) from error
 
 

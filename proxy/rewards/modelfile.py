@@ -29,14 +29,16 @@ DEFAULT_TEXT = """\
 # What makes a reward: the product of the gates, times the sum of weight x part.
 # Saved changes are loaded at once; the next group is scored with them. See docs/rewards.md.
 parts:
-  degeneration: {kind: repetition, gate: true}
+  degeneration: {kind: repetition, gate: true, shut: 0.6}
   finished: {gate: true}
+  refusal: {gate: true}
   # A share is taken first where the part applies; the weights divide what is left.
-  reference: {share: 0.6}
-  tools: {share: 0.7}
-  length: {weight: 0.3, ideal: 60}
-  relevance: {weight: 0.3}
-  diversity: {weight: 0.4}
+  reference: {share: 0.8}
+  tools: {share: 0.9, declared: true}
+  code: {share: 0.4}
+  length: {weight: 0.4, by_query: true}
+  relevance: {weight: 0.4}
+  diversity: {weight: 0.2}
 # Winners that parts which look back compare with.
 recent: 50
 """

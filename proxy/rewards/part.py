@@ -36,6 +36,8 @@ _OWN = (
     "finished",
     "language",
     "relevance",
+    "refusal",
+    "code",
     "latency",
     "tools",
     "hook",
@@ -76,7 +78,16 @@ class Looked(msgspec.Struct, frozen=True, gc=False):
 class Abstains(Exception):
     """The part cannot score this group, and so nobody can."""
 
-    def __init__(self, cause: str, traceback: str = "", file: str = "", line: int = 0) -> None:
+    def __init__(
+        self,
+        cause: str,
+        traceback: str = "",
+        file: str = "",
+        line: int = 0,
+        late: bool = False,
+    ) -> None:
+        self.late = late
+        """It took longer than its limit."""
         self.cause = cause
         self.traceback = traceback
         self.file = file
@@ -343,7 +354,7 @@ class _Kinds(Mapping[str, Kind]):
             raise UsageError(
                 f"the kind `{name}` does not load: {type(error).__name__}: {error}",
                 f"entry point {point.value}",
-                "Mend or remove the package that brings it",
+                "Repair or remove the package that brings it",
             ) from error
         if not isinstance(kind, Kind):
             raise UsageError(

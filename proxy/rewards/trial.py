@@ -276,7 +276,7 @@ async def ready(source: RewardSource, seconds: float) -> None:
                 await changed.wait()
     except TimeoutError:
         error = source.health().error
-        raise _broken(error or Abstention(source.name, "nothing serves")) from None
+        raise _broken(error or Abstention(source.name, "no version is active")) from None
     finally:
         remove()
     health = source.health()

@@ -39,7 +39,7 @@ _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
 
 
 def newest(journal: Readable, most: int) -> list[str]:
-    """Ids of the newest groups that can be scored anew, at most so many, oldest first."""
+    """Ids of the newest groups that can be re-scored, at most so many, oldest first."""
     found: list[str] = []
     before = END
     with journal.reading() as db:
@@ -81,7 +81,7 @@ def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def cases_of(journal: Readable, ids: Iterable[str], *, every: bool = False) -> list[Case]:
-    """The groups of these ids that can be scored anew.
+    """The groups of these ids that can be re-scored.
 
     Args:
         every: Also those that are not trained on.

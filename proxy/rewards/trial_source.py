@@ -81,8 +81,8 @@ def _made(
             where = f"{fault.file}:{fault.line}" if fault.line else fault.file
             raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
         if choice.weights:
-            rewards = settings.rewards
-            around = Surroundings(home.root, rewards.time_limit, rewards.memory_mb, heard)
+            limit = settings.reward_limit
+            around = Surroundings(home.root, limit, settings.rewards.memory_mb, heard)
             return ComposedSource(model=model, around=around)
     return chosen(home, _settings(settings, choice), heard)
 

@@ -3,16 +3,25 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from core.advantage import is_dead
 from core.bus import Bus
-from core.events import AlertCleared, AlertRaised, Event, GroupSealed, RewardsWatched, WatchFigure
+from core.events import (
+    Event,
+    GroupSealed,
+    Part,
+    RewardsWatched,
+    WatchFigure,
+)
 from core.state import Group
 from core.text import one_line
+from proxy.alerts import clear_alert, show_alert
+from proxy.rewards.math import combine
 from proxy.rewards.watch_hacking import WINDOW, HackingWatch
-from proxy.rewards.watch_traits import WORDS, Grams, Traits, lengths
+from proxy.rewards.watch_signal import SignalWatch
+from proxy.rewards.watch_traits import MORE, WORDS, Grams, Traits, lengths
 from proxy.rewards.watch_values import Values
 
 log = logging.getLogger(__name__)
@@ -25,6 +34,9 @@ LOOKED = 20
 """Groups between two tellings whose texts are read; correlations gain nothing from more."""
 AT_ONCE = 20
 """Groups whose rewards alone are counted in one turn of the loop."""
+LENGTH_KINDS = frozenset({"length", "relevance", "diversity"})
+"""Kinds of shipped parts that reward length by their nature: one on purpose, two because a longer
+answer takes up more words of its query and shares a smaller part of itself with others."""
 CALM = 50
 """Groups without an outlier after which its alert is over."""
 
@@ -45,7 +57,7 @@ class RewardGuard:
         self._traits = Traits()
         self._hacking = HackingWatch()
         self._values = Values()
-        self._raised: set[str] = set()
+        self._signal = SignalWatch()
         self._calm = 0
         self._told: object = None
 
@@ -99,16 +111,25 @@ class RewardGuard:
         if not rewards:
             return
         indices = [one.index for one in sent]
+        if group.step is not None:
+            self._signal.take(group.server, group.step, is_dead(rewards), group.group_id)
         far = self._values.take(group.group_id, list(zip(indices, rewards, strict=True)))
         self._calm = 0 if far else self._calm + 1
         if not texts or is_dead(rewards):
             return
         sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
         found = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
-        self._hacking.take(group.group_id, rewards, [traits for traits, _ in found])
+        wanted = self._length_parts()
+        instead = {"length": [_without(one.parts, wanted) for one in sent]} if wanted else None
+        self._hacking.take(group.group_id, rewards, [traits for traits, _ in found], instead)
         best = max(range(len(rewards)), key=rewards.__getitem__)
         winner: Grams = found[best][1]
         self._traits.won(winner)
+
+    def _length_parts(self) -> tuple[str, ...]:
+        """Names of the parts that reward length by their nature."""
+        parts = self._bus.state.rewards.parts
+        return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
 
     # --- telling --------------------------------------------------------------------------------
 
@@ -131,22 +152,29 @@ class RewardGuard:
             self._told = made_of
             self._bus.publish(event)
         for figure in figures:
-            self._alert(f"hacking:{figure.trait}", figure.alert, partial(_hacked, figure))
+            words = partial(_hacked, figure, self._length_parts())
+            self._alert(f"hacking:{figure.trait}", figure.alert, words, figure.groups)
+        for server in self._signal.servers:
+            words = partial(self._signal.words, server)
+            lacks, dead = self._signal.lacks(server), self._signal.groups(server)
+            self._alert(f"dead:{server}", lacks, words, dead)
         trouble = self._values.trouble()
         self._alert("rewards:scale", bool(trouble), lambda: (trouble, _SCALE))
         far = bool(self._values.outliers) and self._calm < CALM
-        self._alert("rewards:outlier", far, self._outlying)
+        self._alert("rewards:outlier", far, self._outlying, self._values.outlying)
 
-    def _alert(self, key: str, on: bool, words: Callable[[], tuple[str, str]]) -> None:
-        """Raise or clear; one that was dismissed stays so until its cause has gone."""
-        if on and key not in self._raised:
-            self._raised.add(key)
-            cause, todo = words()
-            self._bus.publish(AlertRaised(key=key, cause=cause, todo=todo))
-        elif not on and key in self._raised:
-            self._raised.discard(key)
-            if key in self._bus.state.alerts:
-                self._bus.publish(AlertCleared(key=key))
+    def _alert(
+        self,
+        key: str,
+        on: bool,
+        words: Callable[[], tuple[str, str]],
+        groups: Sequence[str] = (),
+    ) -> None:
+        """Raise with the figures of now, or clear."""
+        if on:
+            show_alert(self._bus, key, *words(), groups=groups)
+        else:
+            clear_alert(self._bus, key)
 
     def _outlying(self) -> tuple[str, str]:
         group, index, value, z = self._values.outliers[-1]
@@ -154,17 +182,30 @@ class RewardGuard:
             f"reward {value:.4g} of candidate {index + 1} in group {one_line(group, 40)} is "
             f"{abs(z):.1f} deviations from the others"
         )
-        return cause, "Look at the group: Requests, then what its parts say"
+        return cause, "Open the group: its parts say what gave that reward"
 
 
 _SCALE = "See on Rewards what gives them: weights that sum to 1, and hooks that return 0 to 1"
 
 
-def _hacked(one: WatchFigure) -> tuple[str, str]:
+def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
+    """The reward that the other parts make."""
+    return combine([part for part in parts if part.name not in names])
+
+
+def _hacked(one: WatchFigure, length_parts: Sequence[str]) -> tuple[str, str]:
     assert one.r is not None
+    beyond = ""
+    if one.trait == "length" and length_parts:
+        names = ", ".join(f"`{one_line(name, 40)}`" for name in length_parts)
+        what = f"the part {names} gives" if len(length_parts) == 1 else f"the parts {names} give"
+        beyond = f", without what {what}"
     cause = (
-        f"rewards follow {WORDS[one.trait]}: r {one.r:+.2f} (95 % {one.low:+.2f} to "
+        f"rewards follow {WORDS[one.trait]}{beyond}: r {one.r:+.2f} (95 % {one.low:+.2f} to "
         f"{one.high:+.2f}) over {one.n} answers"
     )
     groups = ", ".join(one_line(group, 40) for group in one.groups)
-    return cause, f"Look at {groups}: is the winner better, or only that? Rewards has the figures"
+    return (
+        cause,
+        f"Look at {groups}: is the winner better, or just {MORE[one.trait]}? See Rewards (6)",
+    )

@@ -7,7 +7,7 @@ of long answers weighs no more than any other.
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import mul
 
 import msgspec
@@ -57,7 +57,11 @@ class HackingWatch:
         return len(self._rows)
 
     def take(
-        self, group_id: str, rewards: Sequence[float], traits: Sequence[Sequence[float]]
+        self,
+        group_id: str,
+        rewards: Sequence[float],
+        traits: Sequence[Sequence[float]],
+        instead: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         """Count a group, unless its rewards are all equal.
 
@@ -65,17 +69,18 @@ class HackingWatch:
             group_id: Which.
             rewards: One an answer.
             traits: For each answer one number for each of `TRAITS`.
+            instead: Rewards to compare with a trait in place of `rewards`, by the trait's name.
         """
         n = len(rewards)
         if is_dead(rewards):
             return
-        mean = sum(rewards) / n
-        off = [one - mean for one in rewards]
-        size = sum(map(mul, off, off))
+        off, size = _centred(rewards)
+        others = {trait: _centred(one) for trait, one in (instead or {}).items()}
         counts: list[int] = []
         both: list[float] = []
-        for column in zip(*traits, strict=True):
-            if min(column) == max(column):
+        for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
+            off_here, size_here = others.get(trait, (off, size))
+            if min(column) == max(column) or not size_here:
                 counts.append(0)
                 both.append(0.0)
                 continue
@@ -83,7 +88,7 @@ class HackingWatch:
             away = [one - middle for one in column]
             square = sum(map(mul, away, away))
             counts.append(n)
-            both.append(n * sum(map(mul, away, off)) / math.sqrt(square * size))
+            both.append(n * sum(map(mul, away, off_here)) / math.sqrt(square * size_here))
         self._add(_Row(group_id, tuple(counts), tuple(both)))
 
     def _add(self, row: _Row) -> None:
@@ -135,6 +140,13 @@ class HackingWatch:
         way = 1.0 if r > 0 else -1.0
         rows = sorted(reversed(self._rows), key=lambda row: way * row.both[at], reverse=True)
         return tuple(row.group_id for row in rows[:SHOWN] if way * row.both[at] > 0)
+
+
+def _centred(rewards: Sequence[float]) -> tuple[list[float], float]:
+    """Rewards less their mean, and the sum of their squares; 0 for rewards that are all equal."""
+    mean = sum(rewards) / len(rewards)
+    off = [one - mean for one in rewards]
+    return off, 0.0 if is_dead(rewards) else sum(map(mul, off, off))
 
 
 def interval(r: float, n: int, groups: int) -> tuple[float, float]:

@@ -89,3 +89,11 @@ WORDS: Mapping[str, str] = {
     "refusal": "phrases of refusal",
 }
 """The traits in a sentence."""
+MORE: Mapping[str, str] = {
+    "length": "longer",
+    "punctuation": "fuller of punctuation",
+    "repetition": "more repetitive",
+    "likeness": "closer to past winners",
+    "refusal": "a refusal",
+}
+"""What an answer that has more of a trait is."""

@@ -4,10 +4,12 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from core.advantage import is_dead
+
 WINDOW = 200
 """Rewards of so many groups are what a new one is compared with."""
 LEAST = 30
-"""Rewards before anything is compared with the run."""
+"""Rewards of groups with unlike ones before anything is compared with the run."""
 FAR = 4.0
 """Deviations of the other rewards from which on a reward is an outlier."""
 LONE = 6.0
@@ -27,11 +29,20 @@ class Values:
     def __init__(self, window: int = WINDOW) -> None:
         self._rows: deque[tuple[int, float, float, float, float]] = deque(maxlen=window)
         """Count, sum, sum of squares, least and greatest of each group."""
+        self._odd: deque[bool] = deque(maxlen=window)
+        """Of each of them, whether it has an outlier."""
         self._n = 0
         self._sum = 0.0
         self._squares = 0.0
+        self._signal = [0.0, 0.0, 0.0]
+        """Count, sum and sum of squares over the groups whose rewards differ."""
         self._since = 0
         self.outliers: deque[Outlier] = deque(maxlen=KEPT)
+
+    @property
+    def outlying(self) -> tuple[str, ...]:
+        """The group of the newest outlier."""
+        return (self.outliers[-1][0],) if self.outliers else ()
 
     @property
     def count(self) -> int:
@@ -46,10 +57,7 @@ class Values:
     @property
     def std(self) -> float:
         """Their population deviation."""
-        if not self._n:
-            return 0.0
-        mean = self._sum / self._n
-        return math.sqrt(max(self._squares / self._n - mean * mean, 0.0))
+        return _spread(self._n, self._sum, self._squares)[1] if self._n else 0.0
 
     @property
     def span(self) -> tuple[float, float]:
@@ -62,7 +70,7 @@ class Values:
         """Look at a group's rewards by candidate, then count them; whether one is an outlier."""
         values = [value for _, value in rewards]
         low, high = min(values), max(values)
-        far = self._far(group_id, rewards, low, high) if self._n >= LEAST else []
+        far = self._far(group_id, rewards, low, high) if self._signal[0] >= LEAST else []
         self.outliers.extend(far)
         if len(self._rows) == self._rows.maxlen:
             old = self._rows[0]
@@ -70,11 +78,13 @@ class Values:
         squares = sum([value * value for value in values])
         row = (len(values), sum(values), squares, low, high)
         self._rows.append(row)
+        self._odd.append(bool(far))
         self._count(row, 1)
         self._since += 1
         if self._since >= (self._rows.maxlen or 1):  # made anew: rounding must not add up
             self._since = self._n = 0
             self._sum = self._squares = 0.0
+            self._signal = [0.0, 0.0, 0.0]
             for one in self._rows:
                 self._count(one, 1)
         return bool(far)
@@ -83,12 +93,18 @@ class Values:
         self._n += way * row[0]
         self._sum += way * row[1]
         self._squares += way * row[2]
+        if not is_dead(row[3:]):
+            self._signal = [old + way * new for old, new in zip(self._signal, row, strict=False)]
 
     def _far(
         self, group_id: str, rewards: Sequence[tuple[int, float]], low: float, high: float
     ) -> list[Outlier]:
-        """Rewards far from the run's, and the one that is far from all others of its group."""
-        mean, std = self.mean, max(self.std, 1e-9)
+        """Rewards far from the run's, and the one that is far from all others of its group.
+
+        Mean and deviation are those of the groups whose rewards differ: beside groups of equal
+        rewards, which deviate by nothing, the first signal of all would be far.
+        """
+        mean, std = _spread(*self._signal)
         room = FAR * std
         found: list[Outlier] = []
         if high - mean >= room or mean - low >= room:
@@ -103,7 +119,19 @@ class Values:
                 for index, value, z in lone(rewards, std)
                 if abs(z) >= LONE
             ]
-        return found
+        return self._unseen(found) if found else found
+
+    def _unseen(self, found: list[Outlier]) -> list[Outlier]:
+        """Those beyond the rewards of ordinary groups.
+
+        What ordinary groups have had is a plain bad or good answer: rewards from 0 to 1 whose
+        mean is near 1 have a 0 far off, and it says nothing about what gives them.
+        """
+        rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
+        if not rows:
+            return found
+        low, high = min(row[3] for row in rows), max(row[4] for row in rows)
+        return [one for one in found if not low <= one[2] <= high]
 
     def trouble(self) -> str:
         """What is odd about the scale, in words; empty for nothing."""
@@ -117,6 +145,12 @@ class Values:
                 f"all rewards lie between {low:.4g} and {high:.4g}: they hardly tell answers apart"
             )
         return ""
+
+
+def _spread(n: float, total: float, squares: float) -> tuple[float, float]:
+    """Mean and population deviation of `n` values, at least one."""
+    mean = total / n
+    return mean, math.sqrt(max(squares / n - mean * mean, 0.0))
 
 
 def lone(rewards: Sequence[tuple[int, float]], run_std: float) -> list[tuple[int, float, float]]:

@@ -22,6 +22,8 @@ class Trouble(msgspec.Struct, frozen=True):
     traceback: str = ""
     file: str = ""
     line: int = 0
+    late: bool = False
+    """The call took longer than its limit."""
 
 
 class WireAnswer(msgspec.Struct, frozen=True):

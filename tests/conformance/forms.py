@@ -1,14 +1,14 @@
 """What an upstream says in these tests, how it is asked for, and what is read of the answers.
 
-`captures.json` has what a real vLLM said to the same requests: bodies whole, streams as the shapes
-of their events. Ids, times and versions are left out of every comparison.
+`CAPTURES` has what a real vLLM said to the same requests: bodies whole, streams as the shapes of
+their events. Ids, times and versions are left out of every comparison.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import Any
 
+from tests.conformance.captured import NAMES, exchange
 from tests.support.front import BODIES, Front
 from tests.support.wire import Answer, wire
 
@@ -17,8 +17,6 @@ COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 PATHS = tuple(BODIES)
-
-CAPTURES: dict[str, Any] = json.loads((Path(__file__).parent / "captures.json").read_text())
 
 HELLO: dict[str, Any] = BODIES[CHAT]
 WEATHER: dict[str, Any] = {
@@ -277,3 +275,14 @@ def scrubbed(value: Any) -> Any:
     return {
         name: type(one).__name__ if name in gone else scrubbed(one) for name, one in value.items()
     }
+
+
+def captured(name: str) -> dict[str, Any]:
+    """Status, and body or shapes of the events, of a captured answer."""
+    one = exchange(name)
+    if "event-stream" in one.headers.get("content-type", ""):
+        return {"status": one.status, "events": shapes(events(one.body))}
+    return {"status": one.status, "body": scrubbed(json.loads(one.body or b"null"))}
+
+
+CAPTURES: dict[str, Any] = {name: captured(name) for name in NAMES}

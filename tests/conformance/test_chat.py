@@ -14,6 +14,7 @@ from tests.conformance.forms import (
     CHAT,
     GREETING,
     HELLO,
+    PATHS,
     TOOLED,
     always,
     ask,
@@ -28,7 +29,7 @@ from tests.conformance.forms import (
     text_of,
     told,
 )
-from tests.support.front import BODIES, Front, fronted
+from tests.support.front import BODIES, LAST, Front, fronted
 from tests.support.seat import settings
 
 UNTRAINED = {"x_ajet_train": "no"}
@@ -131,6 +132,9 @@ async def test_15_usage_that_runs_along(tmp_path: Path) -> None:
         for one in found:
             usage = one["usage"]
             assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+            assert usage["prompt_tokens"] > 0
+        again = await chunks(f, {**HELLO, **more, "user": "another"})  # its length is known now
+        assert {one["usage"]["prompt_tokens"] for one in again} == {17}
         await settle(f)
 
 
@@ -183,6 +187,31 @@ async def test_18_finish_and_stop_reason(
             assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
         assert {one["finish_reason"] for one in streamed[:-1]} == {None}
         await settle(f)
+
+
+@pytest.mark.parametrize("answer", ["best", "live"])
+@pytest.mark.parametrize(
+    ("text", "reasoning", "finish"),
+    [(None, None, "stop"), ("", None, "length"), (None, "\nThe user wants", "length")],
+)
+async def test_18_an_empty_answer_is_an_answer(
+    tmp_path: Path, text: str | None, reasoning: str | None, finish: str, answer: str
+) -> None:
+    says = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))
+    async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
+        f.world.swarm.answer = always(says)
+        f.world.swarm.streaming = "tokens"
+        whole = (await told(f, CHAT, {**HELLO, "max_tokens": 1}))["choices"][0]
+        assert (whole["message"]["content"], whole["finish_reason"]) == (None, finish)
+        assert whole["message"]["reasoning"] == reasoning
+        said = await chunks(f, {**HELLO, "max_tokens": 1, "stream": True})
+        assert said[-1]["choices"][0]["finish_reason"] == finish
+        assert (text_of(said), text_of(said, "reasoning")) == ("", reasoning or "")
+        for path in PATHS:
+            assert (await ask(f, path, {**BODIES[path], "max_tokens": 1})).status == 200
+            assert LAST[path] in (await ask(f, path, {**BODIES[path], "stream": True})).body
+        await settle(f)
+        assert {one.phase for one in f.world.state.groups.values()} == {"DONE"}
 
 
 async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:

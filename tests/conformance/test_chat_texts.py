@@ -184,7 +184,8 @@ async def test_30_any_form_of_a_history(tmp_path: Path) -> None:
             ],
         },
     ]
-    async with fronted(tmp_path) as f:
+    sees = settings(servers={"s": {"vision": True}})
+    async with fronted(tmp_path, configured=sees) as f:
         for streams in (False, True):
             answer = await ask(f, CHAT, {**HELLO, "messages": messages, "stream": streams})
             assert answer.status == 200

@@ -11,6 +11,7 @@ from tests.conformance.forms import (
     CALL,
     CALM,
     CAPTURES,
+    CHAT,
     COMPLETIONS,
     GREETING,
     MESSAGES,
@@ -379,4 +380,19 @@ async def test_44_metrics_and_version(tmp_path: Path) -> None:
             assert f"\n{name}" in answer.body.decode()
         await one.ask("GET", "/version")
         assert list((await one.answer()).json()) == ["version"]
+        await one.ask("GET", "/load")
+        assert (await one.answer()).body == b'{"server_load":0}'
+        for method, path in (
+            ("GET", "/tokenizer_info"),
+            ("POST", "/v1/chat/completions/batch"),
+            ("GET", "/v1/responses/resp_1"),
+        ):
+            await one.ask(method, path, {} if method == "POST" else None)
+            assert (await one.answer()).status == 404
+        f.world.swarm.delay = 60.0
+        async with wire(f.url) as two:
+            await two.ask("POST", CHAT, BODIES[CHAT])
+            await f.world.until(lambda: f.world.swarm.chats)
+            await one.ask("GET", "/load")
+            assert (await one.answer()).body == b'{"server_load":1}'
         await settle(f)

@@ -16,7 +16,7 @@ import pytest
 
 from core.home import Home, running
 from examples.stage import Stage
-from swarm import SwarmClient
+from swarm import AgentJetJob, SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,6 +89,20 @@ def test_a_passive_folder_trains(tmp_path: Path, engine: str) -> None:
     out = script(folder, "agent_roll.py", **small, **home)
     assert "engine rolls at step 1" in out
     assert steps(engine)
+    assert not claimed(engine)
+
+
+@pytest.mark.parametrize("kind", ["blackbox", "passive"])
+def test_a_folder_ends_when_training_is_complete(kind: str, tmp_path: Path, engine: str) -> None:
+    folder = written(kind, tmp_path / kind)
+    with SwarmClient(engine) as client:
+        client.auto_sync_train_config_and_start_engine(
+            AgentJetJob(batch_size=2, num_repeat=2, total_training_steps=2)
+        )
+    home = {"AJET_CONSOLE_HOME": str(folder / ".ajet"), "PORT": str(_free_port())}
+    out = script(folder, "agent_roll.py", AJET_SWARM_URL=engine, NUM_REPEAT="2", **home)
+    assert out.splitlines()[-1].endswith("training complete: step 2 of 2")
+    assert steps(engine) == [1, 2]
     assert not claimed(engine)
 
 

@@ -15,6 +15,7 @@ import pytest
 from core.state import Group
 from tests.support.scripted_openai import Failure, ScriptedOpenAI, in_thread
 from tests.support.stack import Stack, until, within
+from tests.support.stored import stored_bytes
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -93,7 +94,7 @@ def test_asked_rated_recorded_and_the_key_stays_secret(tmp_path: Path) -> None:
         assert stack.stop("proxy") == 0
         kept = [file for file in stack.home.root.rglob("*") if file.is_file()]
         assert kept
-        assert not [file for file in kept if KEY.encode() in file.read_bytes()]
+        assert not [file for file in kept if KEY.encode() in stored_bytes(file)]
 
 
 def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:

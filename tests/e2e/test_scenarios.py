@@ -55,6 +55,8 @@ def test_two_models_are_trained_by_the_same_episodes(tmp_path: Path) -> None:
 def test_a_student_is_taught(tmp_path: Path) -> None:
     out = run("multi_model.teacher_student", tmp_path, "--updates", "1")
     assert re.search(r"student step 2: agrees \d\.\d\d; the teacher is right in \d\.\d\d", out)
+    assert "the student is trained; the teacher is fixed: it answers eval episodes alone" in out
+    assert re.search(r"^teacher step (\d+) at the start, \1 at the end$", out, re.M)
 
 
 def test_ctrl_c_leaves_nothing_claimed_on_a_server_that_was_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from proxy.serve import GRACE
 from tests.support.front import BODIES, LAST, sse
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack
+from tests.support.stored import stored_bytes
 from tests.support.tls import certificate
 from tests.support.wire import Answer, wire
 
@@ -159,7 +160,7 @@ async def test_a_key_is_asked_for_and_written_nowhere(tmp_path: Path, in_file: b
             await asyncio.to_thread(stack.stop, "proxy")
             files = [path for path in stack.home.root.rglob("*") if path.is_file()]
             assert stack.home.journal in files
-            assert not [path for path in files if secret.encode() in path.read_bytes()]
+            assert not [path for path in files if secret.encode() in stored_bytes(path)]
 
 
 def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -> None:
@@ -168,4 +169,4 @@ def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -
         assert told.returncode == 2
         assert "holds a user or a password" in told.stderr
         assert "hush" not in told.stderr + told.stdout
-        assert not any(b"hush" in path.read_bytes() for path in stack.home.root.rglob("*.*"))
+        assert b"hush" not in stored_bytes(stack.home.root)

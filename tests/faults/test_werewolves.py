@@ -72,7 +72,7 @@ class Village:
         said = (self.stage.home.logs / "script.log").read_text()
         assert self.script.returncode == 0, said
         assert "claims left 0" in said
-        assert f"Finished: {self.updates} of {self.updates}" in self.detail()
+        assert f"training complete: step {self.updates} of {self.updates}" in self.detail()
         return said
 
 

@@ -13,11 +13,14 @@ import pytest
 import swarm
 from swarm import compat
 from swarm.asynchronous import AsyncSwarm
+from swarm.compat_paths import MODULES, home_of
 from swarm.sync import SwarmClient
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "library.md").read_text()
-NAMES = re.findall(r"^\| `(ajet\.[\w.]+)` \| `(\w+)` \| `(swarm\.\w+)` \|$", GUIDE, re.MULTILINE)
+NAMES = re.findall(
+    r"^\| (?:`(ajet\.[\w.]+)`|ours) \| `(\w+)` \| `(swarm\.\w+)` \|$", GUIDE, re.MULTILINE
+)
 _METHODS = GUIDE.partition("### Methods of")[2].partition("\n## ")[0]
 METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
 
@@ -26,6 +29,18 @@ METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
 def test_each_name_of_agentjet_is_where_the_guide_says(upstream: str, name: str, home: str) -> None:
     found = getattr(compat, name)
     assert found.__module__ == home, upstream
+    if upstream:
+        assert home_of(name) == upstream
+    else:
+        with pytest.raises(KeyError):
+            home_of(name)
+
+
+def test_the_table_of_paths_has_every_name_and_the_guide_every_path() -> None:
+    ours = {name for upstream, name, _ in NAMES if not upstream}
+    assert {name for names in MODULES.values() for name in names} == set(compat.__all__) - ours
+    for module in MODULES:
+        assert f"`{module}`" in GUIDE
 
 
 def test_the_table_has_every_name() -> None:

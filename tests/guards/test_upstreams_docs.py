@@ -1,4 +1,4 @@
-"""`docs/upstreams.md` tells of every field that a dialect keeps from the upstream."""
+"""`docs/upstreams.md` tells of every field a dialect keeps from the upstream, and of images."""
 
 from pathlib import Path
 
@@ -18,3 +18,34 @@ OWN = {
 def test_what_a_dialect_leaves_out_is_told(route: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{route}` |"))
     assert not sorted(name for name in OWN[route] if f"`{name}`" not in row)
+
+
+def test_which_servers_take_images_is_told() -> None:
+    section = PAGE.partition("## Images")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [
+        "upstream",
+        "AgentJet server, `servers.NAME.vision: true`",
+        "AgentJet server otherwise (default)",
+        "embedded engine",
+        "observe mode",
+    ]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "drops its message",
+        "`: keepalive`",
+        "without a chunk and without `[DONE]`",
+        "`rollout_until_all_clients_agree_sync_weight`",
+        "`agree_sync_weight()`",
+        "3600 s",
+        "aborted in `finally`",
+        "`ajet.teacher_model.*`",
+        "`ajet.opd.*`",
+        "`ajet.rollout.vllm_tool_parser`",
+    ],
+)
+def test_what_the_newest_agentjet_does_is_told(fact: str) -> None:
+    assert fact in PAGE.partition("## AgentJet of August 2026")[2].partition("\n## ")[0]

@@ -7,7 +7,8 @@ import pytest
 
 from console.loss import prune_loss, restore_loss
 from console.offers import offers, save_name
-from console.palette import entries
+from console.palette import entries, give
+from console.screens.confirm import ConfirmScreen
 from console.session import Session
 from console.widgets.checkpoints import CheckpointPanel
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
@@ -103,6 +104,22 @@ async def test_a_damaged_one_cannot_be_restored() -> None:
         assert "Engine: Restore" not in console.text()
         await console.press("down")
         assert "b Restore" in footer(console)
+
+
+async def test_the_palette_asks_nothing_about_a_checkpoint_that_is_not_there() -> None:
+    async with seat(state_of(*events()), at="engine") as console:
+        offer = next(
+            one
+            for one in offers(console.session, None, "embedded")
+            if one.command == "engine.restore" and one.ask
+        )
+        give(console.app, offer)
+        await console.settle()
+        await console.press(*["backspace"] * 20, *"step-00010", "enter")
+        said = " ".join(one.message for one in console.app._notifications)
+        assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in said
+        assert not isinstance(console.app.screen, ConfirmScreen)
+        assert not orders(console)
 
 
 async def test_reset_and_prune_ask_first() -> None:

@@ -91,7 +91,7 @@ def test_the_table_of_updates_has_the_columns_that_fit(width: int) -> None:
 def test_an_update_of_others_fills_the_reward() -> None:
     server = updated()
     server.steps = server.steps[-1:]
-    server.steps[0].rewards = 0
+    server.steps[0].rewards = server.steps[0].auto = 0
     assert "0.70" in step_table(server, NOW, 75, 5)[1].plain
 
 
@@ -117,6 +117,24 @@ def test_steps_that_are_done_again_are_timed_again() -> None:
     assert sync_seconds(spans, 50.0) == {}
     spans.append(Span(state="ROLLING", since=46.0, step=2))
     assert step_seconds(spans) == {1: 5.0}
+
+
+def test_a_step_that_goes_on_in_the_next_engine_run_has_no_duration_yet() -> None:
+    spans = [
+        Span(state=state, since=since, step=step)
+        for state, since, step in (
+            ("ROLLING", 1.0, 1),
+            ("WEIGHT_SYNCING", 9.0, 1),
+            ("ROLLING", 11.0, 2),
+            ("WEIGHT_SYNCING", 14.0, 2),
+            ("OFFLINE", 15.0, 0),
+            ("ROLLING", 100.0, 2),
+        )
+    ]
+    assert step_seconds(spans) == {1: 10.0}
+    assert sync_seconds(spans, 101.0) == {1: 2.0}
+    spans.append(Span(state="ROLLING", since=104.0, step=3))
+    assert step_seconds(spans) == {1: 10.0, 2: 4.0}
 
 
 async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> None:
@@ -196,11 +214,34 @@ async def test_a_process_that_died_is_shown_and_started_again() -> None:
         assert boss.commands == [("engine.restart_process", {})]
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
+    size: tuple[int, int],
+) -> None:
+    boss = boss_with(engine=FakeChild("engine"), proxy=FakeChild("proxy"))
+    async with seat(sample_state(), size=size, at="engine", boss=boss) as console:
+        lines = console.text().splitlines()
+        assert "PROCESSES" not in lines[1]
+        assert "Resume" not in lines[-1]
+        boss.children["engine"] = FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")
+        console.session.touch(["children"])
+        await console.settle()
+        lines = console.text().splitlines()
+        assert "PROCESSES" in lines[1]
+        assert "killed by SIGKILL" in lines[2]
+        assert lines[-1].lstrip().startswith("r Resume")
+        boss.children["engine"] = FakeChild("engine")
+        console.session.touch(["children"])
+        await console.settle()
+        assert "PROCESSES" not in console.text().splitlines()[1]
+        assert "Resume" not in console.text().splitlines()[-1]
+
+
 async def test_a_process_that_lives_is_restarted_after_a_question() -> None:
     boss = boss_with(engine=FakeChild("engine"))
     async with seat(sample_state(), at="engine", boss=boss) as console:
         await console.press("r")
-        assert "pid 4242 is ended and started again" in console.text()
+        assert "pid 4242 is stopped and started again" in console.text()
         await console.press("n")
         assert boss.commands == []
 

@@ -79,11 +79,12 @@ def test_stale_data_says_how_old_it_is_and_stays() -> None:
 def test_a_lost_server_keeps_its_state_with_its_age() -> None:
     state = state_of(
         EngineChanged(server="e", state="ROLLING", step=4, at=NOW - 90),
-        EngineLost(server="e", error="refused", seen_at=NOW - 30),
+        EngineLost(server="e", error="gone: refused", seen_at=NOW - 36),
     )
     text = bar_line(session_of(state), 100).plain
-    assert "× ROLLING 30s old" in text
+    assert "× GONE 36s (was ROLLING)" in text
     assert "step 4" in text
+    assert "× GONE 36s" in bar_line(session_of(state), 60).plain
 
 
 def test_a_proxy_that_stopped_is_named() -> None:

@@ -131,7 +131,7 @@ async def test_once_more_by_key() -> None:
         here.link.commands.clear()
         await here.press("S")
         assert here.link.commands == []
-        assert "Already sealed" in here.text()
+        assert "Already finished" in here.text()
 
 
 async def test_the_request_as_curl() -> None:

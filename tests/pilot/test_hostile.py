@@ -185,6 +185,13 @@ async def wide(console: Seat, text: str) -> AsyncIterator[str]:
     await console.pilot.resize_terminal(160, 48)
     async for name in screens(console, text):
         yield f"wide {name}"
+    await console.press("f6", "down")
+    yield "wide rewards, second part"
+    await console.press("f3", "v")
+    yield "wide rate, shown"
+    await console.press("f2", "home", "down", "enter")
+    yield "wide group"
+    await console.press("escape")
 
 
 View = Callable[[Seat, str], AsyncIterator[str]]

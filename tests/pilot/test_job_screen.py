@@ -339,6 +339,32 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
         assert not isinstance(console.app.screen, InsideScreen)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> None:
+    made = link()
+    dead = EpisodeLook(uuid="e-dead", client="5f0c4d1e", idle=41.0, limit=240.0, calls=3)
+    made.looks["embedded"] = ServerLook(
+        server="embedded", at=NOW, free=0, claimed=1, episodes=(dead,)
+    )
+    cause = "ROLLING_POST for 12 s: 3 episodes held by client 5f0c4d1e, last seen 41 s ago"
+    held = AlertRaised(server="embedded", key="held:embedded", cause=cause, level="error")
+    async with seat(link=made, size=(118, 48), read_only=read_only) as console:
+        console.app.session.state.alerts.clear()
+        console.link.publish(held)
+        await console.settle()
+        told = " ".join(console.text().split())
+        assert "3 episodes held by client 5f0c4d1e," in told
+        assert "last seen 41 s ago" in told
+        assert " 5 i " in told or read_only
+        await console.press("a")
+        await console.settle()
+        assert isinstance(console.app.screen, InsideScreen)
+        assert console.app.screen.target_server == "embedded"
+        assert "e-dead" in console.text()
+        await console.press("escape")
+        assert isinstance(console.app.screen, EngineScreen)
+
+
 def test_what_aborting_an_episode_costs() -> None:
     state = state_of(*group_events(1, until="GENERATING"))
     group = state.groups["g0001"]
@@ -362,3 +388,23 @@ async def test_the_way_of_an_alert_leads_past_a_job_that_was_left_open() -> None
         await typed(console, "lr", "3e-4")
         await console.press("f1", "a")
         assert "Leave the job of embedded?" in console.text()  # what was changed is not dropped
+
+
+def with_key(value: str, **more: Any) -> str:
+    return f"{job(**more)}  teacher_model:\n    api_key: {value}\n"
+
+
+async def test_a_secret_shows_nowhere_once_it_is_saved() -> None:
+    made = link(saved=with_key("'*** aaaaaaaa'"), running=with_key("'*** bbbbbbbb'"))
+    async with seat(link=made, size=(160, 48), at="engine") as console:
+        await opened(console)
+        assert "teacher_model.api_key" in console.text()
+        assert "*** (changed)" in console.text()
+        await console.press("y")
+        area = console.app.screen.query_one("#job-yaml", TextArea)
+        area.text = with_key("hunter2")
+        await console.press("escape", "s")
+        assert made.commands[-1][1]["job"] == with_key("hunter2")
+        await console.settle()
+        assert area.text == with_key("'*** aaaaaaaa'")
+        assert "hunter2" not in console.text()

@@ -83,9 +83,9 @@ async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
         await console.press("ctrl+o")
         rows = console.text().splitlines()
         head = next(y for y, row in enumerate(rows) if row.startswith(" NEWEST GROUPS"))
-        assert rows[head + 2] == f"S{before[head + 2][1:]}"  # it hides nothing
+        assert rows[head + 2] == f"D{before[head + 2][1:]}"  # it hides nothing
         assert "Engine" in rows[-1]
-        await console.press("s")
+        await console.press("d")
         newest = console.app.screen.query_one(NewestGroups)
         assert (newest.place, newest.has_focus) == (1, True)
         await console.press("ctrl+o")

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from console.logs import SOURCES
+from console.reward_figures import Digests, figures
 from console.screens.group import GroupScreen
 from console.session import Session
 from console.widgets.chart import Point, bounds, curve, sparkline, thin
@@ -12,12 +13,14 @@ from console.widgets.newest import NewestGroups, newest_items
 from console.widgets.overview_parts import PARTS, alerts, engines, mock, pace
 from console.widgets.reward_parts import rewards
 from console.widgets.section import Room
+from console.widgets.step_table import step_table
 from core.errors import AjetError
 from core.events import (
     AlertRaised,
     EngineChanged,
     EngineLost,
     Event,
+    GroupScored,
     GroupSealed,
     MockRowDone,
     MockStarted,
@@ -67,7 +70,7 @@ async def test_a_seat_in_use() -> None:
             "generate 5.7s",
             "14/60",
             "NEWEST GROUPS",
-            "done, dead",
+            "○ dead",
         ):
             assert words in text, words
 
@@ -76,7 +79,7 @@ async def test_an_empty_seat_names_the_next_action() -> None:
     async with seat(state_of(*sample_events()[:2])) as console:
         text = console.text()
         assert "press 5 then s to start it" in text
-        assert "Press 4 then s to let the mock user ask" in text
+        assert "s  Start the engine" in text
         assert "http://127.0.0.1:8000/v1" in text
         assert "ALERTS  none" in text
 
@@ -94,8 +97,12 @@ async def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
     )
     async with seat(state) as console:
         first = console.text().splitlines()[0]
-        assert "NOT REACHED" in first
+        assert "STARTING" in first
+        assert "GONE" not in console.text()
         assert "step –" in first
+        console.clock.now += 6
+        await console.settle()
+        assert "NOT REACHED" in console.text().splitlines()[0]
         assert "pool –" in first
 
 
@@ -178,7 +185,7 @@ def test_pace_counts_groups_of_the_last_minutes_only() -> None:
 
 def test_no_group_no_pace_and_no_zero() -> None:
     text = pace(session_of(State()), ROOM).plain
-    assert "No group is over yet" in text
+    assert "No group is finished yet" in text
     assert "0.0" not in text
 
 
@@ -326,6 +333,14 @@ def test_in_observe_mode_rewards_are_recorded_and_there_is_no_step() -> None:
     assert "No reward was sent yet" not in text
 
 
+def test_the_curve_marks_where_an_engine_run_ended() -> None:
+    points = [Point(step, 0.1, 0.0, engine_run=1 + (step > 3)) for step in range(1, 6)]
+    *plot, axis = curve(points, 46, 6)
+    assert {line.plain.find("┊") for line in plot} == {-1, 6 + 24}
+    assert not any("┊" in line.plain for line in curve(points[:3], 46, 6))
+    assert "step 1" in axis.plain
+
+
 def test_the_curve_has_the_size_it_is_given() -> None:
     points = [Point(step, 0.1 * step, 0.05) for step in range(1, 6)]
     for width, height in ((20, 4), (60, 9), (150, 20)):
@@ -355,13 +370,68 @@ def test_what_was_given_by_hand_is_marked_apart_and_named() -> None:
             events.append(replace(event, source="human") if by_hand else event)
     shown = rewards(session_of(state_of(*events)), ROOM).plain
     assert shown.count("◆") == 2  # the step's mark and its name
-    assert "◆ given by hand" in shown
+    assert "◆ human-rated" in shown
     plain = rewards(session_of(state_of(*group_events(1))), ROOM).plain
     assert "◆" not in plain
     marked = [Point(step, 0.5, 0.1, step / 4 if step > 2 else None) for step in range(5)]
     rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
     assert [row.find("◆") for row in rows if "◆" in row] == [39, 29]
     assert rows[0].endswith("◆")
+
+
+def test_votes_leave_the_trend_to_the_automatic_rewards() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    auto = {1: (0.2, 0.9, 0.4, 0.1), 2: (0.3, 0.9, 0.5, 0.1)}
+    for step, rewards_of in auto.items():
+        for event in group_events(step, step=step, rewards=rewards_of):
+            if isinstance(event, GroupSealed) and step == 2:
+                best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+                event = replace(event, source="human", rewards=tuple(best))
+            events.append(event)
+    session = session_of(state_of(*events))
+    head, *plot = rewards(session, LARGE).plain.splitlines()
+    assert "0.45" in head
+    assert "▲ up 0.05 since step 1" in head  # the mean of what was sent goes from 0.40 to 0.25
+    assert any("◆ human-rated: reward of the winner" in line for line in plot)
+    assert "◆" in plot[0] + plot[1]  # the vote names the automatic winner: 1, on top
+    server = session.state.servers["embedded"]
+    titles, newest, older = (one.plain.split() for one in step_table(server, NOW, 75, 5))
+    assert titles[3:6] == ["reward", "±std", "human"]
+    assert (newest[3], newest[5], older[3], older[5]) == ("0.45", "1.00", "0.40", "–")
+    figured = figures(Digests().last(session.state, 10), "v1")
+    assert figured.reward is not None
+    assert figured.reward.mean == pytest.approx(0.425)
+    assert (figured.by_hand, figured.hand) == (1, 1.0)
+
+
+def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for event in group_events(1):
+        if isinstance(event, GroupSealed):
+            events.append(replace(event, source="human"))
+        elif not isinstance(event, GroupScored):
+            events.append(event)
+    events.append(UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
+    shown = rewards(session_of(state_of(*events)), ROOM).plain
+    assert "Only human ratings so far: the curve is of automatic rewards" in shown
+
+
+def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    levels = ((1, 0.9, "v1"), (2, 0.8, "v1"), (3, 0.2, "v2"), (4, 0.3, "v2"))
+    for step, level, version in levels:
+        for event in group_events(step, step=step, rewards=[level, level - 0.1] * 2):
+            sent = isinstance(event, GroupSealed)
+            events.append(replace(event, version=version) if sent else event)
+    shown = rewards(session_of(state_of(*events)), LARGE).plain
+    assert "▲ up 0.10 since step 3" in shown  # not "down 0.60 since step 1"
+    assert "┆" in shown
+    first = rewards(session_of(state_of(*events[: 1 + len(events[1:]) * 3 // 4])), LARGE).plain
+    assert "first step of this version of the rewards" in first
+    marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
+    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    assert {row.find("┆") for row in rows if "┆" in row} == {29}
+    assert "┆" not in "".join(line.plain for line in curve(marked[3:], 46, 9))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])

@@ -78,4 +78,4 @@ async def test_a_changed_group_that_is_over_is_made_again() -> None:
         assert "★" not in here.text()
         here.link.publish(GroupMarked(group_id="g0002", marked=True))
         await here.settle()
-        assert any("done" in line and "★" in line for line in here.text().splitlines())
+        assert any("finished" in line and "★" in line for line in here.text().splitlines())

@@ -50,7 +50,7 @@ async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
         boss.children["proxy"].pid = 4242
         await console.press("ctrl+q")
         assert "something still runs" in console.text()
-        assert "already, leaving does not wait: proxy" in console.text()
+        assert "Stopping already, not waited for: proxy" in console.text()
         await console.press("escape")
         assert "then leaving" not in console.text()
         await console.press("f2")

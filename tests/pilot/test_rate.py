@@ -1,15 +1,18 @@
 """Rating on a screen: the keys, what they send, and that places map to the right candidates."""
 
 import pytest
+from msgspec.structs import replace
 
 from console.ballot import Ballot, shown_order
 from console.places import SCREENS
 from core.errors import AjetError
 from core.events import (
+    AnswerReturned,
     CandidateFailed,
     Event,
     GroupRated,
     GroupSealed,
+    RatingAwaited,
     RatingModeChanged,
     RatingUndone,
     SentReward,
@@ -112,17 +115,35 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
 
 
 async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
-    async with seat(waiting(0), places=PLACES, at="rate") as here:
-        await here.press("5", "enter")
+    async with seat(waiting(0), at="rate") as here:
+        await here.press("8", "enter")
         assert "Nothing waits for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
-        await here.press("2")
-        assert "Nothing waits for a vote; F2 opens Requests" in here.text()
         assert votes(here) == []
         here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
         await here.settle()
         assert "1 to rate" in here.text()
         assert "Nothing waits" not in here.text()
+
+
+async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
+    async with seat(waiting(1), at="rate") as here:
+        await here.press("2", "backspace")
+        assert here.app.current_mode == "rate"
+        here.link.publish(
+            GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
+        )
+        await here.settle()
+        await here.press("2")  # meant for the group whose clock has just run out
+        assert here.app.current_mode == "rate"
+        assert "Nothing waits for a vote" in here.text()
+        here.clock.now += 4
+        await here.press("2")
+        assert here.app.current_mode == "rate"
+        here.clock.now += 2
+        await here.press("2")
+        assert here.app.current_mode == "requests"
+        assert votes(here) == []
 
 
 async def test_enter_without_a_vote_says_nothing_twice() -> None:
@@ -177,7 +198,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         here.link.commands.clear()
         await here.press("u")
         assert here.link.commands == []
-        assert "Already sent" in here.text()
+        assert "Already finished" in here.text()
 
 
 async def test_what_went_well_stands_in_the_last_line_and_makes_no_toast() -> None:
@@ -209,12 +230,12 @@ async def test_no_undo_is_promised_after_the_clock() -> None:
             GroupRated(server="embedded", group_id="g0001", rating="best", order=(best,))
         )
         await here.settle()
-        assert "u takes it back" in here.text()
+        assert "u undoes it" in here.text()
         assert "u Undo" in here.text()
         here.clock.now += 60
         await here.settle()
         assert "being sent" in here.text()
-        assert "u takes it back" not in here.text()
+        assert "u undoes it" not in here.text()
         assert "u Undo" not in here.text()
         here.link.commands.clear()
         await here.press("u")
@@ -357,3 +378,39 @@ async def test_what_a_key_did_is_told_for_a_while() -> None:
         here.clock.now += 4
         await here.settle()
         assert "2 groups are sealed" not in here.text()
+
+
+def held(number: int, since: float, clock: float, query: str = "") -> list[Event]:
+    """A group in mode hold: its user has no answer and its clock ends `clock` seconds from now."""
+    events = group_events(
+        number, query=query or f"Held {number}", at=NOW - since, until="AWAITING_RATING"
+    )
+    kept = [one for one in events if not isinstance(one, AnswerReturned)]
+    awaited = kept.pop()
+    assert isinstance(awaited, RatingAwaited)
+    return [*kept, replace(awaited, until=NOW + clock, why="hold")]
+
+
+async def test_a_user_who_waits_comes_before_a_shorter_clock() -> None:
+    answered = group_events(1, query="Answered", at=NOW - 16, until="AWAITING_RATING")  # 4 s left
+    state = state_of(
+        RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
+    )
+    async with seat(state, places=PLACES, at="rate", size=(120, 30)) as here:
+        shown = here.text()
+        assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
+        assert "user waits 0:09" in shown
+        assert "2:40 left" in shown
+        assert "3 to rate, 2 users wait 0:14" in here.text().splitlines()[0]
+        await here.press("1", "enter")
+        here.link.publish(sent_vote(3))
+        await here.shows("Held 2")
+        assert "user waits 0:14" in here.text()
+
+
+async def test_a_held_user_is_in_flight_and_in_the_list() -> None:
+    state = state_of(RatingModeChanged(mode="hold"), *held(1, since=14, clock=170))
+    async with seat(state, places=PLACES, at="requests", size=(120, 30)) as here:
+        assert "1 in flight" in here.text().splitlines()[0]
+        assert "waits 0:14" in here.text()
+        assert "1 to rate, user waits 0:14" in here.text().splitlines()[0]

@@ -123,7 +123,7 @@ async def test_a_headless_terminal_cannot_be_lent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
     async with seat(waiting(1), places=PLACES, at="rate") as here:
-        with pytest.raises(EditorError, match="cannot be lent"):
+        with pytest.raises(EditorError, match="no editor can run"):
             await edit_text(here.app, "text")
 
 
@@ -207,7 +207,7 @@ async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
         (args,) = commands(here, "group.repeat")
         assert (args["group_id"], args["order"], args["shown"]) == ("g0001", (order[1],), order)
         assert votes(here) == []
-        assert "you had rated that one before: the same as before; nothing is sent" in here.text()
+        assert "you rated that one before: the same as before; nothing is sent" in here.text()
         here.link.publish(
             RatingRepeated(
                 server="embedded", group_id="g0001", rating="best", agrees=True, rater="anna"
@@ -260,7 +260,7 @@ async def test_a_group_that_another_rater_has_is_left_to_them() -> None:
         here.clock.now += 1
         await here.press("1", "enter")
         assert votes(here) == [("g0002", "best", (order_of(2)[0],))]
-        assert "looked at by somebody else" in here.text()
+        assert "bob has 1 open group on another console since 0:01; T takes it" in here.text()
 
 
 # --- compare, unsure, agreement ------------------------------------------------------------------
@@ -295,7 +295,7 @@ async def test_only_unsure_groups_are_shown_when_asked_for() -> None:
         assert "1 to rate  unsure only, 2 left out" in here.text()
         await here.press("1", "enter")
         assert votes(here) == [("g0003", "best", (order_of(3)[0],))]
-        assert "f shows all groups" in here.text()
+        assert "The automatic rewards are sure about 2 open groups; f shows them." in here.text()
         await here.press("f")
         assert "Question 1" in here.text()
 
@@ -321,7 +321,7 @@ async def test_each_way_out_when_ratings_hold_up_the_weight_update() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("A", "X")
         assert here.link.commands == []
-        assert "Nothing is held up" in here.text()
+        assert "No open rating holds" in here.text()
         here.link.publish(HELD)
         await here.settle()
         assert "hold up" not in here.text()  # somebody waits for a moment, as always
@@ -329,6 +329,10 @@ async def test_each_way_out_when_ratings_hold_up_the_weight_update() -> None:
         await here.settle()
         assert "! 3 open ratings hold up the weight update" in here.text()
         await here.press("A")
+        assert "Accept all automatic rewards?" in here.text()
+        await here.press("n")
+        assert here.link.commands == []
+        await here.press("A", "y")
         assert here.link.commands.pop() == ("rating.accept_all", {"server": "embedded"})
         await here.press("X")
         assert "3 groups without a rating, 12 episodes" in here.text()

@@ -45,7 +45,7 @@ async def test_the_newest_is_on_top_and_followed() -> None:
         lines = here.text().splitlines()
         first = next(line for line in lines if "Question" in line)
         assert "Question 6" in first
-        assert "done" in first
+        assert "finished" in first
 
 
 async def test_the_cursor_stays_on_its_group_when_others_come() -> None:

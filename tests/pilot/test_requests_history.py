@@ -49,7 +49,11 @@ async def read(here: Seat) -> None:
     """Wait for the pages in sight."""
     async with asyncio.timeout(20):
         await here.settle()
-        while any(one.is_running for one in here.app.workers if one.group in ("history", "search")):
+        while any(
+            one.is_running
+            for one in here.app.workers
+            if one.group.startswith(("history", "search"))
+        ):
             await here.pilot.pause(0.01)
     await here.settle()
 
@@ -186,13 +190,45 @@ async def test_tab_completes_fields_and_values() -> None:
         await here.press("tab")
         assert line.value == "state:"
         assert "awaiting_rating" in here.text()
-        await here.press("d")
+        await here.press(*"fi")
         await here.press("tab")
-        assert line.value == "state:done"
+        assert line.value == "state:finished"
         await here.press("space", "r", "tab", "tab", "shift+tab")
-        assert line.value == "state:done row~"
+        assert line.value == "state:finished row~"
         await here.press("tab")
-        assert line.value == "state:done reward<"
+        assert line.value == "state:finished reward<"
         await here.press("0", ".", "8", "enter")
         assert listed(here).has_focus
-        assert listed(here).model.filter.text == "state:done reward<0.8"
+        assert listed(here).model.filter.text == "state:finished reward<0.8"
+
+
+async def test_a_pruned_journal_ends_where_its_history_starts() -> None:
+    link = link_of(120)
+    link.pruned = 70
+    async with seat(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
+        await read(here)
+        groups = listed(here)
+        assert "history starts 20" in here.text().splitlines()[1]
+        assert groups.model.count == 125 - 70
+        await here.press("end")
+        await read(here)
+        assert groups.cursor == "o000070"
+        assert "old 70 " in here.text()
+        await here.press("enter")
+        await here.press("right_square_bracket")
+        assert here.app.screen.target_group == "o000070"
+        await here.press("escape")
+        link.pruned = 90  # the proxy prunes on; what was read is still shown, and then not
+        await here.press("home")
+        here.session.history.clear()
+        await here.press("end")
+        await read(here)
+        assert groups.cursor == "o000090"
+        await here.press("slash", *"old", "enter")
+        await read(here)
+        await here.press("end")
+        await read(here)
+        search = groups.model.search
+        assert search is not None
+        assert search.over
+        assert list(search.groups)[-1] == "o000090"

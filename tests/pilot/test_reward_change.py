@@ -30,7 +30,7 @@ async def test_another_weight_is_asked_for_and_ordered() -> None:
     async with seat(state_of(*changed()), at="rewards") as desk:
         await desk.press("W")
         assert isinstance(desk.app.screen, AskScreen)
-        assert "The next group is" in desk.text()
+        assert "Applies from the" in desk.text()
         assert desk.app.screen.query_one(Input).value == "0.5"
         desk.app.screen.query_one(Input).value = "heavy"
         await desk.press("enter")
@@ -51,7 +51,7 @@ async def test_gate_and_switch_are_confirmed() -> None:
             await desk.press(key)
             assert isinstance(desk.app.screen, ConfirmScreen)
             assert word in desk.text()
-            assert "The next group is" in desk.text()
+            assert "Applies from the" in desk.text()
             await desk.press("escape")
         assert not desk.link.commands
 
@@ -85,9 +85,9 @@ async def test_every_part_has_a_row_before_its_first_group_and_when_it_is_off_or
 async def test_the_palette_has_every_part_also_those_that_are_off() -> None:
     async with seat(state_of(*changed()), at="rewards") as desk:
         titles = [title for title, *_ in entries(desk.app) if title.startswith("Rewards: ")]
-    assert "Rewards: Weigh brevity" in titles
+    assert "Rewards: Set weight of brevity" in titles
     assert "Rewards: No gate finished" in titles
-    assert "Rewards: Weigh finished" not in titles
+    assert "Rewards: Set weight of finished" not in titles
     assert any(title.startswith("Rewards: Switch off") and title[-3:] == " on" for title in titles)
 
 

@@ -119,7 +119,7 @@ async def test_source_figures_and_every_part() -> None:
             "REWARDS  hooks",
             "version v1",
             "(15m00)",
-            "● serves",
+            "● active",
             "last 20 groups",
             "reward 0.45 ±0.15",
             "dead 0% (0 of 20)",
@@ -128,7 +128,7 @@ async def test_source_figures_and_every_part() -> None:
             "0%",
             "brevity      weighted      0.50   0.40   0.31",
             "100%",
-            "POLITENESS  0.50 every time",
+            "BREVITY  0.40 ±0.31",
         ):
             assert words in text, words
         assert "LAST FAULT" not in text
@@ -145,12 +145,12 @@ async def test_the_curve_is_of_the_part_under_the_cursor() -> None:
 
 async def test_nothing_known_and_nothing_scored() -> None:
     async with seat(State(), at="rewards") as console:
-        assert "nothing is known of the rewards yet" in console.text()
+        assert "the rewards are not known yet" in console.text()
     state = state_of(RewardsChanged(source="builtin", ok=True, version="abc", at=NOW - 5))
     async with seat(state, at="rewards") as console:
         text = console.text()
         assert "REWARDS  built-in" in text
-        assert "No group was scored yet" in text
+        assert "No group is scored yet" in text
         assert "0.00" not in text
         assert "Edit" not in text.splitlines()[-1]
 
@@ -215,7 +215,7 @@ async def test_a_fault_is_shown_folded_and_copied() -> None:
     async with seat(in_use(broken()), at="rewards") as console:
         text = console.text()
         for words in (
-            "! newest save broken, this version goes on",
+            "! newest save broken, this version stays active",
             "LAST FAULT  ✖ did not load",
             "NameError: retrun",
             "▸ traceback, 4 lines  hook.py:12  z unfolds",
@@ -229,7 +229,7 @@ async def test_a_fault_is_shown_folded_and_copied() -> None:
         console.link.publish(loaded("v2"))
         await console.settle()
         text = console.text()
-        assert "✔ mended at" in text
+        assert "✔ fixed at" in text
         assert "version v2" in text
 
 
@@ -237,7 +237,7 @@ async def test_a_fault_without_a_version_before_it() -> None:
     state = in_use(broken(version=""))
     state.consoles = 1
     async with seat(state, at="rewards") as console:
-        assert "✖ nothing serves: groups wait for you" in console.text()
+        assert "✖ no version is active: groups wait for you" in console.text()
 
 
 async def test_the_group_it_failed_on_is_one_key_away() -> None:
@@ -335,7 +335,7 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
     soon = max(3.0, 1.0 + 5 * (time.monotonic() - began))  # as many loads of a hook
     try:
         async with seat(link=link, at="rewards") as console:
-            await _shown(console, "● serves")
+            await _shown(console, "● active")
             for again in (True, True, False):  # a busy machine may hold it up, not always
                 hook.write_text(f"{GOOD}\ndef broken(:\n")
                 took = await _shown(console, "SyntaxError")
@@ -343,8 +343,8 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
                 assert f"{HOOK}:4" in text
                 assert "newest save broken" in text
                 hook.write_text(f"{GOOD}\n# mended\n")
-                await _shown(console, "● serves")
-                assert "mended at" in console.text()
+                await _shown(console, "● active")
+                assert "fixed at" in console.text()
                 sys.stdout.write(f"\na broken save was on screen after {took:.2f} s\n")
                 if took < soon:  # it is below 1 s on a machine with nothing else to do
                     break

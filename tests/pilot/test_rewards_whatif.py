@@ -1,4 +1,4 @@
-"""What if: other weights on groups that are over, scored anew, applied."""
+"""What if: other weights on groups that are over, re-scored, applied."""
 
 from typing import Any
 
@@ -140,13 +140,13 @@ async def test_groups_are_scored_anew_on_the_proxy_with_progress_and_an_end() ->
         )
         desk.link.publish(tried(done=12))
         await desk.settle()
-        assert "12 of 40 groups scored anew" in desk.text()
+        assert "12 of 40 groups re-scored" in desk.text()
         await desk.press("c")
         assert desk.link.commands[-1] == ("rewards.whatif_stop", {})
         summary = TrialSummary(groups=40, compared=39, flips=7, died=1, abstained=1)
         desk.link.publish(tried(done=40, phase="done", summary=summary))
         await desk.settle()
-        assert "40 groups scored anew" in desk.text()
+        assert "40 groups re-scored" in desk.text()
         assert "winner flips 7 of 39 groups" in desk.text()
         desk.link.publish(tried(phase="failed", cause="rewards.yaml:3: no"))
         await desk.settle()

@@ -37,6 +37,7 @@ def events(watch_only: bool = True) -> Iterator[Event]:
         servers=servers,
         rewards="builtin",
         watch_only=watch_only,
+        at=NOW - 120,
     )
     for state, step, at in (("ROLLING", 6, 100), ("WEIGHT_SYNCING", 6, 40), ("ROLLING", 7, 30)):
         yield EngineChanged(server="gpu", state=state, raw=state, step=step, at=NOW - at)

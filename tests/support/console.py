@@ -74,6 +74,8 @@ class FakeLink:
         self.after: list[int] = []
         self.detail: list[Event] = []
         self.journal: list[Group] = []
+        self.pruned = 0
+        """Groups of it that were deleted, the oldest ones."""
         """Groups that only the journal has, oldest first; those of state follow."""
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
@@ -169,7 +171,9 @@ class FakeLink:
         if self.broken is not None:
             raise self.broken
         whole = [*self.journal, *self.state.groups.values()]
-        return HistoryPage(first, len(whole), whole[first : first + limit])
+        begin, since = max(first, self.pruned), NOW - 5_000 if self.pruned else 0.0
+        page = whole[begin : first + limit]
+        return HistoryPage(begin, len(whole), page, self.pruned, since)
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         if fact_id not in self.facts:
@@ -226,11 +230,12 @@ class Seat:
 
     async def settle(self) -> None:
         """Let the feed, the workers and the painting catch up."""
-        for _ in range(2):
-            await asyncio.sleep(0)
-            self.app.flush()
-            await self.pilot.pause()
-            await rest(self.app)
+        with self.app._context():  # Textual's active app is that of the test's newest console
+            for _ in range(2):
+                await asyncio.sleep(0)
+                self.app.flush()
+                await self.pilot.pause()
+                await rest(self.app)
 
     async def press(self, *keys: str) -> None:
         """Keys, then settle."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import proxy.submit
-import swarm.orders
+import swarm.claim_request
 import swarm.watcher
 from core.settings import Settings
 from swarm.answers import EndOutcome
@@ -110,9 +110,9 @@ async def field_of(
     monkeypatch.setattr(swarm.watcher, "GONE_FOR", GONE_FOR)
     monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", FROZEN_FOR)
     monkeypatch.setattr(proxy.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
-    monkeypatch.setattr(swarm.orders, "GATHER_AFTER", 0.3)
-    monkeypatch.setattr(swarm.orders, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(swarm.orders, "EMPTY", (0.15, 0.45))
+    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.3)
+    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(swarm.claim_request, "EMPTY", (0.15, 0.45))
 
     async def answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(rng.uniform(0.02, 0.15))
@@ -124,7 +124,7 @@ async def field_of(
             server = front.world.server
             server.client.__class__ = Hasty
             server.watcher.poll_timeout = POLL
-            server.desk.timeout = PATIENCE
+            server.desk.releaser.timeout = PATIENCE
             load = Load(front.url, rng, budget=BUDGET + 5.0)
             made = Field(front, far, load, rng)
             async with load.running(clients):

@@ -44,12 +44,14 @@ class Load:
         rng: Decides who streams, who leaves and when.
         budget: Seconds in which each request must have ended.
         leave: Share of requests whose client leaves before the answer.
+        untrained: Share of requests that ask not to be trained on: those have one candidate.
     """
 
     url: str
     rng: random.Random
     budget: float
     leave: float = 0.15
+    untrained: float = 0.05
     asked: list[Asked] = field(default_factory=list)
     outages: list[tuple[float, float]] = field(default_factory=list)
     """From and to, on the loop's clock: no swarm server that could answer."""
@@ -94,7 +96,7 @@ class Load:
         body = _body(path, f"question {len(self.asked)} of {number}")
         if rng.random() < 0.1:
             body["n"] = 1
-        headers = {"x_ajet_train": "no"} if rng.random() < 0.05 else {}
+        headers = {"x_ajet_train": "no"} if rng.random() < self.untrained else {}
         try:
             async with asyncio.timeout(self.budget), asyncio.timeout(patience) as leaving:
                 await self._talk(one, {**body, "stream": stream}, headers)
@@ -185,7 +187,10 @@ def status_of_stream(path: str, text: str) -> int:
         return {"overloaded_error": 503, "invalid_request_error": 400}.get(kind, 500)
     if path == "/v1/responses" and last.get("type") == "response.failed":
         error = last["response"]["error"]
-        later = error["code"] == "rate_limit_exceeded" or "shutting down" in error["message"]
+        unserved = ("shutting down", "is OFFLINE", "cannot be reached")
+        later = error["code"] == "rate_limit_exceeded" or any(
+            words in error["message"] for words in unserved
+        )
         its_own = error["code"] in ("context_length_exceeded", "invalid_prompt")
         return 503 if later else 400 if its_own else 500
     if isinstance(last.get("error"), dict):

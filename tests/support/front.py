@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,19 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def fronted(
-    home: Path, swarm: ScriptedSwarm | None = None, configured: Settings | None = None
+    home: Path,
+    swarm: ScriptedSwarm | None = None,
+    configured: Settings | None = None,
+    others: Mapping[str, ScriptedSwarm] | None = None,
+    watched: bool = False,
 ) -> AsyncIterator[Front]:
-    """A whole front on `swarm`, one of its own when not given."""
+    """A whole front on `swarm`, one of its own when not given, and on `others` by name.
+
+    Args:
+        watched: As of `world`.
+    """
     configured = configured or settings()
-    async with world(home, swarm, configured) as w:
+    async with world(home, swarm, configured, others=others, watched=watched) as w:
         desk = Desk(w.seat, w.groups)
         app = create_app(w.seat, w.groups, desk=desk)
         async with (

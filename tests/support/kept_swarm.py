@@ -34,6 +34,7 @@ class KeptSwarm:
 
     def __init__(self, behind: Transport, swarm: ScriptedSwarm) -> None:
         self.behind, self.swarm = behind, swarm
+        swarm.strict = False
         self.saved: dict[str, int] = {"latest": 7, "step-000005": 5, "previous": 6}
         self.damaged: set[str] = set()
         self.updates: list[dict[str, Any]] = []

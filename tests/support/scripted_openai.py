@@ -12,6 +12,7 @@ Scripting:
     models       listed ids; None has no such route. `context` is their `max_model_len`.
     health       status of `/health`; None has no such route.
     tokenizer    False: no `/tokenize` (a token is a word). `openapi` False: no `/openapi.json`.
+    completes    True: it has `/v1/completions` too, whose bodies are in `bare`.
     hang_up      close every new connection at once, as a dead host does.
 
 What happened: `calls` ((body, headers in lower case)), `cancelled` (calls whose client left),
@@ -66,7 +67,8 @@ class ScriptedOpenAI:
         self.context: int | None = 4096
         self.health: int | None = 200
         self.tokenizer = self.openapi = True
-        self.hang_up = False
+        self.completes = self.hang_up = False
+        self.bare: list[dict[str, Any]] = []
         self.gate: asyncio.Event | None = None
         self.token_seconds = 0.0
         self.calls: list[tuple[dict[str, Any], dict[str, str]]] = []
@@ -86,6 +88,7 @@ class ScriptedOpenAI:
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/completions", self._complete)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
@@ -124,6 +127,7 @@ class ScriptedOpenAI:
             return web.Response(status=404)
         paths = ["/v1/chat/completions", "/v1/models"]
         paths += ["/tokenize", "/detokenize"] if self.tokenizer else []
+        paths += ["/v1/completions"] if self.completes else []
         return web.json_response({"paths": {path: {} for path in paths}})
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -168,6 +172,14 @@ class ScriptedOpenAI:
             raise
         finally:
             self.running -= 1
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.bare.append(body)
+        told = await self.answer(body, len(self.bare) - 1)
+        if isinstance(told, Failure):
+            return told.response()
+        return web.json_response({"object": "text_completion", "model": body["model"], **told})
 
     async def _pause(self, _: str, __: int) -> None:
         await asyncio.sleep(self.token_seconds)

@@ -24,6 +24,10 @@ class Cut(Exception):
     """Raised by a test's `on_token`: the connection breaks here."""
 
 
+class End(Exception):
+    """Raised by a test's `on_token`: the stream ends here, in order but without `[DONE]`."""
+
+
 async def begin(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=_HEADERS)
     await response.prepare(request)
@@ -63,6 +67,8 @@ async def tell(
                 await on_token(name, index)
             await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+    except End:
         await response.write_eof()
     except Cut:
         if request.transport is not None:

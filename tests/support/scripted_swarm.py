@@ -16,7 +16,7 @@ Scripting:
     streaming      how a stream is told, see `scripted_stream`: three (default), keepalive, tokens,
                    whole; `keepalive` is the seconds between its comments.
     on_token       async fn(episode_uuid, chunk_index), awaited before each chunk of a stream; a
-                   `Cut` raised there breaks the connection.
+                   `Cut` raised there breaks the connection, an `End` ends the stream.
     fail_next(route, how, times=1)   the next requests to `route` ("/claim_episode", ...) fail: an
                    int is a status with a plain-text body, "drop" closes the connection before the
                    request is looked at, "drop_after" acts on it and then drops (the answer is
@@ -29,6 +29,10 @@ Scripting:
     old_auth       True (default) answers a bad key as servers up to 2026-05 did: 200 with a body.
     pool_default   True gives the all-default pool object.
     start_error / config_error       what `/start_engine`, `/sync_train_config` refuse with.
+    strict         True (default) reads a job as an AgentJet server does; the embedded engine, which
+                   `KeptSwarm` puts in front, needs no key of it.
+    composed       the job over the server's own defaults, once it was read; `boot_error` is why a
+                   start failed after it was accepted (then the engine goes back to OFFLINE).
     boot_seconds, stop_seconds       how long BOOTING lasts and a stop freezes the server.
     expire(uuid=None), register(n), finish_sync(), set `automatic` False: see `ScriptedPool`.
 
@@ -48,14 +52,16 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
+import yaml
 from aiohttp import web
 
 from tests.support.door import end_site
 from tests.support.scripted_chat import by_episode, completion, episode_of
+from tests.support.scripted_job import compose, trainer_error
 from tests.support.scripted_pool import Crash, Denied, Episode, ScriptedPool
-from tests.support.scripted_stream import Cut, OnToken, begin, kept_alive, tell
+from tests.support.scripted_stream import Cut, End, OnToken, begin, kept_alive, tell
 
-__all__ = ["Crash", "Cut", "Denied", "Episode", "ScriptedSwarm"]
+__all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
 
 Answer = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 Route = Callable[[dict[str, Any]], Any]
@@ -89,6 +95,9 @@ class ScriptedSwarm(ScriptedPool):
         self.pool_default = False
         self.start_error = ""
         self.config_error = ""
+        self.strict = True
+        self.composed: dict[str, Any] = {}
+        self.boot_error = ""
         self.boot_seconds = 0.05
         self.stop_seconds = 0.0
         self.chats: list[tuple[str, dict[str, Any], dict[str, str]]] = []
@@ -272,10 +281,21 @@ class ScriptedSwarm(ScriptedPool):
         if self.config is None:
             return {"success": False, "error": "No training config found."}
         self.set_state("BOOTING")
-        if self.start_error:  # BOOTING stays: only a stop resets it
+        if not self.strict:
+            return self._boot()
+        try:
+            self.composed = compose(self.config)
+        except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+            return {"success": False, "error": str(error)}  # BOOTING stays: only a stop resets it
+        self.boot_error = trainer_error(self.composed)
+        return self._boot()
+
+    def _boot(self) -> dict[str, Any]:
+        if self.start_error:
             return {"success": False, "error": self.start_error}
         loop = asyncio.get_running_loop()
-        self._later = loop.call_later(self.boot_seconds, self.set_state, "ROLLING", 1)
+        reached = ("OFFLINE", 0) if self.boot_error else ("ROLLING", 1)
+        self._later = loop.call_later(self.boot_seconds, self.set_state, *reached)
         return {"success": True, "pid": 4242}
 
     async def _stop(self, body: dict[str, Any]) -> dict[str, Any]:

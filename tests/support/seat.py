@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from proxy.groups import Groups, Limits
 from proxy.rewards.base import (
     Abstention,
     GroupContext,
+    Listener,
     Part,
     RequestReport,
     Score,
@@ -40,7 +42,7 @@ from proxy.rows import Rows
 from proxy.run import Reply, Ticket
 from proxy.seat import Seat, ServerSeat
 from proxy.watch import ServerWatch
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import Unreachable
 from swarm.seam import Response, Streamed
@@ -70,6 +72,7 @@ class Source:
         self.abstains = ""
         self.contexts: list[GroupContext] = []
         self.report = RequestReport()
+        self.listeners: list[Listener] = []
 
     async def start(self) -> None: ...
 
@@ -94,8 +97,20 @@ class Source:
     def health(self) -> SourceHealth:
         return SourceHealth(True, None, self.version)
 
-    def add_listener(self, listener: Any) -> Callable[[], None]:
-        return lambda: None
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        self.listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        return remove
+
+    def load(self, version: str) -> None:
+        """Another version serves from now on."""
+        self.version = version
+        for listener in self.listeners:
+            listener(self.health())
 
 
 class Line:
@@ -202,7 +217,7 @@ def settings(**sections: Mapping[str, Any]) -> Settings:
         "rewards": {"time_limit": 20.0},
     }
     for name, values in sections.items():
-        told[name] |= values
+        told.setdefault(name, {}).update(values)
     return msgspec.convert(told, Settings)
 
 
@@ -214,10 +229,12 @@ async def world(
     limits: Limits = FAST,
     recover: bool = True,
     watched: bool = False,
+    others: Mapping[str, ScriptedSwarm] | None = None,
 ) -> AsyncIterator[World]:
     """A proxy on `swarm` (one of its own when not given), with its journal in `home`.
 
-    With `watched` what the watcher sees becomes events, too.
+    With `watched` what the watcher sees becomes events, too. `others` are further servers by name,
+    after `s`.
     """
     configured = configured or settings()
     async with contextlib.AsyncExitStack() as stack:
@@ -228,16 +245,19 @@ async def world(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        client = AsyncSwarmClient(swarm.url, line, "me", name="s")
-        watcher = Watcher(client)
-        desk = ClaimDesk(client, watcher, known=lambda: held(bus), second_look=0.05)
-        stack.push_async_callback(desk.close, 0.5)
+        servers: dict[str, ServerSeat] = {}
+        for name, one in {"s": swarm, **(others or {})}.items():
+            client = AsyncSwarmClient(one.url, line, "me", name=name)
+            watcher = Watcher(client)
+            desk = GroupClaimer(client, watcher, known=lambda: held(bus), second_look=0.05)
+            stack.push_async_callback(desk.close, 0.5)
+            servers[name] = ServerSeat(name, one.url, client, watcher, desk)
         source = Source()
         seat = Seat(
             settings=configured,
             journal=journal,
             bus=bus,
-            servers={"s": ServerSeat("s", swarm.url, client, watcher, desk)},
+            servers=servers,
             rewards=source,
             rows=Rows(),
             tasks=tasks,
@@ -255,14 +275,16 @@ async def world(
                 pid=1,
                 url="",
                 version="0",
-                servers={"s": swarm.url},
+                servers={name: one.url for name, one in servers.items()},
                 rewards="scripted",
                 rating_mode=mode_at_start(seat),
             )
         )
-        watch = ServerWatch(seat, seat.servers["s"]).run() if watched else watcher.run()
-        tasks.spawn(watch, "watcher")
-        await watcher.wait_for(lambda seen: seen.reachable, 20)
+        for name, server in servers.items():
+            full = ServerWatch(seat, server, on_held=partial(groups.postpone, name))
+            watch = full.run() if watched else server.watcher.run()
+            tasks.spawn(watch, "watcher")
+            await server.watcher.wait_for(lambda seen: seen.reachable, 20)
         if recover:
             await groups.recover()
         yield made

@@ -42,7 +42,7 @@ def enthusiasm(text: str) -> float:
 
 
 def relevance(text: str, question: str) -> float:
-    """Share of the longer words of the question that the answer takes up."""
+    """Share of the longer words of the question that the answer uses."""
     wanted = {word[:5] for word in words(question) if len(word) > 3}
     if not wanted:
         return 1.0

@@ -3,12 +3,30 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Container, Sequence
 
 from proxy.rewards.text import words_of
 
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
+_NUMBER = re.compile(
+    r"(?:(?<![\w)])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+(?![\d/.]))?|\.\d+)"
+)
 _DIGIT = re.compile(r"\d")
-_ALONE = re.compile(rf"[^\w+\-.]*({_NUMBER.pattern})\s*(?:%|[^\W\d]{{1,12}})?[^\w]*")
+_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+_UNIT = r"(?:\s*[%°€$£]|\s*°?[^\W\d]{1,12}(?:/[^\W\d]{1,8}|\s+per\s+\w{1,12})?[²³]?)?"
+_ALONE = re.compile(rf"[^\w+\-.]*({_NUMBER.pattern}){_UNIT}[^\w]*")
+_CONCLUDES = re.compile(
+    rf"[^\n,=]*(?:=|\b(?:is|are|equals|makes|gives|to))\s*[$€£*]*({_NUMBER.pattern}){_UNIT}[.!*\s]*"
+)
+"""A short sentence or one equation that ends with its number."""
+_WORTH = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
+    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
+    "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80,
+    "ninety": 90, "hundred": 100, "thousand": 1_000, "million": 1_000_000,
+}  # fmt: skip
+_SPELLED_WITHIN = 300
+"""Characters at the end of a text in which a spelled number is looked for."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}|####\s*([^\n]+)")
 
 PHRASE = 12
@@ -36,34 +54,125 @@ def bare(text: str) -> str:
     return " ".join(text.lower().split()).strip(" .!?\"'`*")
 
 
+def plain(text: str) -> str:
+    """`text` with ASCII signs, and with fractions on one line."""
+    if "−" in text:
+        text = text.replace("−", "-")
+    return _FRACTION.sub(r"\1/\2", text) if "frac{" in text else text
+
+
 def number_in(goal: str) -> float | None:
-    """The number that a reference is, perhaps with a unit; None when it is no number."""
-    alone = _ALONE.fullmatch(goal)
-    return None if alone is None else value_of(alone.group(1))
+    """The number that a reference is, perhaps with a unit or at the end of a short sentence.
+
+    None when it is no number.
+    """
+    goal = plain(goal)
+    found = _ALONE.fullmatch(goal)
+    if found is None and len(goal) <= 120:
+        found = _CONCLUDES.fullmatch(goal)
+    return None if found is None else value_of(found.group(1))
 
 
 def value_of(number: str) -> float:
-    return float(number.replace(",", ""))
+    """The value of digits, perhaps of a fraction of two whole numbers."""
+    above, slash, below = number.replace(",", "").partition("/")
+    if not slash:
+        return float(above)
+    return float(above) / float(below) if float(below) else math.nan
 
 
-def numeric(text: str, goal: float, elsewhere: float, tolerance: float) -> tuple[float, str]:
+def numbers_of(text: str) -> frozenset[float]:
+    """The numbers that stand in a text as digits."""
+    if _DIGIT.search(text) is None:
+        return frozenset()
+    return frozenset(map(value_of, _NUMBER.findall(plain(text))))
+
+
+def spelled(text: str) -> float | None:
+    """The last number that the end of a text spells in English words.
+
+    "one" counts only where it is all that is said: elsewhere it is seldom a number.
+    """
+    words = words_of(text[-_SPELLED_WITHIN:])
+    if _WORTH.keys().isdisjoint(words):
+        return None
+    end = len(words)
+    while end:
+        if words[end - 1] not in _WORTH:
+            end -= 1
+            continue
+        start = end
+        while start and (words[start - 1] in _WORTH or _joins(words, start - 1)):
+            start -= 1
+        if words[start:end] != ["one"] or len(words) == 1:
+            sign = -1.0 if start and words[start - 1] in ("minus", "negative") else 1.0
+            return sign * _worth(words[start:end])
+        end = start
+    return None
+
+
+def _joins(words: Sequence[str], place: int) -> bool:
+    """Whether a word is the "and" within a number: `one thousand and two`."""
+    return words[place] == "and" and place > 0 and words[place - 1] in ("hundred", "thousand")
+
+
+def _worth(words: Sequence[str]) -> float:
+    whole = part = 0
+    for word in words:
+        worth = _WORTH.get(word, 0)
+        if worth >= 1_000:
+            whole, part = whole + max(part, 1) * worth, 0
+        elif worth == 100:
+            part = max(part, 1) * 100
+        else:
+            part += worth
+    return float(whole + part)
+
+
+def numeric(
+    text: str,
+    goal: float,
+    elsewhere: float,
+    tolerance: float,
+    first: float | None = None,
+    asked: Container[float] = (),
+) -> tuple[float, str]:
     """1 for a text whose final number is `goal`, `elsewhere` for one that only names it.
 
-    The final number is that of the last `\\boxed{}` or `####`, else the last number.
+    The final number is that of the last `\\boxed{}` or `####`, else the last number, in digits or
+    spelled behind them.
+
+    Args:
+        first: What a text is worth that names `goal` before any other number of its own.
+        asked: Numbers of the query, which are not its own.
     """
-    if _DIGIT.search(text) is None:
-        return 0.0, f"no number, {goal:g} expected"
+
+    def same(value: float) -> bool:
+        return math.isclose(value, goal, rel_tol=tolerance, abs_tol=1e-9)
+
+    text = plain(text)
     marked = final(text)
-    last = _NUMBER.findall(text if marked is None else marked)
-    if not last:
-        return 0.0, f"no number, {goal:g} expected"
-    end = value_of(last[-1])
-    if math.isclose(end, goal, rel_tol=tolerance, abs_tol=1e-9):
+    said = text if marked is None else marked
+    found = list(_NUMBER.finditer(said)) if _DIGIT.search(said) is not None else []
+    if found and same(value_of(found[-1][0])):
         return 1.0, f"ends with {goal:g}"
-    numbers = _NUMBER.findall(text)
-    if any(math.isclose(value_of(one), goal, rel_tol=tolerance) for one in numbers):
+    behind = spelled(said[found[-1].end() :] if found else said)
+    if behind is not None and same(behind):
+        return 1.0, f"ends with {goal:g}"
+    if not found:
+        return 0.0, f"no number, {goal:g} expected" if behind is None else _ends(behind, goal)
+    end = value_of(found[-1][0])
+    values = [value_of(one) for one in _NUMBER.findall(text)]
+    own = next((value for value in values if same(value) or value not in asked), None)
+    if first is not None and own is not None and same(own):
+        return first, f"names {goal:g} first, ends with {end:g}"
+    if any(map(same, values)):
         return elsewhere, f"names {goal:g}, ends with {end:g}"
-    return 0.0, f"ends with {end:g}, {goal:g} expected"
+    return 0.0, _ends(end, goal)
+
+
+def _ends(end: float, goal: float) -> str:
+    return f"ends with {end:g}, {goal:g} expected"
 
 
 def verbal(text: str, goal: str) -> tuple[float, str]:

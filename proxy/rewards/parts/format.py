@@ -84,7 +84,7 @@ def _read(file: Path) -> Any:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsFault(
-            "schema_file", f"{file} cannot be read: {error.strerror}", "Mend the path"
+            "schema_file", f"{file} cannot be read: {error.strerror}", "Correct the path"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsFault("schema_file", f"{file} is no JSON", str(error)[:200]) from error

@@ -66,7 +66,7 @@ class Hook:
         """
         sheet = await self.source.score(group.context)
         if (why := sheet.abstention) is not None:
-            raise Abstains(why.cause, why.traceback, why.file, why.line)
+            raise Abstains(why.cause, why.traceback, why.file, why.line, why.late)
         return [
             PartValue(one.reward, one.parts[0].reason if one.parts else "", one.parts[1:])
             for one in sheet.scores

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.parts.asked import asked_by
 
 IDEAL = 60.0
 """Words of an answer that is neither short nor long."""
 WIDTH = 1.2
 """How tolerant the length is: 0.6 remains at a third and at three times the ideal."""
+ASIDE = 0.1
+"""What is lost at either end of the band that a query asks for: within it, too, answers of
+different length seldom get the same reward."""
 
 _NONE = PartValue(0.0, "no words")
 
@@ -22,25 +26,42 @@ class Length:
     words.
     """
 
-    def __init__(self, low: float = IDEAL, high: float = IDEAL, width: float = WIDTH) -> None:
-        self._low, self._high, self._width = low, high, width
+    def __init__(
+        self,
+        low: float = IDEAL,
+        high: float = IDEAL,
+        width: float = WIDTH,
+        by_query: bool = False,
+    ) -> None:
+        self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
-    def of(self, count: int) -> PartValue:
-        """The value of `count` words."""
+    def of(self, count: int, asked: tuple[float, float] | None = None) -> PartValue:
+        """The value of `count` words; of the band that a query asks for, where it does."""
         if count == 0:
             return _NONE
-        if count < self._low:
-            value = math.exp(-0.5 * (math.log(count / self._low) / self._width) ** 2)
-        elif count > self._high:
-            value = math.exp(-0.5 * (math.log(count / self._high) / self._width) ** 2)
+        low, high = asked or (self._low, self._high)
+        if count < low:
+            value = math.exp(-0.5 * (math.log(count / low) / self._width) ** 2)
+        elif count > high:
+            value = math.exp(-0.5 * (math.log(count / high) / self._width) ** 2)
         else:
             value = 1.0
-        return PartValue(value, f"{count} words")
+        words = "1 word" if count == 1 else f"{count} words"
+        if asked is None:
+            return PartValue(value, words)
+        middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
+        aside = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
+        value *= 1.0 - ASIDE * aside * aside
+        return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
 
     def score(self, group: Looked) -> list[PartValue | None]:
         """None for an answer that calls tools: its text is not what counts."""
+        band = None
+        if self._by_query:
+            asked = asked_by(group.context.query)
+            band = asked.least, asked.most
         of = self.of
-        return [None if one.tool_calls else of(one.count) for one in group.readings]
+        return [None if one.tool_calls else of(one.count, band) for one in group.readings]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
@@ -53,7 +74,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
     low, high = (1.0 if low is None else low), (math.inf if high is None else high)
     if low > high:
         raise SettingsFault("least", f"`least` {low:g} is above `most` {high:g}", "Swap them")
-    return Length(low, high, settings["width"])
+    return Length(low, high, settings["width"], settings["by_query"])
 
 
 KIND = Kind(
@@ -63,6 +84,7 @@ KIND = Kind(
         "ideal": Setting("number", IDEAL, "words of the best answer, where no band is given", 1),
         "least": Setting("number", None, "words where the band begins", 1),
         "most": Setting("number", None, "words where the band ends", 1),
+        "by_query": Setting("flag", False, "the band is what the query asks for: a fact, a text"),
         "width": Setting("number", WIDTH, "how slowly it falls: 0.6 is left at e^width", 0.01),
     },
 )

@@ -90,7 +90,7 @@ def pattern(text: Any, field: str, flags: int = 0) -> Pattern:
         tree = parser.parse(text, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise SettingsFault(
-            field, f"`{text:.60}` is no regular expression: {error}", "Mend it, or quote it"
+            field, f"`{text:.60}` is no regular expression: {error}", "Correct it, or quote it"
         ) from error
     if _endless(tree, False):
         raise SettingsFault(

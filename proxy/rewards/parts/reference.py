@@ -1,30 +1,44 @@
 """How well an answer agrees with the dataset's own, whatever kind that is."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import Kind, Looked, PartValue
-from proxy.rewards.parts.compare import TOLERANCE, bare, goal_of, number_in, numeric, verbal
+from proxy.rewards.parts.compare import (
+    TOLERANCE,
+    bare,
+    goal_of,
+    number_in,
+    numbers_of,
+    numeric,
+    verbal,
+)
+from proxy.rewards.text import READ_LIMIT
 
 ELSEWHERE = 0.25
 """What the right number in another place than the end is worth."""
+FIRST = 0.75
+"""What it is worth before all other numbers that the query does not have."""
 
 
-def reference(text: str, wanted: str) -> PartValue:
+def reference(text: str, wanted: str, asked: Container[float] = ()) -> PartValue:
     """How well `text` agrees with the reference `wanted`.
 
     1 for the same text or the same final number; 0.9 for a short reference that stands in the
-    answer; 0.25 for the right number in another place than the end; for longer references 0.6
-    times the F1 of the words; else 0. A final number is the last `\\boxed{}` or `####`, else the
-    last number.
+    answer; 0.75 for the right number as the first that the query does not have, 0.25 in another
+    place than the end; for longer references 0.6 times the F1 of the words; else 0. A final number
+    is the last `\\boxed{}` or `####`, else the last number, in digits or in English words.
+
+    Args:
+        asked: Numbers of the query.
     """
     goal = goal_of(wanted)
     if bare(text) == bare(goal):
         return PartValue(1.0, "the same as the reference")
     number = number_in(goal)
     if number is not None:
-        return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE))
+        return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE, FIRST, asked))
     return PartValue(*verbal(text, goal))
 
 
@@ -35,7 +49,8 @@ class Reference:
         wanted = group.context.reference
         if wanted is None:
             return None
-        return [reference(reading.text, wanted) for reading in group.readings]
+        asked = numbers_of(group.context.query[:READ_LIMIT])
+        return [reference(reading.text, wanted, asked) for reading in group.readings]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:

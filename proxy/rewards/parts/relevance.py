@@ -5,35 +5,57 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.text import READ_LIMIT, words_of
 
 ENOUGH = 0.5
 """Share of the query's words that is enough: who only repeats the question is not better."""
 
 
+TERSE = 4
+"""Words that may be the whole answer to a question for a fact."""
+_TERSE = PartValue(0.5, "too short to compare with the query")
+_ECHO = PartValue(0.0, "repeats words of the query only")
+
+
 class Relevance:
-    """Share of the query's content words that the answer takes up, by their stems."""
+    """Share of the query's content words that the answer uses, by their stems."""
 
     def __init__(self, enough: float = ENOUGH) -> None:
         self._factor = 1.0 / enough
 
     def score(self, group: Looked) -> list[PartValue | None] | None:
-        """None for a query without such words, and for an answer that calls tools."""
+        """None for a query without such words or that asks for others, as a translation, and for
+        an answer that calls tools.
+        """
         stems = group.stems
         if not stems:
             return None
         size, factor = len(stems), self._factor
         spaced = [" " + stem for stem in stems]
         values: list[PartValue | None] = []
+        query = frozenset(words_of(group.context.query[:READ_LIMIT]))
+        asked = asked_by(group.context.query)
         for reading in group.readings:
             if reading.tool_calls:
                 values.append(None)
+                continue
+            words = reading.words
+            if asked.own_words and not query.issuperset(words):
+                values.append(None)
+                continue
+            if asked.fact and 0 < len(words) <= TERSE:
+                values.append(_TERSE)
+                continue
+            if words and query.issuperset(words):
+                values.append(_ECHO)
                 continue
             line, found = reading.line, 0
             for stem in spaced:
                 if stem in line:
                     found += 1
             value = factor * found / size
-            reason = f"{found} of {size} query words taken up"
+            reason = f"{found} of {size} query words used"
             values.append(PartValue(value if value < 1.0 else 1.0, reason))
         return values
 
@@ -44,6 +66,6 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Relevance:
 
 KIND = Kind(
     make,
-    "Share of the query's content words that the answer takes up",
+    "Share of the query's content words that the answer uses",
     {"enough": Setting("number", ENOUGH, "share of them that already gives 1", 0.01, 1)},
 )

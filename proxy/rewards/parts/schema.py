@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from proxy.rewards.part import SettingsFault
 from proxy.rewards.parts.patterns import Pattern, pattern
@@ -12,7 +13,7 @@ DEEPEST = 40
 
 _SAID = frozenset({
     "$schema", "$id", "$comment", "title", "description", "default", "examples", "format",
-    "deprecated", "readOnly", "writeOnly", "propertyOrder",
+    "deprecated", "readOnly", "writeOnly", "propertyOrder", "discriminator",
 })  # fmt: skip
 """Words that say something to people and check nothing."""
 
@@ -35,16 +36,83 @@ Check = Callable[[Any], str]
 """Gives what is wrong with a value; empty when nothing is."""
 
 
-def compiled(schema: Any, field: str, deep: int = 0) -> Check:
+class Scope:
+    """The whole schema, and its parts that `$ref` names, each compiled once.
+
+    Args:
+        root: The whole schema.
+        field: Of the settings, for complaints.
+    """
+
+    def __init__(self, root: Any, field: str) -> None:
+        self.field = field
+        self._root = root
+        self._checks: dict[str, Check | None] = {}
+        """By reference; None while it is being compiled."""
+        self._known: dict[tuple[str, int], str] = {}
+        """What a reference says of a value, by its id: no value is checked twice by the same."""
+        self._running = 0
+
+    def refer(self, reference: str) -> Check:
+        """A check by the part of the schema that `reference` names; it may be recursive.
+
+        Raises:
+            SettingsFault: there is no such part in this schema.
+        """
+        if reference not in self._checks:
+            self._checks[reference] = None
+            self._checks[reference] = _compiled(self._target(reference), self, 0)
+        return lambda value: self._check(reference, value)
+
+    def _check(self, reference: str, value: Any) -> str:
+        check = self._checks[reference]
+        assert check is not None
+        key = (reference, id(value))
+        if key not in self._known:
+            self._known[key] = f"{reference} refers to itself"
+            self._running += 1
+            try:
+                self._known[key] = check(value)
+            finally:
+                self._running -= 1
+                if not self._running:
+                    fault = self._known[key]
+                    self._known.clear()
+            if not self._running:
+                return fault
+        return self._known[key]
+
+    def _target(self, reference: str) -> Any:
+        target = self._root
+        try:
+            if not reference.startswith("#"):
+                raise KeyError(reference)
+            for step in unquote(reference[1:]).split("/")[1:]:
+                name = step.replace("~1", "/").replace("~0", "~")
+                target = target[int(name)] if isinstance(target, list) else target[name]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise SettingsFault(
+                self.field,
+                f"`$ref` names {reference:.80}, which is not in this schema",
+                "Only parts of the same schema can be named, as #/$defs/NAME",
+            ) from error
+        return target
+
+
+def compiled(schema: Any, field: str) -> Check:
     """What checks a value against `schema`.
 
     Raises:
         SettingsFault: the schema is none, or has a word that is not known here.
     """
+    return _compiled(schema, Scope(schema, field), 0)
+
+
+def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
     if isinstance(schema, bool):
         return lambda value: "" if schema else "nothing is allowed here"
     if not isinstance(schema, Mapping) or deep > DEEPEST:
-        raise SettingsFault(field, "a JSON schema is a mapping of at most 40 levels")
+        raise SettingsFault(scope.field, "a JSON schema is a mapping of at most 40 levels")
     checks: list[Check] = []
     for word, given in schema.items():
         if word in _SAID:
@@ -52,11 +120,13 @@ def compiled(schema: Any, field: str, deep: int = 0) -> Check:
         maker = _MAKERS.get(word)
         if maker is None:
             known = ", ".join(_MAKERS)
-            raise SettingsFault(field, f"`{word}` of JSON schema is not known", f"Known: {known}")
+            raise SettingsFault(
+                scope.field, f"`{word}` of JSON schema is not known", f"Known: {known}"
+            )
         try:
-            checks.append(maker(given, schema, field, deep + 1))
+            checks.append(maker(given, schema, scope, deep + 1))
         except (TypeError, ValueError, AttributeError) as error:
-            raise SettingsFault(field, f"`{word}` cannot be {given!r:.60}") from error
+            raise SettingsFault(scope.field, f"`{word}` cannot be {given!r:.60}") from error
 
     def check(value: Any) -> str:
         for one in checks:
@@ -67,23 +137,23 @@ def compiled(schema: Any, field: str, deep: int = 0) -> Check:
     return check
 
 
-def _type(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _type(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     names = [given] if isinstance(given, str) else list(given)
     if unknown := [name for name in names if name not in _TYPES]:
-        raise SettingsFault(field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
+        raise SettingsFault(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
     tests = [_TYPES[name] for name in names]
     wanted = " or ".join(names)
     return lambda value: "" if any(test(value) for test in tests) else f"not of type {wanted}"
 
 
-def _enum(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _enum(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     allowed = list(given)
     return lambda value: (
         "" if any(_equal(value, one) for one in allowed) else "not one of the allowed values"
     )
 
 
-def _const(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _const(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return lambda value: "" if _equal(value, given) else "not the value that is wanted"
 
 
@@ -92,8 +162,8 @@ def _equal(one: Any, two: Any) -> bool:
     return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
 
 
-def _properties(given: Any, schema: Any, field: str, deep: int) -> Check:
-    checks = {name: compiled(one, field, deep) for name, one in given.items()}
+def _properties(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    checks = {name: _compiled(one, scope, deep) for name, one in given.items()}
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
@@ -105,21 +175,24 @@ def _properties(given: Any, schema: Any, field: str, deep: int) -> Check:
     return check
 
 
-def _additional(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _additional(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     known = frozenset(schema.get("properties", ()))
-    rest = compiled(given, field, deep)
+    patterns = [pattern(one, scope.field) for one in schema.get("patternProperties", ())]
+    rest = _compiled(given, scope, deep)
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
             for name in value:
-                if name not in known and (fault := rest(value[name])):
+                if name in known or any(one.found(name) for one in patterns):
+                    continue
+                if fault := rest(value[name]):
                     return f"{name:.40}: {fault}"
         return ""
 
     return check
 
 
-def _required(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _required(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     names = tuple(str(name) for name in given)
 
     def check(value: Any) -> str:
@@ -129,19 +202,90 @@ def _required(given: Any, schema: Any, field: str, deep: int) -> Check:
     return check
 
 
-def _items(given: Any, schema: Any, field: str, deep: int) -> Check:
-    check_one = compiled(given, field, deep)
+def _items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    """Of the items behind those of `prefixItems`."""
+    check_one, first = _compiled(given, scope, deep), len(schema.get("prefixItems", ()))
 
     def check(value: Any) -> str:
-        for place, one in enumerate(value if isinstance(value, list) else ()):
+        rest = value[first:] if isinstance(value, list) else ()
+        for place, one in enumerate(rest, first + 1):
             if fault := check_one(one):
-                return f"item {place + 1}: {fault}"
+                return f"item {place}: {fault}"
         return ""
 
     return check
 
 
-def _unique(given: Any, schema: Any, field: str, deep: int) -> Check:
+def _prefix_items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    checks = [_compiled(one, scope, deep) for one in given]
+
+    def check(value: Any) -> str:
+        pairs = zip(checks, value if isinstance(value, list) else (), strict=False)
+        for place, (check_one, one) in enumerate(pairs, 1):
+            if fault := check_one(one):
+                return f"item {place}: {fault}"
+        return ""
+
+    return check
+
+
+def _ref(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    return scope.refer(given)
+
+
+def _defs(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    """Parts for `$ref`: they check nothing by themselves, but their faults are told."""
+    for one in given.values():
+        _compiled(one, scope, deep)
+    return lambda value: ""
+
+
+def _pattern_properties(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    pairs = [
+        (pattern(name, scope.field), _compiled(one, scope, deep)) for name, one in given.items()
+    ]
+
+    def check(value: Any) -> str:
+        for name, one in value.items() if isinstance(value, dict) else ():
+            for wanted, check_one in pairs:
+                if wanted.found(name) and (fault := check_one(one)):
+                    return f"{name:.40}: {fault}"
+        return ""
+
+    return check
+
+
+def _property_names(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    check_one = _compiled(given, scope, deep)
+
+    def check(value: Any) -> str:
+        for name in value if isinstance(value, dict) else ():
+            if fault := check_one(name):
+                return f"name {name:.40}: {fault}"
+        return ""
+
+    return check
+
+
+def _multiple(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    unit = float(given)
+    if not unit > 0:
+        raise ValueError
+
+    def check(value: Any) -> str:
+        if not _is_number(value):
+            return ""
+        times = value / unit
+        return (
+            ""
+            if abs(times - round(times)) < 1e-9 * max(1.0, abs(times))
+            else f"no multiple of {unit:g}"
+        )
+
+    return check
+
+
+def _unique(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     def check(value: Any) -> str:
         many = value if isinstance(value, list) and given else []
         return "an item comes twice" if len({repr(one) for one in many}) < len(many) else ""
@@ -149,8 +293,8 @@ def _unique(given: Any, schema: Any, field: str, deep: int) -> Check:
     return check
 
 
-def _pattern(given: Any, schema: Any, field: str, deep: int) -> Check:
-    wanted: Pattern = pattern(given, field)
+def _pattern(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    wanted: Pattern = pattern(given, scope.field)
 
     def check(value: Any) -> str:
         return "" if not isinstance(value, str) or wanted.found(value) else "not of the pattern"
@@ -162,7 +306,7 @@ def _bound(
     kind: Callable[[Any], bool], size: Callable[[Any], float], good: Callable[[float, float], bool],
     what: str,
 ) -> Any:  # fmt: skip
-    def make(given: Any, schema: Any, field: str, deep: int) -> Check:
+    def make(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
         limit = float(given)
         told = f"{what} {limit:g}"
         return lambda value: "" if not kind(value) or good(size(value), limit) else told
@@ -173,8 +317,8 @@ def _bound(
 def _many(join: Callable[[int, int], bool], what: str) -> Any:
     """A word that counts how many of its schemas a value fits."""
 
-    def make(given: Any, schema: Any, field: str, deep: int) -> Check:
-        checks = [compiled(one, field, deep) for one in given]
+    def make(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+        checks = [_compiled(one, scope, deep) for one in given]
 
         def check(value: Any) -> str:
             faults = [one(value) for one in checks]
@@ -186,8 +330,8 @@ def _many(join: Callable[[int, int], bool], what: str) -> Any:
     return make
 
 
-def _not(given: Any, schema: Any, field: str, deep: int) -> Check:
-    check_one = compiled(given, field, deep)
+def _not(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    check_one = _compiled(given, scope, deep)
     return lambda value: "" if check_one(value) else "what must not be"
 
 
@@ -201,7 +345,7 @@ def _at_most(have: float, limit: float) -> bool:
 
 _TEXT, _LIST, _OBJECT = _TYPES["string"], _TYPES["array"], _TYPES["object"]
 
-_MAKERS: Mapping[str, Callable[[Any, Any, str, int], Check]] = {
+_MAKERS: Mapping[str, Callable[[Any, Any, Scope, int], Check]] = {
     "type": _type,
     "enum": _enum,
     "const": _const,
@@ -209,6 +353,13 @@ _MAKERS: Mapping[str, Callable[[Any, Any, str, int], Check]] = {
     "additionalProperties": _additional,
     "required": _required,
     "items": _items,
+    "prefixItems": _prefix_items,
+    "$ref": _ref,
+    "$defs": _defs,
+    "definitions": _defs,
+    "patternProperties": _pattern_properties,
+    "propertyNames": _property_names,
+    "multipleOf": _multiple,
     "uniqueItems": _unique,
     "pattern": _pattern,
     "minimum": _bound(_is_number, float, _at_least, "below"),

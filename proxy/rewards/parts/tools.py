@@ -1,6 +1,7 @@
 """Whether tool calls can be carried out."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,22 @@ from proxy.rewards.part import Kind, Looked, PartValue, Setting
 _MISSING = PartValue(0.0, "no tool was called")
 
 
+_ANNOUNCED = PartValue(0.3, "announces what it would do, calls no tool")
+_ANNOUNCES = re.compile(
+    r"\W*(?:(?:sure|ok(?:ay)?|certainly|of course|yes|great|alright|first|now)\W+)*"
+    r"(?:i(?:'ll| will| would| am going to|'m going to)|let me|let's"
+    r"|i(?:'ve| have) (?:just |now |successfully )?"
+    r"(?:created|written|changed|added|fixed|renamed|updated|edited|removed|deleted|run|read))\b"
+)
+_HEAD = 80
+
+
 class Tools:
     """Share of the calls that name a function and carry a JSON object as arguments.
 
-    Does not apply to an answer without calls, unless they are required.
+    Does not apply to an answer without calls, unless they are required. With `declared` the calls
+    must fit the tools that the request offers, and an answer that announces work instead of
+    calling one of them is worth little.
     """
 
     def __init__(
@@ -26,26 +39,38 @@ class Tools:
 
     def score(self, group: Looked) -> list[PartValue | None] | None:
         """None when nothing is called anywhere and nothing need be."""
+        context = group.context
+        declared = _declared(context.tools) if self._declared else {}
         calling = any([reading.tool_calls for reading in group.readings])
-        if not calling and not self._required:
+        if not calling and not self._required and not declared:
             return None
-        names = self._names
-        if self._declared:
-            names |= frozenset(_declared(group.context.tools))
+        names = self._names | declared.keys()
         missing = _MISSING if self._required else None
-        return [
-            _of(reading.tool_calls, names) if reading.tool_calls else missing
+        fresh = bool(declared) and not any(one.get("role") == "tool" for one in context.messages)
+        values = [
+            _of(reading.tool_calls, names, declared)
+            if reading.tool_calls
+            else _ANNOUNCED
+            if fresh and _announces(reading.text)
+            else missing
             for reading in group.readings
         ]
+        return values if any(values) else None
 
 
-def _of(calls: list[Any], names: frozenset[str]) -> PartValue:
-    faults = [fault for call in calls if (fault := _fault(call, names))]
+def _announces(text: str) -> bool:
+    return _ANNOUNCES.match(text[:_HEAD].lower().replace("’", "'")) is not None
+
+
+def _of(
+    calls: list[Any], names: frozenset[str], declared: Mapping[str, Sequence[str]]
+) -> PartValue:
+    faults = [fault for call in calls if (fault := _fault(call, names, declared))]
     reason = faults[0] if faults else f"{len(calls)} well-formed calls"
     return PartValue(1.0 - len(faults) / len(calls), reason)
 
 
-def _fault(call: Any, names: frozenset[str]) -> str:
+def _fault(call: Any, names: frozenset[str], declared: Mapping[str, Sequence[str]]) -> str:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return "a call without a function"
@@ -54,22 +79,35 @@ def _fault(call: Any, names: frozenset[str]) -> str:
         return "a call without a name"
     if names and name not in names:
         return f"there is no tool {name[:40]!r}"
-    if isinstance(arguments, Mapping):
-        return ""
-    if not isinstance(arguments, str):
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return f"{name}: arguments are not JSON"
+        if not isinstance(arguments, dict):
+            return f"{name}: arguments are not an object"
+    elif not isinstance(arguments, Mapping):
         return f"{name}: no arguments"
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return f"{name}: arguments are not JSON"
-    return "" if isinstance(decoded, dict) else f"{name}: arguments are not an object"
+    lacking = [one for one in declared.get(name, ()) if one not in arguments]
+    return f"{name}: no {lacking[0][:40]!r} among its arguments" if lacking else ""
 
 
-def _declared(tools: Any) -> list[str]:
-    """Names of the tools that a request offers."""
-    functions = (tool.get("function") for tool in tools if isinstance(tool, Mapping))
-    names = (one.get("name") for one in functions if isinstance(one, Mapping))
-    return [name for name in names if isinstance(name, str)]
+def _declared(tools: Any) -> dict[str, Sequence[str]]:
+    """The arguments that each tool a request offers requires, by the tool's name."""
+    found: dict[str, Sequence[str]] = {}
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(name, str):
+            found[name] = _required(function.get("parameters"))
+    return found
+
+
+def _required(parameters: Any) -> Sequence[str]:
+    wanted = parameters.get("required") if isinstance(parameters, Mapping) else None
+    if not isinstance(wanted, list):
+        return ()
+    return [one for one in wanted if isinstance(one, str)]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Tools:
@@ -82,6 +120,8 @@ KIND = Kind(
     {
         "names": Setting("texts", (), "tools that may be called; any when empty"),
         "required": Setting("flag", False, "an answer without a call gets 0"),
-        "declared": Setting("flag", False, "the tools that the request offers may be called"),
+        "declared": Setting(
+            "flag", False, "calls must fit the tools that the request offers; announcing is 0.3"
+        ),
     },
 )

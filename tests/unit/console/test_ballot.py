@@ -73,7 +73,7 @@ def test_equal_scores_wait_for_enter_and_say_that_they_are_dead() -> None:
     assert [ballot.digit(5) for _ in range(4)] == [None] * 4
     assert "dead group" in ballot.meaning()
     assert ballot.vote() is not None
-    with pytest.raises(ValueError, match="each answer has its score"):
+    with pytest.raises(ValueError, match="every answer is scored"):
         ballot.digit(1)
 
 
@@ -98,7 +98,7 @@ def test_digits_that_name_nothing_say_so() -> None:
     with pytest.raises(ValueError, match="no answer 7"):
         ballot.digit(7)
     ballot.digit(1)
-    with pytest.raises(ValueError, match="has its rank"):
+    with pytest.raises(ValueError, match="is ranked already"):
         ballot.digit(1)
 
 

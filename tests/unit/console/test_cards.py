@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,13 +12,15 @@ from rich.cells import cell_len
 from console.calls import tool_calls
 from console.cards import Card, body, cards, head, share_heights, whole_texts
 from console.detail_view import Sight, header_lines, tabs_line
+from console.event_lines import told
 from console.views import (
     fit,
     line_width,
 )
 from console.wrap import wrapped
-from core.events import GroupRated, Part
+from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
+from core.text import one_line
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 from tests.support.stopwatch import slowness
@@ -38,6 +41,7 @@ def test_cards_stay_within_their_width(text: str, width: int) -> None:
         returned=True,
         rated=True,
         reward=0.5,
+        cause=one_line(text, 300),
         unfolded=True,
     )
     for line in (head(card, width, True), *body(card, width)):
@@ -88,6 +92,22 @@ def test_one_line_of_facts_begins_with_what_tells_most() -> None:
     assert line.index("said 0.00 gate") < line.index("right 0.40") < line.index("fits 1.00 gate")
 
 
+def test_the_reason_of_a_low_reward_stands_beside_it() -> None:
+    shown = group()
+    refusal = Part("refusal", 0.0, gate=True, reason="declines to answer")
+    shown.candidates[0].auto_reward = 0.0
+    shown.candidates[0].parts = (refusal, Part("length", 0.9))
+    low, other, *_ = cards(shown)
+    assert "reward 0.00  advantage ≈-1.00  refusal: declines to answer" in text_of(body(low, 80))
+    assert "refusal: declines to answer" in text_of(body(low, 40))
+    line = text_of(body(replace(low, compact=True), 80))
+    assert line.startswith(" reward 0.00 (refusal: declines to answer)  advantage")
+    assert "refusal" not in text_of(body(replace(low, blind=True), 80))
+    assert other.cause == ""
+    shown.rating = Rating(rating="best", order=(1,), rewards=(0.0, 1.0, 0.0, 0.0))
+    assert [one.cause for one in cards(shown)] == ["human rating"] * 4
+
+
 def test_reasoning_is_folded_until_asked_for() -> None:
     card = Card(index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered")
     assert "two" not in text_of(body(card, 60))
@@ -116,6 +136,18 @@ def test_whole_texts_replace_cut_ones() -> None:
     assert query == "Why is the sky blue?"
     assert cards(one, whole)[0].text == long_text
     assert not cards(one, whole)[0].cut
+
+
+def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
+    opened, *rest = group_events(1)
+    assert isinstance(opened, GroupOpened)
+    opened = msgspec.structs.replace(opened, images=("[image 1.2 MB png]",))
+    shown = "Why is the sky blue? [image 1.2 MB png]"
+    assert whole_texts([opened, *rest])[0] == shown
+    assert state_of(opened, *rest).groups["g0001"].query == shown
+    line = told(opened)
+    assert line is not None
+    assert shown in line.text
 
 
 @given(
@@ -152,8 +184,8 @@ def test_the_head_tells_everything_about_a_done_group() -> None:
     one.note = "look again"
     told = text_of(header_lines(one, NOW, 80, Sight()))
     for words in (
-        "done",
-        "sent, will train",
+        "● finished",
+        "finished, will train",
         "q007",
         "Rayleigh",
         "claim 0.2s",

@@ -95,6 +95,65 @@ def test_nobody_to_talk_to_is_one_and_says_what_to_do(
     assert capsys.readouterr().err.startswith("ajet-console: ")
 
 
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["mode", "answer-first"], "Did you mean `answer_first`?"),
+        (["statsu"], "Did you mean `status`?"),
+        (["replay", "--theme", "drak"], "Did you mean `dark`?"),
+        (["status", "--jsno"], "Did you mean `--json`? See `ajet-console status --help`"),
+        (["checkpoints", "prune", "3", "--al"], "Did you mean `--all`?"),
+        (["--them=dark"], "Did you mean `--theme`? See `ajet-console --help`"),
+        (["replay", "--screen", "reqests"], "Did you mean `requests`?"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_close_to_a_valid_one_is_named(
+    argv: list[str], meant: str, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        ((ValueError("x"), AjetError("the engine is gone")), "ajet-console: the engine is gone\n"),
+        ((ValueError("x"),), "ajet-console: internal error, ValueError: x. AJET"),
+    ],
+)
+def test_errors_of_concurrent_work_are_told_as_themselves(
+    inner: tuple[Exception, ...],
+    said: str,
+    home: Home,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: object) -> int:
+        raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", inner)])
+
+    monkeypatch.setattr("console.cli_status.status", failing)
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_close_command_leaves_out_the_list_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    assert "choose from" not in capsys.readouterr().err
+    assert main(["qqqq"]) == 2
+    assert "choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--theme", "light", "replay"], ["replay", "--theme", "light"]],
+    ids=" ".join,
+)
+def test_replay_takes_its_theme_before_and_after_the_verb(argv: list[str]) -> None:
+    assert parse(argv).theme == "light"
+    assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
+
+
 def test_a_home_that_cannot_be_written_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

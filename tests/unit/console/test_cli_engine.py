@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import logging
+import re
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,13 +20,15 @@ from proxy.control import Control
 from proxy.orders import Orders
 from proxy.seat import ServerSeat
 from proxy.watch import ServerWatch
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
-from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, load_job, put
+from swarm.job import BATCH, LEARNING_RATE, MODEL, dump_job, get, load_job, put
+from swarm.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world
 from tests.support.served import served
+from tests.support.stored import stored_bytes
 
 
 @dataclass
@@ -42,6 +47,7 @@ class Two:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_orders, "QUIET", 0.1)
     monkeypatch.setattr(cli_engine_direct, "QUIET", 0.1)
+    monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
 
 
 @asynccontextmanager
@@ -54,7 +60,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        seat = ServerSeat("t", t.url, client, watcher, ClaimDesk(client, watcher, known=set))
+        seat = ServerSeat("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
         made.seat.servers["t"] = seat
         made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)
@@ -85,7 +91,9 @@ async def test_one_that_fails_is_named_and_the_exit_code_says_so(
 ) -> None:
     async with two(home) as both:
         assert await both.run("engine-stop", "--server", "t", "--yes") == 0
-        assert await both.run("engine-start", "--all", "--json") == 1
+        assert (
+            await both.run("engine-start", "--all", "--json", "--yes", "--preset", "default") == 1
+        )
         out = capsys.readouterr().out
         told = json.loads(out[out.index("[") :])
         assert [(one["server"], one["ok"]) for one in told] == [("s", False), ("t", True)]
@@ -141,7 +149,7 @@ async def test_a_file_is_checked_with_its_line(
         assert await both.run("engine-apply", "--file", str(file), "--yes") == 2
         assert f"{file}:3" in capsys.readouterr().err
         assert both.s.stops == 0
-        job = default_job()
+        job = server_job("m")
         put(job, BATCH, 3)
         put(job, "ajet.rollout.num_repeats", 2)
         file.write_text(dump_job(job))
@@ -184,3 +192,249 @@ async def test_without_a_proxy_the_servers_are_ordered_themselves(
         told = capsys.readouterr().err
         assert "`start the engine` failed" in told
         assert "the engine is BOOTING" in told
+
+
+async def test_the_first_start_of_an_agentjet_server_shows_the_job_and_asks(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with two(home, "OFFLINE") as both:
+        assert await both.run("engine-start", "--server", "t") == 2
+        shown = capsys.readouterr().err
+        assert "# to t" in shown
+        for path in ("defaults:", "searchpath:", "interchange_server:", "path: remote/model"):
+            assert path in shown
+        assert "needs confirmation" in shown
+        assert both.t.config is None
+        assert await both.run("engine-start", "--server", "t", "--yes") == 0
+        sent = load_job(str(both.t.config))
+        assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
+        await both.t.until(lambda: both.t.state == "ROLLING")
+        await both.made.until(lambda: both.made.state.servers["t"].work.over)
+        assert await both.run("engine-stop", "--server", "t", "--yes") == 0
+        assert await both.run("engine-start", "--server", "t") == 0, "not the first one"
+
+
+async def test_the_model_comes_from_the_command_where_the_proxy_knows_none(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(home, "OFFLINE") as both:
+        monkeypatch.delenv(MODEL_VARIABLE)
+        assert await both.run("engine-start", "--server", "t") == 2, "told before any question"
+        assert "no model is named" in capsys.readouterr().err
+        assert await both.run("engine-start", "--server", "t", "--yes") == 1
+        told = capsys.readouterr().err
+        assert "no model is named" in told
+        assert "--set model=PATH" in told
+        assert MODEL_VARIABLE in told
+        assert await both.run("engine-start", "--server", "t", "--yes", "--set", "model=a/b") == 0
+        assert get(load_job(str(both.t.config)), MODEL) == "a/b"
+        saved = (home.root / "jobs" / "t.yaml").read_text()
+        assert get(load_job(saved), MODEL) == "a/b"
+
+
+async def test_a_start_without_a_proxy_asks_and_says_the_way_out_when_it_fails(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as s:
+        url = f"s={s.url}"
+        start = ["engine-start", "--swarm-url", url]
+        assert await asyncio.to_thread(main, start) == 2
+        assert "needs confirmation" in capsys.readouterr().err
+        s.start_error = "no GPU is free"
+        assert await asyncio.to_thread(main, [*start, "--yes"]) == 1
+        told = capsys.readouterr().err
+        assert "no GPU is free; the engine is BOOTING" in told
+        assert "engine-stop`, correct the job, start it again" in told
+        s.start_error = ""
+        assert await asyncio.to_thread(main, ["engine-stop", "--swarm-url", url, "--yes"]) == 0
+        assert await asyncio.to_thread(main, [*start, "--yes"]) == 0
+        await s.until(lambda: s.state == "ROLLING")
+
+
+@pytest.mark.parametrize("verb", ["engine-start", "engine-apply"])
+async def test_a_refusal_without_a_proxy_shows_no_secret_of_the_job(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}\n")
+    async with ScriptedSwarm(state="OFFLINE") as s:
+        s.start_error = "refused: api_key=hunter2hunter2"
+        given = ["--swarm-url", f"s={s.url}", "--file", str(file), "--yes"]
+        assert await asyncio.to_thread(main, [verb, *given]) == 1
+        told = "".join(capsys.readouterr())
+        assert "api_key=***; the engine is BOOTING" in told
+        assert "hunter2" not in told
+
+
+SECRETS = {
+    "api_key": "Qx7",
+    "hf_token": 90417,
+    "db-password": "Qu: #'\"x\nQlast line\n",
+    "Authorization": "Bearer Qv.9",
+    "secrets": ["Qone", {"Qdeep": "Qtwo"}],
+}
+LEAKS = ("Qx7", "90417", "Qu", "Qlast", "Qv.9", "Qone", "Qdeep", "Qtwo")
+
+
+def secret_job(**more: object) -> str:
+    job = server_job("m")
+    put(job, "ajet.teacher_model", {**SECRETS, "model": "big", **more})
+    return "# the operator's comment\n" + dump_job(job)
+
+
+async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
+    home: Home,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "job.yaml"
+    file.write_text(secret_job())
+    saved = home.root / "jobs" / "t.yaml"
+    async with two(home) as both:
+        assert await both.run("engine-apply", "--file", str(file), "--server", "t", "--yes") == 0
+        assert load_job(str(both.t.config)) == load_job(for_server(file.read_text()).text)
+        assert saved.read_text() == file.read_text()
+        assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+
+        # what is shown is edited and comes back: the values are still there
+        applied = capsys.readouterr()
+        assert await both.run("engine-job", "--server", "t") == 0
+        shown = capsys.readouterr().out
+        assert "# the operator's comment" in shown
+        assert "api_key: '*** " in shown
+        file.write_text(shown.replace("model: big", "model: huge"))
+        assert await both.run("engine-job", "--file", str(file), "--server", "t") == 0
+        assert load_job(saved.read_text()) == load_job(secret_job(model="huge"))
+        assert await both.run("engine-job", "--set", "lr=1e-4", "--server", "t") == 0
+        assert get(load_job(saved.read_text()), "ajet.teacher_model.hf_token") == 90417
+        assert await both.run("engine-job", "--diff", "--server", "t") == 0
+        told = capsys.readouterr().out
+        assert "teacher_model.model: big -> huge" in told
+        assert "api_key" not in told
+
+        # another value shows as another value
+        file.write_text(secret_job(api_key="Qx8", key=1.5))
+        assert await both.run("engine-job", "--diff", "--file", str(file), "--server", "t") == 0
+        assert await both.run("engine-job", "--file", str(file), "--server", "t") == 0
+        assert await both.run("engine-job", "--diff", "--server", "t") == 0
+        told = capsys.readouterr().out
+        assert told.count("teacher_model.api_key: *** -> *** (changed)") == 2
+        assert told.count("teacher_model.key: \u2013 -> ***") == 2
+
+        # a mask that means nothing is refused
+        file.write_text(re.sub(r"\*\*\* \w{8}", "***", shown))
+        assert await both.run("engine-job", "--file", str(file), "--server", "s") == 1
+        assert "is masked, and there is no saved value" in capsys.readouterr().err
+
+        for argv in (["--running"], ["--running", "--json"], ["--diff", "--json"], ["--json"]):
+            assert await both.run("engine-job", *argv, "--server", "t") == 0
+        assert await both.run("engine-start", "--server", "s", "--file", str(saved), "--yes") == 1
+        await both.made.seat.journal.committed(both.made.seat.bus.state.seq)
+        kept = stored_bytes(*home.root.glob("j.db*"))
+        assert b"api_key" in kept
+        out = capsys.readouterr()
+        told = "\n".join((*applied, told, shown, *out, caplog.text, kept.decode("latin-1")))
+    assert not [leak for leak in (*LEAKS, "Qx8") if leak in told]
+
+
+async def test_a_secret_list_that_did_not_change_is_no_difference(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    flow = "opd: {teacher_api_keys: [a1a1, b2b2]}"
+    file.write_text(f"ajet:\n  model: {{path: m}}\n  {flow}\n")
+    async with two(home) as both:
+        assert await both.run("engine-apply", "--file", str(file), "--server", "t", "--yes") == 0
+        capsys.readouterr()
+        assert await both.run("engine-job", "--diff", "--server", "t") == 0
+        assert "api_keys" not in capsys.readouterr().out
+        file.write_text(file.read_text().replace("b2b2", "c3c3"))
+        assert await both.run("engine-job", "--file", str(file), "--server", "t") == 0
+        assert await both.run("engine-job", "--diff", "--server", "t") == 0
+        assert "teacher_api_keys: *** -> *** (changed)" in capsys.readouterr().out
+
+
+async def test_without_a_proxy_no_secret_is_printed_and_none_is_lost(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(secret_job())
+    async with ScriptedSwarm(state="OFFLINE") as s:
+
+        async def run(*argv: str) -> int:
+            return await asyncio.to_thread(main, [argv[0], "--swarm-url", f"s={s.url}", *argv[1:]])
+
+        assert await run("engine-job", "--file", str(file)) == 0
+        capsys.readouterr()
+        assert await run("engine-job") == 0
+        assert await run("engine-job", "--json") == 0
+        shown = capsys.readouterr().out
+        assert "api_key: '***'" in shown
+        assert not [leak for leak in LEAKS if leak in shown]
+        file.write_text(shown[: shown.index("{")].replace("model: big", "model: huge"))
+        assert await run("engine-start", "--file", str(file)) == 2
+        asked = capsys.readouterr().err
+        assert "api_key: '***'" in asked
+        assert not [leak for leak in LEAKS if leak in asked]
+        assert await run("engine-start", "--file", str(file), "--yes") == 0
+        assert load_job(str(s.config)) == load_job(for_server(secret_job(model="huge")).text)
+
+
+async def test_a_check_says_what_an_agentjet_server_gets_beside_the_job(
+    home: Home,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("ajet: {model: {path: a/b}}\n")
+    check = ("engine-job", "--file", str(file), "--check")
+    async with two(home) as both:
+        assert await both.run(*check, "--server", "t") == 0
+        said = f"it can be sent; {len(REQUIRED)} keys that start an AgentJet server are added"
+        assert said in capsys.readouterr().out
+        file.write_text(for_server("ajet: {model: {path: a/b}}").text)
+        assert await both.run(*check, "--server", "t") == 0
+        assert capsys.readouterr().out.strip().endswith("it can be sent")
+        monkeypatch.delenv(MODEL_VARIABLE)
+        file.write_text("ajet: {}\n")
+        assert await both.run(*check, "--server", "t") == 2
+        assert f"{file}: no model is named" in capsys.readouterr().err
+
+
+def test_without_any_server_the_default_job_is_that_of_the_embedded_engine(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engine-job"]) == 0
+    assert get(load_job(capsys.readouterr().out), MODEL) == "tiny"
+    assert main(["engine-job", "--swarm-url", "http://127.0.0.1:9"]) == 0
+    job = load_job(capsys.readouterr().out)
+    assert get(job, MODEL) == "remote/model"
+    assert get(job, LEARNING_RATE) is None
+
+
+async def test_the_model_of_the_environment_saves_no_job(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(home, "OFFLINE") as both:
+        assert await both.run("engine-job", "--server", "t", "--set", "batch=5") == 0
+        saved = home.root / "jobs" / "t.yaml"
+        before = saved.read_text()
+        monkeypatch.setenv(MODEL_VARIABLE, "another/model")
+        assert await both.run("engine-start", "--server", "t", "--preset", "hand", "--yes") == 0
+        sent = load_job(str(both.t.config))
+        assert get(sent, BATCH) == 1
+        assert saved.read_text() == before
+
+
+async def test_an_apply_shows_the_first_job_and_asks_once(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with two(home) as both:
+        assert await both.run("engine-apply", "--server", "t") == 2
+        shown = capsys.readouterr().err
+        assert "# to t" in shown
+        assert shown.count("needs confirmation") == 1
+        assert both.t.stops == 0

@@ -96,6 +96,17 @@ def test_a_filter_takes_those_the_order_makes_sense_for(
     assert "no group fits" in capsys.readouterr().out
 
 
+def test_an_abort_of_no_group_is_refused_before_the_question(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = next(iter(proxy.state.groups))
+    assert main(["abort", known, "zzz"]) == 1
+    assert "there is no group `zzz`" in capsys.readouterr().err
+    assert main(["abort", f"{known}x"]) == 1
+    assert f"Did you mean `{known}`?" in capsys.readouterr().err
+    assert proxy.orders == []
+
+
 def test_an_abort_by_a_filter_asks_and_names_the_loss(
     proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:

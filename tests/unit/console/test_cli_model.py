@@ -52,7 +52,7 @@ def test_without_a_terminal_and_a_yes_nothing_is_fetched(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["engine", "--home", str(home.root), "--model", "smollm2"]) == 2
     told = capsys.readouterr()
-    assert "not done without a yes. Add --yes" in told.err
+    assert "needs confirmation. Add --yes" in told.err
     assert told.err.count("\n") == 1
     assert not pips
 

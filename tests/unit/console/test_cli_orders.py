@@ -1,7 +1,10 @@
 """Commands that talk: to a proxy's control API, and to a swarm server itself."""
 
 import asyncio
+import io
 import json
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from starlette.routing import Route
 from console.cli import main
 from console.rater_name import keep_name
 from core.home import Home, Role
+from core.job_sheet import JobSheet
 from core.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
 from tests.unit.mock.helpers import QuickServer
@@ -81,6 +85,12 @@ class World:
         free = {"episode_uuid": "free", "episode_status": "registered", "client_uuid": ""}
         return JSONResponse({"buffer": [*claimed, free]})
 
+    async def sheet(self, request: Request) -> Response:
+        return Response(msgspec.json.encode(JobSheet(server=request.path_params["name"])))
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse({"paths": {"/ajetc/info": {}}})
+
     async def job(self, request: Request) -> Response:
         self.jobs.append(json.loads(await request.body())["yaml_as_string"])
         return JSONResponse({"success": True})
@@ -98,6 +108,8 @@ class World:
         return Starlette(
             routes=[
                 Route("/control/snapshot", self.snapshot),
+                Route("/control/job/{name:path}", self.sheet),
+                Route("/openapi.json", self.openapi),
                 Route("/control/commands/{name}", self.order, methods=["POST"]),
                 Route("/get_engine_status", self.status),
                 Route("/get_current_batch_rollout_pool_information", self.pool),
@@ -158,6 +170,7 @@ def _group(group_id: str = "g1", **more: Any) -> Group:
     [
         (["accept", "g1"], ("group.accept", {"group_id": "g1"})),
         (["accept-all"], ("rating.accept_all", {})),
+        (["accept-all", "--yes", "--server", "gpu"], ("rating.accept_all", {"server": "gpu"})),
         (
             ["abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
             ("rating.abort_all", {"server": "gpu", "reason": "debugging"}),
@@ -214,6 +227,28 @@ def test_all_that_wait_are_not_aborted_without_a_yes(
     assert main(["abort-all"]) == 2
     assert "1 group with 4 episodes" in capsys.readouterr().err
     assert proxied.orders == []
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("n\n", 0), ("y\n", 1)])
+def test_accepting_all_on_a_terminal_says_how_many_and_asks(
+    answer: str,
+    sent: int,
+    proxied: World,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    proxied.state.groups = {
+        "g1": _group("g1"),
+        "g2": _group("g2", rating=Rating(rating="tie")),
+    }
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert main(["accept-all"]) == 1 - sent
+    assert "rewards of 2 groups that wait for a rating (1 rated" in capsys.readouterr().err
+    assert len(proxied.orders) == sent
 
 
 def test_the_name_the_console_has_kept_goes_with_a_rating(proxied: World, home: Home) -> None:
@@ -297,6 +332,7 @@ def test_status_counts_what_is_claimed(proxied: World, capsys: pytest.CaptureFix
     state.client_uuid, state.proxy_pid = "us", 42
     state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", step=3)
     state.groups["g1"] = _group(until=1.0)
+    state.groups["g2"] = _group("g2", until=1.0, rating=Rating(rating="best"))
     state.mock = Mock(mock_id="m", dataset="d.jsonl", target="t", total=9, done=2, phase="paused")
     assert main(["status", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -310,7 +346,26 @@ def test_status_counts_what_is_claimed(proxied: World, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
     assert "paused (no process here)  2/9 rows" in text
-    assert "1 waiting" in text
+    assert "1 waiting, 1 user waits for it" in text
+    assert re.search(r"g1  user waits \d+ s", text)
+
+
+def test_status_lists_short_groups_with_their_causes(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = (
+        "short: 3 of 4 candidates answered; candidate 1 failed: x (not retried: no time is left)"
+    )
+    for number in range(7):
+        group = _group(until=None)
+        group.group_id, group.phase, group.cause = f"g{number}", "DONE", cause if number else ""
+        proxied.state.groups[group.group_id] = group
+    assert main(["status", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [one["group_id"] for one in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
+    assert data["short"][0] == {"group_id": "g2", "phase": "DONE", "cause": cause}
+    assert main(["status"]) == 0
+    assert f"short    g6  {cause}" in capsys.readouterr().out
 
 
 def test_a_state_nobody_knows_is_shown_as_it_is(

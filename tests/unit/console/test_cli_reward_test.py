@@ -145,6 +145,86 @@ def test_the_debugger_stops_in_the_hook(
         del sys.modules[name]
 
 
+class Terminal(io.StringIO):
+    """Standard input that somebody types into."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+JUDGED = """\
+parts:
+  helpful:
+    kind: judge
+    url: http://127.0.0.1:9
+    model: m
+    mode: MODE
+    rubric: Which is better?
+    price_in: 10
+    price_out: 100
+    max_tokens: 1000
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("listwise", 2), ("pointwise", 5), ("pairwise", 2 * 1 + 3 * 2)]
+)
+def test_a_judge_is_not_asked_before_a_yes_to_calls_and_cost(
+    mode: str,
+    calls: int,
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = ({"query": "q", "answers": ["a", "b"]}, {"query": "r", "answers": ["a", "b", "c"]})
+    cases = str(written(tmp_path / "f.jsonl", *rows))
+    file = tmp_path / "judged.yaml"
+    file.write_text(JUDGED.replace("MODE", mode))
+
+    async def never(*args: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("console.cli_reward_test._run", never)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(home, "--file", cases, "--rewards", str(file)) == 2
+    said = capsys.readouterr().err
+    assert f"Score 2 groups with judge helpful: at most {calls} calls, about " in said
+    assert f"cost at most about {calls * 0.1:.1f}" in said  # of the replies, nearly all of it
+    assert "Add --yes" in said
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert run(home, "--file", cases, "--rewards", str(file)) == 1
+
+
+def test_with_a_yes_the_judge_is_asked(home: Path, tmp_path: Path) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    file = tmp_path / "judged.yaml"
+    file.write_text(JUDGED.replace("MODE", "listwise") + "    retries: 0\n")
+    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # nobody is there
+
+
+def test_leaving_the_debugger_ends_it_without_a_fault(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
+    built_in = tmp_path / "rewards.yaml"
+    built_in.write_text("parts: {length: {weight: 1}}\n")
+    for source in (("--hooks", folder), ("--rewards", str(built_in))):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
+        assert run(home, "--one", "g0001", *source, "--pdb") == 1
+        assert not caplog.records
+        assert "rewards " not in capsys.readouterr().out
+    for name in [name for name in sys.modules if name.startswith(("on_compute", "ajet"))]:
+        del sys.modules[name]
+
+
 @pytest.mark.parametrize("more", [[], ["--weight", "length=0.1"]])
 def test_a_file_that_is_wrong_tells_every_fault_on_a_line_of_its_own(
     more: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -168,3 +248,12 @@ def test_a_hook_that_does_not_load_shows_its_traceback_below_the_cause(
     told = capsys.readouterr().err.splitlines()
     assert told[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
     assert told[1].startswith("  File ")
+
+
+def test_the_reason_of_a_zero_stands_beside_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"query": "What is 3 + 4?", "answers": ["7", ""], "rewards": [0.2, 0.9]}
+    file = str(written(tmp_path / "f.jsonl", row))
+    assert run(home, "--file", file) == 0
+    assert "answer 2 is 0: degeneration: empty answer" in capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_one_that_the_proxy_forgot_ends_all_the_same(
     monkeypatch.setattr(cli_try, "token_of", lambda *told: "token")
     monkeypatch.setattr(cli_try, "GIVEN_BACK", 0.1)
     assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
-    assert "does not know of the try" in capsys.readouterr().err
+    assert "no longer has this try" in capsys.readouterr().err
     assert proxy.orders == ["engine.try", "engine.try_stop"]
 
 

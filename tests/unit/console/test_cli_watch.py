@@ -7,18 +7,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from console.cli import main
 from console.cli_watch import Follower, Json, People, Wanted, known_kinds
 from core.errors import UsageError
 from core.events import (
     AnyEvent,
+    CandidateScore,
     ClaimedEpisode,
     EngineChanged,
     EpisodesClaimed,
     Event,
     GroupEvent,
     GroupNoted,
+    GroupScored,
+    GroupSealed,
+    Part,
+    UpdateDone,
     WhatIfChanged,
 )
 from core.reducer import reduce
@@ -84,6 +90,22 @@ async def test_a_snapshot_comes_first_then_the_events_as_the_journal_has_them() 
     assert [json.loads(line)["seq"] for line in told.lines[1:]] == [
         event.seq for event in proxy.events_[2:]
     ]
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_the_first_line_is_small_unless_all_is_asked_for(full: bool) -> None:
+    events = [event for number in range(60) for event in group_events(number)]
+    proxy, told = Proxy(EngineChanged(server="gpu", state="ROLLING", step=3), *events), Told()
+    proxy.known = len(proxy.events_)
+    await _follower(told, form=Json(full=full)).follow(proxy)
+    state = json.loads(told.lines[0])["state"]
+    assert (len(told.lines[0]) > 100_000) is full
+    assert full or len(told.lines[0]) < 4_096
+    assert (state["servers"]["gpu"]["state"], state["servers"]["gpu"]["step"]) == ("ROLLING", 3)
+    assert state["totals"]["groups"] == 60
+    if not full:
+        assert state["groups"] == 60
+        assert state["open_groups"] == state["waiting"] == []
 
 
 async def test_after_a_break_it_goes_on_behind_the_last_one_and_tells_nothing_twice() -> None:
@@ -170,11 +192,11 @@ def test_scripts_hear_that_generation_starts_whichever_event_tells_it() -> None:
     whole = EpisodesClaimed(
         group_id="g", episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")), expires_at=9.0
     )
-    told = [msgspec.json.decode(line) for line in Json().event(whole)]
+    told = [msgspec.json.decode(line) for line in Json().event(whole, State())]
     assert [one["kind"] for one in told] == ["episodes_claimed", "generation_started"]
     assert (told[1]["n"], told[1]["expires_at"]) == (2, 9.0)
     part = msgspec.structs.replace(whole, expires_at=0.0)
-    assert len(Json().event(part)) == 1
+    assert len(Json().event(part, State())) == 1
 
 
 def test_every_event_has_a_line_or_is_left_out_on_purpose() -> None:
@@ -206,3 +228,27 @@ def test_a_time_that_is_none_is_wrong_use(
 ) -> None:
     assert main(["watch", "--home", str(tmp_path), f"--timeout={seconds}"]) == 2
     assert "seconds, 0 or more" in capsys.readouterr().err
+
+
+async def test_a_score_that_is_held_down_says_by_what() -> None:
+    part = Part("refusal", 0.0, gate=True, reason="declines to answer")
+    scored = GroupScored(
+        group_id="g1", scores=(CandidateScore(0, 0.0, (part,)), CandidateScore(1, 0.5)),
+        best=1, version="v", seconds=0.1,
+    )  # fmt: skip
+    line = People().event(scored, State())[0].decode()
+    assert line.endswith("scored 0.00 0.50, best 2 (1 refusal: declines to answer)")
+
+
+async def test_an_update_with_human_ratings_names_automatic_and_human_figures() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for event in group_events(1):
+        if isinstance(event, GroupSealed):
+            best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+            event = replace(event, source="human", rewards=tuple(best))
+        events.append(event)
+    proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
+    told = Told()
+    await _follower(told, form=People()).follow(proxy)
+    wanted = "mean reward sent 0.25, automatic 0.4, human-rated groups 1, winner 1"
+    assert wanted in b"\n".join(told.lines).decode()

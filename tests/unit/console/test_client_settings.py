@@ -4,7 +4,10 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -71,6 +74,58 @@ def test_the_same_window_is_told_to_all_who_ask_for_one() -> None:
     assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in printed("claude-code").splitlines()
     for name in ("opencode", "openclaw", "pi"):
         assert re.search(r'"context(?:Window)?": 32768\b', printed(name))
+
+
+class _Models(BaseHTTPRequestHandler):
+    """A proxy that lists one model with a window of 512 tokens."""
+
+    def do_GET(self) -> None:
+        data = json.dumps({"data": [{"id": "m", "max_model_len": 512}]}).encode()
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *what: object) -> None:
+        """Write nothing."""
+
+
+@pytest.fixture
+def small_window() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Models) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("opencode", '"limit": { "context": 512, "output": 256 }'),
+        ("claude-code", "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=512"),
+        ("pi", '"contextWindow": 512, "maxTokens": 256'),
+    ],
+)
+def test_the_running_proxys_window_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_window: str, name: str, said: str
+) -> None:
+    assert main(["clients", name, "--home", str(tmp_path), "--url", small_window]) == 0
+    told = capsys.readouterr().out
+    assert said in told
+    assert "# The engine's window is 512 tokens" in told
+    assert "--strict-context" in told
+
+
+def test_without_a_proxy_the_usual_window_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = "http://127.0.0.1:9"
+    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", gone]) == 0
+    told = capsys.readouterr().out
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in told
+    assert "The engine's window" not in told
 
 
 def test_the_ai_sdk_is_told_that_schemas_are_taken() -> None:

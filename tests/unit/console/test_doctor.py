@@ -4,14 +4,17 @@ import asyncio
 import json
 import os
 import socket
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from console import doctor_here
 from console.cli import main
 from console.doctor import Finding, Patient, examine
 from core.home import Home
 from core.journal import Journal
+from core.journal_rows import PAGE
 from core.settings import Settings, load
 from tests.support.stopwatch import Stopwatch
 
@@ -42,8 +45,20 @@ def test_what_others_can_read_is_told_with_the_command_that_ends_it(home: Home) 
     found = _found(_patient(home.root))
     assert found["keys", "control token"].level == "fail"
     assert found["keys", "control token"].todo == f"`chmod 600 {home.token_file}`"
+    home.token_file.unlink()
+    home.token_file.symlink_to("gone")
+    found = _found(_patient(home.root))
+    assert found["keys", "control token"].level == "fail"
+    assert "is a link to gone, which is not there" in found["keys", "control token"].text
     assert found["home", "folder"].level == "warn"
     home.root.chmod(0o700)
+
+
+def test_settings_of_a_server_that_does_not_exist_are_a_warning(tmp_path: Path) -> None:
+    assert ("settings", "servers") not in _found(_patient(tmp_path))
+    found = _found(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
+    assert found["settings", "servers"].level == "warn"
+    assert "`servers.gpux`" in found["settings", "servers"].text
 
 
 def test_an_open_door_without_a_key_fails(tmp_path: Path) -> None:
@@ -102,6 +117,13 @@ def test_a_journal_is_read_and_stays_as_it_is(home: Home) -> None:
     assert home.journal.read_bytes() == content
     for one in home.root.glob("journal.db-*"):
         one.unlink()
+    with home.journal.open("r+b") as file:
+        file.seek(2 * PAGE)
+        file.write(b"\xff" * PAGE)
+    damaged = _found(_patient(home.root))["home", "journal"]
+    assert damaged.level == "fail"
+    assert "damaged" in damaged.text
+    assert "Restart the proxy" in damaged.todo
     home.journal.write_bytes(b"nonsense")
     assert _found(_patient(home.root))["home", "journal"].level == "fail"
 
@@ -136,6 +158,56 @@ def test_the_exit_code_and_the_data_say_whether_something_fails(
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
     assert "unknown key `prxy`" in told
-    assert "1 that fail" in told
+    assert "1 failures" in told
     assert main(["doctor", "--swarm-url", "nonsense"]) == 2
     assert main(["doctor", "--url", "nonsense"]) == 2
+
+
+def _packages(
+    monkeypatch: pytest.MonkeyPatch, wanted: list[str], installed: dict[str, str]
+) -> Finding:
+    """The finding about packages where the distribution wants `wanted`."""
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
+    monkeypatch.setattr(metadata, "version", version)
+    (found,) = doctor_here.packages(_patient(Path("/none")))
+    return found
+
+
+def test_only_what_a_normal_install_needs_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [
+        "httpx<1,>=0.28",
+        'uvloop>=0.21; sys_platform != "win32" and implementation_name == "cpython"',
+        'pyarrow>=17; extra == "data"',
+        'aiohttp<4,>=3.12; extra == "dev"',
+    ]
+    found = _packages(monkeypatch, wanted, {"httpx": "0.28.1"})
+    assert (found.level, found.text) == ("ok", "httpx 0.28.1")
+    found = _packages(monkeypatch, wanted, {"httpx": "1.0", "uvloop": "0.20"})
+    assert (found.level, found.text) == ("fail", "httpx 1.0 is not < 1, uvloop 0.20 is not >= 0.21")
+    assert _packages(monkeypatch, wanted, {}).text == "httpx is missing"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "source", "advice"),
+    [
+        ("/home/u/.local/share/pipx/venvs/ajet-console", False, "`pipx reinstall ajet-console`"),
+        ("/srv/venv", False, "Install ajet-console again into /srv/venv"),
+        ("/srv/venv", True, "`make run` in "),
+    ],
+)
+def test_the_advice_fits_the_way_it_was_installed(
+    prefix: str, source: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "console").mkdir()
+    if source:
+        (tmp_path / "Makefile").touch()
+        (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(doctor_here, "__file__", str(tmp_path / "console/doctor_here.py"))
+    monkeypatch.setattr("sys.prefix", prefix)
+    assert advice in _packages(monkeypatch, ["httpx>=0.28"], {}).todo

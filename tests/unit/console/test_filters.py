@@ -43,7 +43,7 @@ def test_a_row_tells_state_winner_and_returned_without_colour() -> None:
     assert parse("truncated:yes").matches(one)
     one.marked = True
     text = text_of([row_line(one, columns_for(120, False), NOW)])
-    assert "○ done, dead" in text
+    assert "○ dead" in text
     assert "★" in text
 
 

@@ -84,6 +84,9 @@ def test_fields_of_the_command_line() -> None:
     for wrong in ("lr", "learning=1"):
         with pytest.raises(UsageError, match="sets nothing"):
             parse_set([wrong])
+    with pytest.raises(UsageError, match=r"`ajet\.teacher_model\.api_key` sets nothing") as caught:
+        parse_set(["ajet.teacher_model.api_key=foo123"])
+    assert "foo123" not in str(caught.value)
 
 
 def test_only_what_is_known_of_a_part_is_compared() -> None:

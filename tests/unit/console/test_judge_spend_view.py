@@ -100,7 +100,7 @@ def test_a_line_has_all_of_it(width: int) -> None:
         "limit 1 (25%)",
         "order decided 40% of pairs",
         "retries 3",
-        "1 call told no tokens",
+        "1 call reported no tokens",
     ):
         assert words in said, words
     if width >= 78:
@@ -253,7 +253,7 @@ def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None
     serve._rewards_changed(seat, SourceHealth(False, fell, ""))
     alert = state.alerts["rewards"]
     assert alert.cause == said
-    assert "Mend the file" not in alert.todo
+    assert "Correct the file" not in alert.todo
     fault = last_fault(state)
     assert fault is not None
     assert (fault.what, fault.cause) == ("ended", said)

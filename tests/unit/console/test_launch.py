@@ -113,4 +113,4 @@ def test_a_watcher_starts_its_own_kind(tmp_path: Path) -> None:
     must_fit(watcher, options)
     plain = ConsoleOptions(home=Home.open(tmp_path), settings=load(None, {}))
     assert fits(serving, plain)
-    assert "serves no requests" in differences(watcher, plain)
+    assert "answers no requests" in differences(watcher, plain)

@@ -49,7 +49,7 @@ def test_markdown_in_lines() -> None:
         "▏ l = '*'",
     ]
     tones = dict(markdown_lines("a **b** `c`", 40)[0])
-    assert (tones["a "], tones["b"], tones["c"]) == ("", "bold", "$accent")
+    assert (tones["a "], tones["b"], tones["c"]) == ("", "bold", "bold $code")
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
         engine("ROLLING_POST", NOW - 50),
         pool(3),
     ]
-    assert said(*story).endswith(": 3 tasks, 2 rated by hand.")
-    assert said(*story, pool(1)).endswith(": 1 task, 1 rated by hand.")
+    assert said(*story).endswith(": 3 tasks, 2 human-rated.")
+    assert said(*story, pool(1)).endswith(": 1 task, 1 human-rated.")
     again = [engine("OFFLINE", NOW - 40), engine("ROLLING", NOW - 30), pool(1)]
     assert said(*story, *again).endswith("is thrown away: 1 task.")
     assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is thrown away: 3 tasks.")

@@ -6,7 +6,7 @@ from console.ballot import Ballot, Vote, again, seed, shown_order
 from console.judge_view import disagreements, row_text, summary_lines
 from console.rate_pick import BETWEEN, due, is_unsure, picked
 from console.rate_queue import RateQueue
-from console.rate_view import banner_lines, queue_notes, second_words, share_words, stall_words
+from console.rate_view import banner_line, queue_notes, second_words, share_words, stall_words
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -14,6 +14,7 @@ from core.events import (
     GroupRated,
     GroupSealed,
     RatingAwaited,
+    ScoringAbstained,
     SentReward,
 )
 from core.rater import Lease, RaterStats
@@ -177,7 +178,7 @@ def test_agreement_is_told_with_number_and_interval() -> None:
     assert "31 of 42, 74 % (59-85 %)" in told
     assert "by chance 25 %" in told
     assert "no group has come back yet" in told
-    assert "No vote" in text_of(summary_lines(None))
+    assert "have not sent a vote" in text_of(summary_lines(None))
     stats.repeats, stats.repeated = 5, 4
     assert "4 of 5, 80 %" in second_words("the same as before", stats)
 
@@ -196,23 +197,38 @@ def test_disagreements_are_the_raters_own_newest_first() -> None:
 def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
     held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
-    told = text_of(banner_lines(state, NOW, 80))
+    told = text_of([banner_line(state, NOW, 80)])
     assert "2 open ratings hold up the weight update" in told
-    assert "A accepts all automatic rewards  X aborts them  or go on rating" in told
-    narrow = text_of(banner_lines(state, NOW, 60))
-    assert "A accepts all  X aborts them  or go on rating" in narrow
-    looked = text_of(banner_lines(state, NOW, 80, read_only=True))
+    assert "A accepts all  X aborts them" in told
+    wide = text_of([banner_line(state, NOW, 120)])
+    assert "A accepts all automatic rewards  X aborts them  or go on rating" in wide
+    narrow = text_of([banner_line(state, NOW, 60)])
+    assert "A accepts all  X aborts them" in narrow
+    looked = text_of([banner_line(state, NOW, 80, read_only=True)])
     assert "hold up the weight update" in looked
     assert "aborts" not in looked
-    assert banner_lines(state_of(), NOW, 80) == []
+    assert banner_line(state_of(), NOW, 80) == ()
+
+
+def test_the_banner_offers_to_re_score_where_no_group_has_an_automatic_reward() -> None:
+    held = AlertRaised(key="hold:embedded", cause="1 open rating holds up the weight update")
+    rolling = EngineChanged(server="embedded", state="ROLLING_POST", step=1)
+    unscored = [
+        *group_events(1, at=NOW, until="SCORING")[:-1],
+        ScoringAbstained(group_id="g0001", part="hook", cause="returned None", at=NOW),
+        RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
+    ]
+    told = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
+    assert "S re-scores a group  X aborts them" in told
+    assert "accepts all" not in told
 
 
 def test_a_user_counts_as_held_up_only_after_some_patience() -> None:
     waits = group_events(1, at=NOW, until="CLAIMING")
     held = AlertRaised(key="hold:embedded", cause="1 open rating holds up 1 waiting user")
     state = state_of(*waits, held)
-    assert banner_lines(state, NOW + 1, 80) == []
-    assert "1 waiting user" in text_of(banner_lines(state, NOW + 5, 80))
+    assert banner_line(state, NOW + 1, 80) == ()
+    assert "1 waiting user" in text_of([banner_line(state, NOW + 5, 80)])
 
 
 def test_what_stalls_a_replay_is_said_whether_it_waits_for_an_answer_or_for_episodes() -> None:

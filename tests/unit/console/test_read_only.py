@@ -133,11 +133,11 @@ def test_every_verb_that_writes_is_refused(
     line = line_of(name, verbs()[name])
     argv = ["--read-only", *line] if before else [*line, "--read-only"]
     assert main(argv) == 2
-    assert f"`{name}` is not done with --read-only" in capsys.readouterr().err
+    assert f"`{name}` is refused with --read-only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["save x", "restore x", "prune 3", "import x f"])
 def test_so_are_the_verbs_about_checkpoints(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (["--read-only", "checkpoints"], ["checkpoints", "--read-only"]):
         assert main([*argv, *verb.split()]) == 2
-        assert "`checkpoints` is not done with --read-only" in capsys.readouterr().err
+        assert "`checkpoints` is refused with --read-only" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from core.events import Event, ProxyStarted
 from core.home import Home
 from core.journal import Journal, JournalError
 from core.journal_rows import SCHEMA
+from core.settings import Settings
 from tests.support.sample import NOW, group_events, stamp
 
 
@@ -238,6 +240,7 @@ def test_a_broken_newer_or_other_file_is_a_clear_error(
 def test_an_older_journal_is_read_from_a_copy(kept: Path) -> None:
     db = sqlite3.connect(kept)
     db.execute("alter table groups drop column closed_seq")
+    db.execute("alter table groups drop column rated")
     db.execute("pragma user_version=1")
     db.commit()
     db.close()
@@ -266,3 +269,23 @@ def test_the_runs_are_listed_without_a_terminal(
     assert main(["replay", str(kept), "--list"]) == 0
     assert capsys.readouterr().out.startswith("run0 ")
     assert not Home(kept.parent).run.exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "theme"), [([], "ansi"), (["--theme", "light"], "light")], ids=str
+)
+def test_the_theme_is_that_of_the_flag_else_of_the_settings(
+    argv: list[str], theme: str, kept: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def run_replay(*args: Any) -> int:
+        shown.extend(one.console.theme for one in args if isinstance(one, Settings))
+        return 0
+
+    home.config.write_text("console: {theme: ansi}\n")
+    monkeypatch.setattr("console.replay_app.run_replay", run_replay)
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
+    assert main(["replay", str(kept), *argv]) == 0
+    assert shown == [theme]

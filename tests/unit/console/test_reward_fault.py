@@ -33,16 +33,27 @@ def test_a_broken_save_stands_until_it_is_mended() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v2", NOW - 9))
     fault = last_fault(state)
     assert fault is not None
-    assert fault.mended.startswith("mended at")
+    assert fault.mended.startswith("fixed at")
     again = state_of(STARTED, broken(NOW - 50), broken(NOW - 5))
     assert again.rewards.fault is not None
     assert again.rewards.fault.at == NOW - 50
 
 
+def test_the_newest_fault_is_the_one_that_came_last_not_of_the_newest_group() -> None:
+    def failing(number: int, cause: str, at: float) -> list[Event]:
+        told = ScoringAbstained(group_id=f"g{number:04}", part="hook", cause=cause, at=at)
+        return [*group_events(number, until="GENERATING"), told]
+
+    state = state_with(failing(1, "late", NOW - 5), failing(2, "early", NOW - 60))
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.cause == "hook: late"
+
+
 def test_a_group_it_failed_on_is_a_fault_too() -> None:
     failing = [
         *group_events(1, until="GENERATING"),
-        ScoringAbstained(group_id="g0001", part="hook", cause="no", traceback=TRACE, at=NOW - 30),
+        ScoringAbstained(group_id="g0001", part="hook", cause="no", traceback=TRACE, at=NOW - 600),
     ]
     state = state_with(failing)
     fault = last_fault(state)

@@ -105,6 +105,20 @@ def test_figures_of_parts_over_the_last_groups() -> None:
     assert points[0].mean == pytest.approx(0.55)
 
 
+def test_a_step_that_a_later_engine_run_does_over_has_its_groups_alone() -> None:
+    groups = [
+        scored(number, [two(value, value), two(value, value)], step=step)
+        for number, (value, step) in enumerate([(0.1, 1), (0.3, 2), (0.9, 2)], 1)
+    ]
+    state = state_with(*groups)
+    list(state.groups.values())[-1].engine_run = 1
+    points = by_step(Digests().last(state, 10), "left")
+    assert [(one.step, one.mean, one.engine_run) for one in points] == [
+        (1, pytest.approx(0.1), 0),
+        (2, pytest.approx(0.9), 1),
+    ]
+
+
 def test_a_part_of_weight_zero_is_only_noted() -> None:
     pair = [[Part("hook", 0.2), Part("mood", 3.0, 0.0)], [Part("hook", 0.8), Part("mood", 1.0, 0)]]
     part = figures(Digests().last(state_with(scored(1, pair)), 10)).parts[1]
@@ -176,7 +190,7 @@ def test_groups_that_are_not_trained_or_not_scored_yet_count_for_nothing() -> No
     assert Digests().last(state, 10) == []
     found = figures([])
     text = text_of(head_lines(state, found, NOW, 78, True))
-    assert "No group was scored yet" in text
+    assert "No group is scored yet" in text
     assert "0%" not in text
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
     state.groups["g0001"].episode_type = "eval"

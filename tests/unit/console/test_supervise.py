@@ -318,21 +318,21 @@ def test_settings_reach_the_children_and_keys_do_not() -> None:
 def test_how_a_process_ended_in_words() -> None:
     assert exit_text(2) == "ended with exit code 2"
     assert exit_text(-9) == "killed by SIGKILL"
-    assert exit_text(None) == "ended"
+    assert exit_text(None) == "exited unexpectedly"
 
 
 @pytest.mark.parametrize(
     ("code", "last", "told"),
     [
         (-9, "2026-01-31 12:00:00,123 INFO proxy.orders: rated", "killed by SIGKILL"),
-        (None, "2026-01-31 12:00:00,123 WARNING proxy: slow", "ended without a word"),
+        (None, "2026-01-31 12:00:00,123 WARNING proxy: slow", "exited unexpectedly"),
         (
             1,
             "2026-01-31 12:00:00,1 ERROR proxy: full",
             "1: 2026-01-31 12:00:00,1 ERROR proxy: full",
         ),
         (1, "ValueError: bad", "ended with exit code 1: ValueError: bad"),
-        (None, "", "ended without a word"),
+        (None, "", "exited unexpectedly"),
     ],
 )
 def test_only_words_of_trouble_explain_an_end(code: int | None, last: str, told: str) -> None:

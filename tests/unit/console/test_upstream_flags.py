@@ -29,7 +29,7 @@ def test_the_upstream_is_the_only_server() -> None:
     settings = load(None, {"AJET_CONSOLE__UPSTREAM__KEY": "k"}, both)
     assert settings.servers() == {"upstream": "http://x:1"}
     assert settings.upstream.key == "k"
-    assert settings.upstream.temperature == 1.0
+    assert settings.upstream.temperature is None, "the request's own"
     assert load(None, {}, {"upstream.temperature": 0.3}).upstream.temperature == 0.3
 
 

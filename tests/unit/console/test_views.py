@@ -6,13 +6,18 @@ import pytest
 
 from console.detail_view import Sight, header_lines, vote_refusal
 from console.views import (
+    Line,
     advantages,
     answered,
     best_of,
+    columns_for,
+    header_line,
     known_rewards,
     rated_best,
+    row_line,
     verdict,
 )
+from console.widgets.words import UNKNOWN
 from core.events import ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of
@@ -58,7 +63,7 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
         ({}, "train", "will train"),
         ({"rewards": (0.5, 0.5, 0.5, 0.5)}, "dead", "dead: equal rewards"),
         ({"until": "GENERATING"}, "none", "not scored yet"),
-        ({"until": "DONE"}, "train", "sent, will train"),
+        ({"until": "DONE"}, "train", "finished, will train"),
         ({"until": "DONE", "rewards": (0.5, 0.5)}, "dead", "dead: equal rewards"),
         ({"until": "ABORTED"}, "lost", "lost: aborted (the operator said so)"),
     ],
@@ -102,6 +107,31 @@ def test_eval_requests_are_not_trained_on() -> None:
 
 def test_a_vote_after_the_seal_is_refused() -> None:
     assert vote_refusal(group()) == ""
-    assert "Already sent" in vote_refusal(group(until="DONE"))
+    assert "Already finished" in vote_refusal(group(until="DONE"))
     assert "Already aborted" in vote_refusal(group(until="ABORTED"))
     assert "not all there" in vote_refusal(group(until="GENERATING"))
+
+
+def test_the_turns_column_says_which_answer_of_a_conversation_is_asked_for() -> None:
+    def cell(turns: int, width: int) -> str | None:
+        columns = columns_for(width, False)
+        one = group()
+        one.turns = turns
+        shown = row_text(row_line(one, columns, NOW))
+        place = next((at for at, column in enumerate(columns) if column.key == "turns"), None)
+        if place is None:
+            return None
+        start = 1 + sum(column.width + 1 for column in columns[:place])
+        assert row_text(header_line(columns))[start : start + 4] == "turn"
+        return shown[start : start + 4]
+
+    assert cell(7, 98) == "   7"
+    assert cell(1, 160) == "   1"
+    assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal does not say
+    assert cell(12345, 120) is not None
+    assert len(cell(12345, 120) or "") == 4
+    assert cell(7, 97) is None  # where the list is narrow there is no room for it
+
+
+def row_text(line: Line) -> str:
+    return "".join(text for text, _ in line)

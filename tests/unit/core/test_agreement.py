@@ -2,18 +2,25 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.judge_view import part_lines
 from core.agreement import agree, only_top, top, wilson
 from core.events import (
+    CandidateScore,
     Event,
     GroupEdited,
     GroupLeased,
     GroupRated,
+    GroupScored,
     GroupSealed,
+    Part,
     RatingRepeated,
+    RewardPart,
+    RewardsChanged,
     SentReward,
     decode,
     encode,
@@ -53,7 +60,13 @@ def test_top_and_agreement() -> None:
 
 
 def voted(
-    number: int, best: int, *, blind: bool = True, rater: str = "ann", source: str = "human"
+    number: int,
+    best: int,
+    *,
+    blind: bool = True,
+    rater: str = "ann",
+    source: str = "human",
+    command_line: bool = False,
 ) -> list[Event]:
     """A group that was rated and sent; the automatic rewards put 1 first; 2 stood first."""
     rewards = tuple(
@@ -69,8 +82,8 @@ def voted(
             order=(best,),
             rewards=tuple(one.reward for one in rewards),
             rater=rater,
-            blind=blind,
-            shown=(2, 1, 3, 0) if blind else (),
+            blind=blind and not command_line,
+            shown=() if command_line else (2, 1, 3, 0) if blind else (0, 1, 2, 3),
             tags=("wrong",),
         ),
         GroupSealed(**names, rewards=rewards, best=best, source=source),
@@ -88,6 +101,50 @@ def test_votes_count_when_they_are_sealed_and_only_blind_ones_for_agreement() ->
     assert state.groups["g0001"].rating is not None
     assert state.groups["g0001"].rating.tags == ("wrong",)
     assert not state_of(*voted(1, best=1, source="auto")).raters
+
+
+def test_votes_of_the_command_line_count_for_agreement_and_not_for_place() -> None:
+    state = state_of(*voted(1, best=1, command_line=True), *voted(2, best=2, command_line=True))
+    ann = state.raters["ann"]
+    assert (ann.votes, ann.placed, ann.judged, ann.agreed, ann.first) == (2, 0, 2, 1, 0)
+    assert ann.agreed_chance == pytest.approx(0.5)
+
+
+def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
+    def parts(number: int) -> list[Event]:
+        found: list[Event] = []
+        for event in voted(number, best=3):
+            if isinstance(event, GroupScored):
+                scores = tuple(
+                    CandidateScore(
+                        index=one.index,
+                        reward=one.reward,
+                        parts=(
+                            Part("helpful", float(one.index == 3), 0.0),  # a judge that is shown
+                            Part("length", float(one.index == number % 4), 0.5),
+                            Part("finished", 1.0, gate=True),  # it tells nothing apart
+                            Part("split", one.index / 4, 0.0),  # a note of the judge
+                        ),
+                    )
+                    for one in event.scores
+                )
+                event = msgspec.structs.replace(event, scores=scores)
+            found.append(event)
+        return found
+
+    model = (RewardPart(name="helpful", kind="judge"), RewardPart(name="length", kind="length"))
+    changed = RewardsChanged(source="f", ok=True, version="v", parts=model)
+    state = state_of(changed, *(event for number in range(1, 5) for event in parts(number)))
+    found = state.raters["ann"].parts
+    assert {name: (one.judged, one.agreed) for name, one in found.items()} == {
+        "helpful": (4, 4),
+        "length": (4, 1),
+    }
+    assert found["length"].chance == pytest.approx(1.0)
+    lines = ["".join(text for text, _ in line) for line in part_lines(found)]
+    assert lines[0].startswith("  helpful")
+    assert "4 of 4, 100 %" in lines[0]
+    assert lines[1].rstrip().endswith("by chance 25 %")
 
 
 def test_repeats_leases_and_corrections_change_no_reward() -> None:

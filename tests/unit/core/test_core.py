@@ -27,6 +27,28 @@ def test_the_token_is_made_once_and_private(home: Home) -> None:
     assert stat.S_IMODE(home.token_file.stat().st_mode) == 0o600
 
 
+def test_a_token_that_others_can_read_is_closed(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = home.token()
+    home.token_file.chmod(0o644)
+    assert home.token() == token
+    assert stat.S_IMODE(home.token_file.stat().st_mode) == 0o600
+    assert "was open to others (mode 644)" in caplog.text
+
+
+def test_a_token_that_is_a_link_to_nothing_is_told(home: Home, tmp_path: Path) -> None:
+    home.token_file.symlink_to(tmp_path / "gone")
+    with pytest.raises(HomeError, match=r"link to .*gone, which is not there") as failed:
+        home.token()
+    assert "Delete the link" in failed.value.todo
+    (tmp_path / "gone").write_bytes(b"\xff\xfe")
+    with pytest.raises(HomeError, match="cannot be read"):
+        home.token()
+    (tmp_path / "gone").write_text("a token\n")
+    assert home.token() == "a token"
+
+
 def test_a_home_is_made_for_one_user_and_an_open_one_is_closed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

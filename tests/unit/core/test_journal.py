@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,26 @@ def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError) as caught:
         Journal(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_no_database_leaves_no_connection_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def connected(*args: Any, **more: Any) -> sqlite3.Connection:
+        made.append(connect(*args, **more))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    path = tmp_path / "j.db"
+    path.write_bytes(b"this is not a database, by far not one" * 100)
+    with pytest.raises(JournalError):
+        Journal(path)
+    assert len(made) == 1
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        made[0].execute("select 1")
 
 
 def test_a_newer_journal_is_refused_and_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
 from core.journal import Journal, JournalError
 from core.journal_jobs import Job
+from core.journal_texts import TextWriter
 
 FULL, ROOM = 40, 1_000_000
 """Pages of a file that is soon full, and of one that is not."""
@@ -55,6 +57,11 @@ def held(path: Path) -> Iterator[None]:
 
 def opened(name: str, query: str = "q") -> GroupOpened:
     return GroupOpened(group_id=name, request_id="r", task_id="t", n=2, query=query, body={})
+
+
+def noise(length: int) -> str:
+    """A text that cannot be compressed to less than half, and is never the same."""
+    return secrets.token_hex(length // 2)
 
 
 def noted(note: str) -> GroupNoted:
@@ -106,7 +113,7 @@ async def test_a_full_disk_in_the_midst_of_a_commit(
         journal.put_meta("key", "value")
     bus.publish(GroupClosed(group_id="g0", phase="DONE"))
     for number in range(1, 58):  # many rows, of which the first ones fit
-        bus.publish(opened(f"g{number}", "q" * 10_000))
+        bus.publish(opened(f"g{number}", noise(10_000)))
     failed = await fails(journal, bus.state.seq)
     assert "full" in failed.what
     assert "Free some space" in failed.todo
@@ -116,7 +123,7 @@ async def test_a_full_disk_in_the_midst_of_a_commit(
     assert journal.meta("key") is None
 
     for number in range(58, 80):
-        await fails(journal, bus.publish(opened(f"g{number}", "q" * 10_000)))
+        await fails(journal, bus.publish(opened(f"g{number}", noise(10_000))))
     bus.publish(noted("small"))
     await fails(journal, first + 1)
     assert not told
@@ -204,8 +211,10 @@ async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
 ) -> None:
     real, faults = core.journal_jobs.commit, ["disk I/O error"]
 
-    def unsure(db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str]) -> int:
-        found = real(db, jobs, groups)
+    def unsure(
+        db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str], texts: TextWriter
+    ) -> int:
+        found = real(db, jobs, groups, texts)
         if faults:
             raise sqlite3.OperationalError(faults.pop())
         return found

@@ -1,6 +1,8 @@
 """Events in, state out: one table for each thing a screen shows."""
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from core.events import (
     AlertCleared,
@@ -323,3 +325,58 @@ def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
             reduce(told, one)
     assert begun == told
     assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
+
+
+def _sealed_under(group: str, step: int) -> list[Event]:
+    claimed = replace(GENERATED[3], group_id=group, step=step)
+    return [replace(OPEN, group_id=group), claimed, replace(SEALED, group_id=group)]
+
+
+def _engine(*seen: tuple[str, int]) -> list[Event]:
+    return [EngineChanged(server="s", state=state, step=step) for state, step in seen]
+
+
+def test_the_groups_of_a_stopped_run_are_not_those_of_the_next() -> None:
+    """The same experiment goes on with the step whose batch was never trained."""
+    server = made(
+        START,
+        *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 1)),
+        *_sealed_under("a", 1),
+        *_engine(("ROLLING", 2)),
+        *_sealed_under("lost", 2),
+        *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 2)),
+        *_sealed_under("b", 2),
+        *_sealed_under("c", 2),
+    ).servers["s"]
+    assert [(one.step, one.engine_run, one.groups) for one in server.steps] == [
+        (1, 1, 1),
+        (2, 2, 2),
+    ]
+
+
+def test_a_group_of_an_earlier_run_counts_in_no_step() -> None:
+    open_group, claimed, sealed = _sealed_under("late", 1)
+    server = made(
+        START,
+        *_engine(("ROLLING", 1)),
+        open_group,
+        claimed,
+        *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 1)),
+        sealed,
+    ).servers["s"]
+    assert [(one.step, one.engine_run, one.groups) for one in server.steps] == [(1, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "runs"),
+    [
+        ((("ROLLING", 1), ("WEIGHT_SYNCING", 1), ("ROLLING", 2)), 0),
+        ((("OFFLINE", 0), ("BOOTING", 0), ("BOOTING", 0), ("ROLLING", 1)), 1),
+        ((("OFFLINE", 0), ("ROLLING", 1), ("OFFLINE", 0), ("ROLLING", 2)), 2),
+        ((("ROLLING", 5), ("BOOTING", 0), ("ROLLING", 5)), 1),
+        ((("ROLLING", 5), ("ROLLING", 1)), 1),
+        ((("ROLLING", 5), ("UNKNOWN", 0), ("ROLLING", 5)), 0),
+    ],
+)
+def test_each_start_of_the_engine_is_a_run(seen: tuple[tuple[str, int], ...], runs: int) -> None:
+    assert made(START, *_engine(*seen)).servers["s"].engine_run == runs

@@ -29,6 +29,7 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
         ("proxy:\n  port: seven\n", "`proxy.port` is invalid"),
         ("proxy:\n  port: 70000\n", "`proxy.port` is invalid"),
         ("rating:\n  mode: maybe\n", "Valid: off, answer_first, hold"),
+        ("rating:\n  mode: answer-first\n", "Did you mean `answer_first`? Valid: off,"),
         ("proxy: 3\n", "`proxy` must hold keys of its own"),
         ("- a\n", "must be `key: value` lines"),
         ("a: b: c\n", "this is not YAML"),
@@ -84,6 +85,16 @@ def test_a_mistake_in_the_environment_is_named_as_such() -> None:
         load(None, {"AJET_CONSOLE__PROXY__PORT": "x"})
 
 
+def test_a_name_under_servers_that_is_no_server_is_said() -> None:
+    flags = {"servers.gpux.vision": True, "servers.a.vision": True}
+    settings = load(None, {}, {**flags, "swarm_url": {"a": "http://a:1", "b": "http://b:2"}})
+    said = "`servers.gpux` in the settings: there is no such server. Known: a, b"
+    assert settings.unknown_servers() == said
+    assert load(None, {}, {"servers.embedded.vision": True}).unknown_servers() == ""
+    observed = load(None, {}, {**flags, "upstream.url": "http://v:1"})
+    assert observed.unknown_servers() == ""
+
+
 def test_several_servers() -> None:
     assert parse_servers(["http://a:1/"]) == "http://a:1"
     assert parse_servers(["a=http://a:1", "b=http://b:2"]) == {"a": "http://a:1", "b": "http://b:2"}
@@ -92,3 +103,10 @@ def test_several_servers() -> None:
     assert load(None, {}).servers() == {"embedded": "embedded"}
     with pytest.raises(SettingsError):
         parse_servers(["ftp://a"])
+
+
+def test_the_limit_of_the_rewards_follows_from_the_answer_budget_and_the_episode_clock() -> None:
+    assert load(None, {}).reward_limit == 80.0
+    assert load(None, {}, {"proxy.answer_budget": 40}).reward_limit == 40.0
+    assert load(None, {}, {"rating.discard_timeout": 60}).reward_limit == 20.0
+    assert load(None, {}, {"rewards.time_limit": 5}).reward_limit == 5.0

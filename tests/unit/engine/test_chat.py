@@ -12,7 +12,7 @@ import pytest
 from engine.chat import ChatRequest
 from engine.keys import Key, make_key, parse_key
 from engine.lifecycle import Refused
-from engine.policy import Completion, ToolCall
+from engine.policy import Completion, ToolCall, UnknownTokenError
 from tests.support.engine_client import driving, wait_for
 
 
@@ -339,6 +339,18 @@ async def test_a_failing_policy_is_one_failed_call() -> None:
         assert failed.status_code == 500
         assert "worker died" in failed.json()["detail"]
         assert "worker died" in await d.logged()
+        d.bench.sample_error = None
+        assert (await d.chat(episode)).status_code == 200
+
+
+async def test_an_unknown_token_id_is_the_requests_fault() -> None:
+    async with driving() as d:
+        await d.start()
+        episode = await d.claim()
+        d.bench.sample_error = UnknownTokenError("Token id 999999 is out of vocabulary")
+        refused = await d.chat(episode)
+        assert refused.status_code == 400
+        assert refused.json()["detail"] == "Token id 999999 is out of vocabulary"
         d.bench.sample_error = None
         assert (await d.chat(episode)).status_code == 200
 

@@ -273,6 +273,14 @@ def test_what_the_operator_changed_is_honoured() -> None:
     assert job.notes == ()
 
 
+@pytest.mark.parametrize(("rank", "told"), [(32, True), ("8", True), (0, False), (None, False)])
+def test_lora_is_ignored_and_said(rank: object, told: bool) -> None:
+    job = parse_job(tree(lora__lora_rank=rank, trainer_common__optim__lr="3e-4"))
+    line = f"ajet.lora.lora_rank {rank}: LoRA is ignored, the policy's own weights are trained"
+    assert (line in job.notes) == told
+    assert any("lora" in note for note in job.notes) == told
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -302,7 +302,7 @@ async def test_total_training_steps_ends_the_run() -> None:
         await d.play("a")
         await d.until("OFFLINE")
         detail = (await d.get("/get_engine_status"))["engine_status_detail"]
-        assert "2 of 2 training steps" in detail
+        assert detail == "training complete: step 2 of 2"
         again = (await d.post("/start_engine")).json()
         assert again["success"] is False
         assert "total_training_steps" in again["error"]

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from engine.checkpoint_store import CheckpointStore
+from engine.experiments import Experiments
 from engine.keeper import TinyKeeper
 from engine.policy import PolicyBackend, SaveError
 from engine.tiny import TinyPolicy
@@ -24,8 +25,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
     async def factory(reset: bool) -> PolicyBackend:
         return await asyncio.to_thread(TinyPolicy.open, directory, reset)
 
-    async with driving(factory, directory=str(directory)) as made:
-        made.engine.backend.keeper = TinyKeeper(directory)
+    async with driving(factory, experiments=Experiments(directory, TinyKeeper)) as made:
         yield made
 
 

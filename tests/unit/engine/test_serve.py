@@ -20,6 +20,8 @@ import pytest
 from core.errors import UsageError
 from core.home import AlreadyRunning, Home, RunInfo, running
 from core.sockets import PortInUse, bind
+from engine.experiments import Experiments
+from engine.keeper import TinyKeeper
 from engine.policy import PolicyBackend
 from engine.serve import EngineOptions, make_engine, run, tiny_policy
 from tests.support.engine_client import driving
@@ -179,7 +181,8 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
 
 
 async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
-    async with driving(tiny_policy(home), directory=str(home.engine)) as d:
+    kept = Experiments(home.engine, TinyKeeper)
+    async with driving(tiny_policy(kept), experiments=kept) as d:
         await d.start(batch=1, repeat=4)
         for step in (1, 2):
             await d.until("ROLLING", step)
@@ -189,7 +192,7 @@ async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
         updates = await d.get("/ajetc/updates")
         assert [update["samples"] for update in updates] == [4, 4]
         assert all(update["grad_norm"] > 0 for update in updates)
-    async with driving(tiny_policy(home)) as d:
+    async with driving(tiny_policy(kept), experiments=kept) as d:
         await d.start()
         assert await d.status() == ("ROLLING", 3)
         episode = await d.claim(kind="eval")
@@ -248,4 +251,5 @@ def test_options_reach_the_engine(home: Home) -> None:
     other = make_engine(options, Bench().factory)
     assert (other.faithful, other.strict_context) == (True, True)
     assert (other.backend.start_from, other.backend.keeper) == ("friday", None)
-    assert other.directory == str(home.engine)
+    assert other.experiments is not None
+    assert other.experiments.folder == home.engine

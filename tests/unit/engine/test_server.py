@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from core.sockets import is_loopback
+from engine.experiments import Experiments
 from engine.lifecycle import Engine
 from engine.server import MAX_BODY, create_app, loopback_hosts
 from tests.support.engine_client import driving
@@ -101,6 +103,18 @@ async def test_a_bad_job_is_refused_at_the_sync() -> None:
         assert "No training config" in (await d.post("/start_engine")).json()["error"]
 
 
+async def test_a_job_is_checked_while_the_engine_runs_and_not_stored() -> None:
+    async with driving() as d:
+        await d.start()
+        text = "ajet: {trainer_common: {algorithm: {adv_estimator: gae}}}"
+        refused = (await d.post("/ajetc/check_job", yaml_as_string=text)).json()
+        assert refused["success"] is False
+        assert "unknown algorithm 'gae'" in refused["error"]
+        accepted = await d.post("/ajetc/check_job", yaml_as_string="ajet: {}")
+        assert accepted.json() == {"success": True}
+        assert (await d.get("/get_engine_status"))["engine_status"] == "ENGINE.ROLLING"
+
+
 async def test_notes_on_a_job_are_logged_once() -> None:
     async with driving() as d:
         await d.sync(trainer_common={"optim": {"lr": 1e-6}})
@@ -111,7 +125,7 @@ async def test_notes_on_a_job_are_logged_once() -> None:
 
 
 async def test_info() -> None:
-    async with driving(directory="/home/of/tests/engine") as d:
+    async with driving(experiments=Experiments(Path("/home/of/tests/engine"))) as d:
         before = await d.get("/ajetc/info")
         assert (before["policy"], before["step"], before["job"]) == (None, None, None)
         assert before["home"] == "/home/of/tests"

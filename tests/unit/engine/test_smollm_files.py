@@ -11,6 +11,7 @@ import pytest
 
 from core.home import Home
 from engine import smollm_files
+from engine.experiments import Experiments
 from engine.policy import SamplingParams
 from engine.serve import EngineOptions, make_engine, smol_policy
 from engine.smollm_files import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
@@ -93,7 +94,8 @@ def test_the_engine_is_made_for_the_model_it_is_asked_for(tmp_path: Path) -> Non
     tiny = make_engine(EngineOptions(home=home))
     smol = make_engine(EngineOptions(home=home, model="smollm2"))
     assert (tiny.temperature, smol.temperature) == (1.0, 0.7)
-    assert (Path(tiny.directory), Path(smol.directory)) == (home.engine, home.engine / "smollm2")
+    folders = [one.experiments.folder for one in (tiny, smol) if one.experiments is not None]
+    assert folders == [home.engine, home.engine / "smollm2"]
     keeper = smol.backend.keeper
     assert keeper is not None
     assert keeper.step() == 0
@@ -104,7 +106,7 @@ async def test_the_policy_of_the_home_answers(tmp_path: Path) -> None:
     files = SmolFiles(Home.open(tmp_path / "home"), ("", small.digest))
     files.folder.mkdir(parents=True)
     files.model.write_bytes(small.path.read_bytes())
-    policy = await smol_policy(files)(False)
+    policy = await smol_policy(files, Experiments(files.checkpoints))(False)
     prompt = policy.render([{"role": "user", "content": "hello"}], None, 5)
     drawn = await asyncio.gather(
         *(policy.sample(prompt, SamplingParams(max_tokens=5, seed=i)) for i in range(3))

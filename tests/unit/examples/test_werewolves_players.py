@@ -5,7 +5,7 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -19,8 +19,9 @@ from examples.werewolves.__main__ import main
 from examples.werewolves.agents import Model, NoAnswerError, Played, play
 from examples.werewolves.game import HEAL, POISON, ROLES, WOLF, WOLVES, Ask, Game, Move
 from examples.werewolves.prompts import Limits, Messages, bounded, read
-from examples.werewolves.roll import Batch
+from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import load
+from swarm import SwarmClient
 
 FOLDER = Path(static.__file__).parent
 LOUD = (
@@ -215,6 +216,18 @@ def test_a_bad_file_is_said_before_anything_starts(
     assert main(["--config", str(path)]) == 1
     said = "no such role: ['fox']. Of werewolf, seer, witch, hunter, villager"
     assert capsys.readouterr().err == f"werewolves: {path}: {said}\n"
+
+
+@pytest.mark.parametrize("roles", ["", "werewolf", "seer,witch"])
+def test_a_batch_has_a_task_id_for_each_group(roles: str) -> None:
+    """One id for two tasks would be one group, and the batch would lack one."""
+    small = load(FOLDER / "small.yaml", roles=roles)
+    client = cast("SwarmClient", object())  # not called
+    roll = Roll(client, small, Model("", "", "static", 1, Limits()))
+    tasks = [task for batch in range(3) for task in roll.tasks(batch)]
+    assert len({task.task_id for task in tasks}) == len(tasks) == 3 * small.seeds
+    assert small.seeds * len(small.sides) == small.job.batch_size
+    assert {task.metadata["seed"] for task in tasks} == set(range(small.deals))
 
 
 async def test_a_batch_counts_wins_and_what_was_read() -> None:

@@ -345,7 +345,7 @@ async def test_a_stop_gives_the_row_back(
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: "the user's model is busy" in runner.tally.waiting)
+        await until(lambda: "the user's model answers 503" in runner.tally.waiting)
         runner.stop("stopped", "test")
         assert (await running).how == "stopped"
     player.script = says(STOP)

@@ -94,13 +94,15 @@ def test_a_json_list_is_cut_at_its_commas(tmp_path: Path, inside: str) -> None:
     assert [told for _, told in read_all(open_reader(path))] == rows
 
 
-def test_json_elements_know_their_lines_and_fail_alone(tmp_path: Path) -> None:
+def test_json_elements_know_their_numbers_and_fail_alone(tmp_path: Path) -> None:
     path = write(
         tmp_path / "d.json",
         '[\n {"query": "a"},\n {"query": nonsense},\n\n 7,\n{"query":\n"b"}\n]\n',
     )
-    found = read_all(open_reader(path))
-    assert [line for line, _ in found] == [2, 3, 5, 6]
+    reader = open_reader(path)
+    assert reader.place == "element"
+    found = read_all(reader)
+    assert [number for number, _ in found] == [1, 2, 3, 4]
     assert found[0][1] == {"query": "a"}
     assert "not JSON" in str(found[1][1])
     assert "not an object" in str(found[2][1])

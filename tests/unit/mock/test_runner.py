@@ -180,6 +180,18 @@ async def test_busy_is_asked_again_after_the_time_it_says(
     assert (runner.tally.answered, len(target.asked)) == (1, 3)
 
 
+async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
+    home: Home, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mock.asking._LAST_DELAY", 0.05)
+    off = JSONResponse({"error": {"message": "OFFLINE"}}, 503, {"Retry-After": "60"})
+    target.script = lambda number: off if number < 2 else None
+    path = write_rows(tmp_path / "d", 1)
+    async with open_runner(home, path, target.url, Pace(patience=20.0)) as runner:
+        await asyncio.wait_for(runner.run(), 20)
+    assert (runner.tally.answered, len(target.asked)) == (1, 3)
+
+
 async def test_busy_for_too_long_is_a_failed_row(
     home: Home, tmp_path: Path, target: Target
 ) -> None:

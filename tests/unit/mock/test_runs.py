@@ -1,6 +1,7 @@
 """Which rows are asked, when, and what is written of them."""
 
 import asyncio
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from core.events import (
     GroupSealed,
     MockCounted,
     MockRowDone,
+    MockRowSkipped,
     MockStarted,
     SentReward,
 )
@@ -317,6 +319,55 @@ async def test_a_result_has_its_group_and_reward(
     assert {"answer", "seconds", "error", "reference", "run", "pass"} <= set(found[0])
     groups = [e.group_id for e in control.facts.values() if isinstance(e, MockRowDone)]
     assert set(groups) <= {"", "g-row-1", "g-row-2", "g-row-3"}
+
+
+async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 2)
+    file = tmp_path / "results.jsonl"
+    target.hold, target.hold_from = asyncio.Event(), 1
+    control = FakeControl()
+    async with (
+        open_runner(home, path, target.url, FAST, control, results=file, wait=60.0) as runner,
+        Tasks("test") as tasks,
+    ):
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: runner.tally.done == 1 and target.in_flight == 1)
+        runner.stop("stopped", "terminated", 0.01, 60.0)
+        await until(lambda: runner.tally.waiting == "waiting for the last rewards")
+        await asyncio.sleep(0.05)  # the time of rows in flight is over
+        answered = target.asked[0]  # two rows are asked at once: either may be the first
+        seal(control, answered, 0.5)
+        await running
+    target.hold.set()
+    assert [(one["row_id"], one["reward"]) for one in results(file)] == [(answered, 0.5)]
+
+
+async def test_a_json_list_on_one_line_is_asked_and_told_row_by_row(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps([{"query": f"question {one}"} for one in range(10)]))
+    control = FakeControl()
+    choice = Choice(passes=5)
+    async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
+        assert (await runner.run()).how == "finished"
+    ends = [one for one in control.facts.values() if isinstance(one, MockRowDone)]
+    assert len({one.row_id for one in ends}) == len(ends) == 50
+    assert (runner.tally.already + runner.tally.done, runner.tally.total) == (50, 50)
+
+
+async def test_a_broken_element_of_a_json_list_is_named_by_its_number(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.json"
+    path.write_text('[{"query": "a"}, 7]')
+    control = FakeControl()
+    async with open_runner(home, path, target.url, FAST, control) as runner:
+        await runner.run()
+    (skipped,) = [one for one in control.facts.values() if isinstance(one, MockRowSkipped)]
+    assert (skipped.place, skipped.line) == ("element", 2)
 
 
 async def test_a_reward_that_never_comes_is_null_and_says_so(

@@ -85,6 +85,28 @@ def test_each_fault_has_its_file_line_and_field(tmp_path: Path, text: str) -> No
     assert caught.value.exit_code == 2
 
 
+TWO = {
+    "kind: command\ncomand: x {query}\ntimout: 3": ("no field `comand`", "no field `timout`"),
+    "kind: http\nurl: http://h/{query}\ntimeout: soon\nmethod: GTE": (
+        "`timeout` is not a number",
+        "`method` cannot be `GTE`",
+    ),
+    "kind: fake\ndialect: caht\nsession: 1": ("`dialect` cannot be", "no field `session`"),
+    "kind: comand\ntimeout: soon": ("`kind` cannot be", "`timeout` is not a number"),
+}
+
+
+@pytest.mark.parametrize("text", TWO)
+def test_all_faults_are_told_at_once_a_line_each(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TargetFileError) as caught:
+        spec_of(tmp_path, text)
+    first, second = str(caught.value).splitlines()
+    assert TWO[text][0] in first
+    assert TWO[text][1] in second
+    assert "own.yaml:" in first
+    assert "own.yaml:" in second
+
+
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(TargetFileError, match="Is a directory"):
         read_target(tmp_path)

@@ -125,7 +125,7 @@ async def test_refusals_are_in_its_own_words_and_without_secrets(
         await ask(http(tmp_path, app, text))
     assert caught.value.where == str(tmp_path / "own.yaml")
     app.status = 503
-    assert "busy (503)" in (await ask(http(tmp_path, app, text))).error
+    assert "answers 503" in (await ask(http(tmp_path, app, text))).error
 
 
 async def test_an_application_that_is_away_is_waited_for(tmp_path: Path) -> None:

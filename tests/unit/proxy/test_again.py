@@ -68,7 +68,7 @@ async def test_what_is_over_is_not_scored_again(tmp_path: Path) -> None:
         ticket = await w.ask()
         await w.reply(ticket)
         await w.closed()
-        with pytest.raises(NotNow, match="over"):
+        with pytest.raises(NotNow, match="finished"):
             await w.groups.rescore(ticket.group_id)
 
 

@@ -23,14 +23,16 @@ from core.events import (
 )
 from core.journal import Journal, JournalError
 from core.reducer import reduce
-from core.settings import Settings
+from core.settings import ProxySettings, Settings
 from core.tasks import Tasks
 from proxy.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control import Control
+from proxy.frontdoor import FrontDoor
 from proxy.orders import Orders
 from proxy.rewards.builtin import BuiltinSource
 from proxy.rows import Row, Rows
 from proxy.seat import Seat
+from proxy.serve import http_config
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
 from tests.support.seat import world
@@ -276,7 +278,7 @@ async def test_rows_and_directives(tmp_path: Path) -> None:
         one.seat.rows.register(Row(row_id="3", query="y", mock_id="m"))
         await client.post_fact("m:end", MockFinished(mock_id="m", how="stopped"))
         assert one.seat.rows.match({}, "y") is None
-        with pytest.raises(ControlError, match="no mock user runs"):
+        with pytest.raises(ControlError, match="no mock user is running"):
             await client.command("mock.stop", {})
 
 
@@ -336,3 +338,19 @@ async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
         assert [group.query for group in page.groups] == ["Q4", "Q5"]
         assert page.groups[0] == d.seat.bus.state.groups["g0004"]
         assert (await client.history(7, 2)).groups == []
+
+
+async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_path: Path) -> None:
+    small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
+    right = {"authorization": "Bearer secret"}
+    async with desk(tmp_path) as one:
+        orders = Orders(one.seat, cast(Any, one.groups))
+        app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
+        async with (
+            served(app, http_config(small, app)) as url,
+            httpx.AsyncClient(base_url=url, headers=right) as client,
+        ):
+            full = await client.post("/control/rows/over", content=b" " * (2 << 20))
+            assert (full.status_code, full.headers["retry-after"]) == (503, "5")
+            row = await client.post("/control/rows/over", content=b'{"row_id":"r"}' + b" " * 1000)
+            assert row.status_code == 200

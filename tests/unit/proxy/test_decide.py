@@ -69,6 +69,21 @@ def test_a_rating_can_be_undone_for_a_while() -> None:
     assert at(CLOCK, mode="hold", rated_at=CLOCK - 0.1) == Seal("human")
 
 
+def test_votes_that_replace_each_other_hold_a_group_for_a_bounded_time() -> None:
+    first = {"first_rated_at": 200.0}
+    for mode, most in (("hold", 209.0), ("answer_first", 209.0), ("off", 206.0)):
+        for rated_at in (200.0, 205.5, 250.0, 400.0):
+            decision = at(rated_at, mode=mode, rated_at=rated_at, **first)
+            if rated_at >= most:
+                assert decision == Seal("human")
+            else:
+                assert isinstance(decision, Wait)
+                assert decision.until <= most
+    assert at(200.5, mode="off", window=30.0, rated_at=200.5, scored_at=190.0, **first) == Wait(
+        220.0, 220.0, "accept", "window"
+    )
+
+
 def test_a_skip_aborts() -> None:
     assert at(104.0, rated_at=100.0, skip=True) == Drop("skipped by the operator")
     assert isinstance(at(101.0, rated_at=100.0, skip=True), Wait)
@@ -89,6 +104,20 @@ def test_an_unscored_group_needs_a_person() -> None:
     assert at(scored=False, closing=True) == Drop("unscored: the proxy stops")
     assert at(110.0, scored=False, rated_at=101.0) == Seal("human")
     assert at(scored=False, accepted=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
+
+
+def test_unscored_groups_leave_half_of_the_pool_to_others() -> None:
+    full = Drop("unscored: open unscored groups hold half of the pool")
+    for mode in ("off", "answer_first", "hold"):
+        assert at(scored=False, mode=mode, over_half=True) == full
+    assert at(103.5, scored=False, over_half=True, rated_at=100.0) == Seal("human")
+
+
+def test_an_unscored_group_does_not_hold_up_the_weight_update() -> None:
+    blocked: dict[str, Any] = {"rolling": False, "blocks_update": True}
+    update = Drop("unscored: the weight update waits for its episodes")
+    assert at(scored=False, **blocked) == update
+    assert at(scored=False, mode="hold", **blocked) == Wait(CLOCK, CLOCK, "abort", "abstained")
 
 
 def test_nothing_can_be_sent_once_the_engine_has_moved_on() -> None:

@@ -148,12 +148,23 @@ async def _broken(name: str, body: dict[str, Any], index: int) -> Any:
     return RuntimeError("worker died at /srv/model")
 
 
-async def test_a_503_says_when_to_come_back(tmp_path: Path) -> None:
+async def test_an_engine_that_is_off_is_called_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm, front(tmp_path, swarm) as (w, client):
         answer = await client.post(CHAT, json=HELLO)
         assert answer.status_code == 503
-        assert answer.headers["retry-after"] == "10"
-        assert answer.json()["error"]["type"] == "Service Unavailable"
+        assert answer.headers["retry-after"] == "60"
+        assert answer.headers["x-should-retry"] == "false"
+        error = answer.json()["error"]
+        assert error["type"] == "Service Unavailable"
+        assert error["message"].startswith("The engine is OFFLINE: ")
+        assert "`ajet-console engine-start`" in error["message"]
+        assert "busy" not in error["message"]
+        streamed = await client.post(CHAT, json={**HELLO, "stream": True})
+        assert (streamed.status_code, streamed.json()["error"]) == (503, error)
+        assert "users are answered 503: s is OFFLINE" in caplog.text
+        assert "503: The engine is OFFLINE" in caplog.text
         assert (await client.get("/health")).status_code == 503
         swarm.set_state("BOOTING")
         await w.until(lambda: w.groups.serving)

@@ -50,7 +50,7 @@ async def test_an_engine_that_rolls_is_stopped_for_a_restore_and_goes_on(tmp_pat
     async with keeping(tmp_path) as (made, kept):
         made.swarm.config = "the job it has"
         told = await order(made, "engine.restore", name="step-000005")
-        assert told == "s is back at step-000005, step 5; it goes on from there"
+        assert told == "s is back at step-000005, step 5; it continues from there"
         assert made.swarm.stops == 1
         assert made.swarm.config == "the job it has"
         assert kept.saved["latest"] == 5
@@ -61,7 +61,7 @@ async def test_an_engine_that_is_offline_stays_so(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         await order(made, "engine.stop")
         told = await order(made, "engine.restore", name="base")
-        assert told == "s is back at base, step 0; resume it to go on from there"
+        assert told == "s is back at base, step 0; resume it to continue from there"
         assert "resume it" in await order(made, "engine.reset")
         assert (made.swarm.stops, made.swarm.state) == (1, "OFFLINE")
 
@@ -93,12 +93,23 @@ async def test_resume_takes_the_job_there_is_else_the_default(tmp_path: Path) ->
         with pytest.raises(AjetError, match="ROLLING, not OFFLINE"):
             await order(made, "engine.resume")
         await order(made, "engine.stop")
-        assert await order(made, "engine.resume") == "s goes on"
+        assert await order(made, "engine.resume") == "s continues"
         assert made.swarm.config == "the job it has"
         await order(made, "engine.stop")
         kept.job = None
         assert "it had none" in await order(made, "engine.resume")
         assert "ajet" in str(made.swarm.config)
+
+
+async def test_a_start_that_fails_shows_no_secret_of_the_job(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        await order(made, "engine.stop")
+        job = "ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}"
+        await order(made, "engine.job", job=job)
+        kept.job, made.swarm.start_error = None, "refused: api_key=hunter2hunter2"
+        with pytest.raises(AjetError, match=r"api_key=\*\*\*") as caught:
+            await order(made, "engine.resume")
+        assert "hunter2" not in f"{caught.value}{made.kinds(AlertRaised)}"
 
 
 async def test_a_start_that_fails_is_an_alert(tmp_path: Path) -> None:

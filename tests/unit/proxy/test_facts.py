@@ -155,6 +155,27 @@ async def test_where_it_has_one(tmp_path: Path) -> None:
         assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
 
 
+async def test_a_server_that_is_named_counts_itself(tmp_path: Path) -> None:
+    first, second = Upstream(), Upstream()
+    async with (
+        ScriptedSwarm() as b,
+        fronted(tmp_path, others={"b": b}) as f,
+        served(first) as url_s,
+        served(second) as url_b,
+    ):
+        for name, url in {"s": url_s, "b": url_b}.items():
+            f.world.seat.servers[name].client = AsyncSwarmClient(url, f.world.line, "me")
+        for model in ("b", "s", "other"):
+            body = {"model": model, "prompt": "hello"}
+            assert (await f.client.post("/tokenize", json=body)).json()["count"] == 3
+        assert [body["model"] for _, body in second.asked] == ["b"]
+        assert [body["model"] for _, body in first.asked] == ["s", "other"]
+        second.status = 500
+        answer = await f.client.post("/tokenize", json={"model": "b", "prompt": "hello"})
+        assert answer.status_code == 503
+        assert len(first.asked) == 2
+
+
 BAD: list[tuple[str, Any, str]] = [
     ("/tokenize", b"{", "body.1"),
     ("/tokenize", [], "body"),

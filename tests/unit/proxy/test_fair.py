@@ -38,7 +38,7 @@ class Line:
     async def come(self, name: str, session: str, deadline: float | None = None) -> None:
         turn = self.gate.turn()
         try:
-            await turn.enter(session, deadline or soon())
+            await turn.enter((session,), deadline or soon())
         except TimeoutError:
             self.late.append(name)
             return
@@ -73,7 +73,7 @@ async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred()
 async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) -> None:
     gate = FairGate(0, claiming=3)  # two, and one that is kept for smaller groups
     turns = [gate.turn() for _ in range(5)]
-    waits = [tasks.spawn(turn.enter("s", soon()), f"{i}") for i, turn in enumerate(turns)]
+    waits = [tasks.spawn(turn.enter(("s",), soon()), f"{i}") for i, turn in enumerate(turns)]
     await settle()
     assert [task.done() for task in waits] == [True, True, False, False, False]
     turns[0].claimed()
@@ -96,15 +96,15 @@ async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) ->
 async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: Tasks) -> None:
     gate = FairGate()
     busy = [gate.turn() for _ in range(40)]
-    waits = [tasks.spawn(turn.enter("a", soon(), 4), "a") for turn in busy]
+    waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in busy]
     await settle()
     assert gate.claiming == CLAIMING - 1
     other, second, small = gate.turn(), gate.turn(), gate.turn()
-    await other.enter("b", soon(), 4)
-    later = tasks.spawn(second.enter("b", soon(), 4), "b")  # one of a session is enough
+    await other.enter(("b",), soon(), 4)
+    later = tasks.spawn(second.enter(("b",), soon(), 4), "b")  # one of a session is enough
     await settle()
     assert not later.done()
-    await small.enter("a", soon(), 1)  # the kept place is still there
+    await small.enter(("a",), soon(), 1)  # the kept place is still there
     for turn in (other, small, second, *busy):
         await settle()
         turn.leave()
@@ -115,12 +115,14 @@ async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: 
 async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks: Tasks) -> None:
     gate = FairGate()
     large = [gate.turn() for _ in range(40)]
-    waits = [tasks.spawn(turn.enter("", soon(), 16), "large") for turn in large]
+    waits = [tasks.spawn(turn.enter(("",), soon(), 16), "large") for turn in large]
     await settle()
     assert gate.waiting == 40 - (CLAIMING - 1)
     small, smaller, same = gate.turn(), gate.turn(), gate.turn()
-    await small.enter("", soon(), 4)  # the last place, though it came last
-    later = [tasks.spawn(one.enter("", soon(), n), "later") for one, n in ((same, 4), (smaller, 1))]
+    await small.enter(("",), soon(), 4)  # the last place, though it came last
+    later = [
+        tasks.spawn(one.enter(("",), soon(), n), "later") for one, n in ((same, 4), (smaller, 1))
+    ]
     await settle()
     assert not any(task.done() for task in later)
     small.claimed()
@@ -139,12 +141,12 @@ async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks
 async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks: Tasks) -> None:
     gate = FairGate(3)
     first, second, third, small = (gate.turn() for _ in range(4))
-    await first.enter("a", soon(), 8)
-    await second.enter("b", soon(), 8)
-    waits = tasks.spawn(third.enter("c", soon(), 8), "third")
+    await first.enter(("a",), soon(), 8)
+    await second.enter(("b",), soon(), 8)
+    waits = tasks.spawn(third.enter(("c",), soon(), 8), "third")
     await settle()
     assert not waits.done()
-    await small.enter("d", soon(), 4)
+    await small.enter(("d",), soon(), 4)
     small.leave()
     await settle()
     assert not waits.done()
@@ -159,25 +161,25 @@ async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks
 async def test_a_turn_that_does_not_come_in_time() -> None:
     gate = FairGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
-    await first.enter("a", soon())
+    await first.enter(("a",), soon())
     with pytest.raises(TimeoutError):
-        await second.enter("b", asyncio.get_running_loop().time() + 0.01)
+        await second.enter(("b",), asyncio.get_running_loop().time() + 0.01)
     with pytest.raises(TimeoutError):
-        await second.enter("b", asyncio.get_running_loop().time() - 1.0)
+        await second.enter(("b",), asyncio.get_running_loop().time() - 1.0)
     assert gate.waiting == 0
     second.leave()
     assert gate.inside == 1
     first.leave()
-    await third.enter("c", asyncio.get_running_loop().time() - 1.0)  # free: no wait, no timeout
+    await third.enter(("c",), asyncio.get_running_loop().time() - 1.0)  # free: no wait, no timeout
     assert gate.inside == 1
 
 
 async def test_who_is_cancelled_at_the_moment_of_its_turn_passes_it_on(tasks: Tasks) -> None:
     gate = FairGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
-    await first.enter("a", soon())
-    gone = tasks.spawn(second.enter("b", soon()), "b")
-    waits = tasks.spawn(third.enter("c", soon()), "c")
+    await first.enter(("a",), soon())
+    gone = tasks.spawn(second.enter(("b",), soon()), "b")
+    waits = tasks.spawn(third.enter(("c",), soon()), "c")
     await settle()
     first.leave()
     gone.cancel()
@@ -190,11 +192,11 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_passes_it_on(tasks: Ta
 
 async def test_a_helper_call_has_a_turn_of_its_own(tasks: Tasks) -> None:
     gate = FairGate(1)
-    blocker, helper = gate.turn(), gate.turn("s title")
-    await blocker.enter("s", soon())
+    blocker, helper = gate.turn(), gate.turn()
+    await blocker.enter(("s",), soon())
     mains = [gate.turn() for _ in range(3)]
-    waits = [tasks.spawn(turn.enter("s", soon()), "main") for turn in mains]
-    aside = tasks.spawn(helper.enter("s", soon()), "helper")
+    waits = [tasks.spawn(turn.enter(("s",), soon()), "main") for turn in mains]
+    aside = tasks.spawn(helper.enter(("s title",), soon()), "helper")
     await settle()
     blocker.leave()
     await settle()
@@ -261,7 +263,7 @@ async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, cla
 
     def come(number: int) -> None:
         turn, size = gate.turn(), 1 + number % 3
-        task = tasks.spawn(turn.enter(f"s{number % 2}", soon(), size), "one")
+        task = tasks.spawn(turn.enter((f"s{number % 2}",), soon(), size), "one")
         waiting.append((turn, size, task))
 
     def both(number: int) -> None:
@@ -277,7 +279,7 @@ async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, cla
             return True
         if taken < claiming and size < min(trying.values()):
             return True
-        alone = all(one.session != turn.session for one in trying)
+        alone = all(one.lane != turn.lane for one in trying)
         return not stuck and alone and len(trying) < 2 * claiming
 
     acts: dict[str, Callable[[int], None]] = {

@@ -1,14 +1,18 @@
 """Who gets in, and what those see who do not."""
 
+import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.asgi import DRAIN, UNREAD
 from proxy.frontdoor import origins_of
 from tests.support.front import BODIES, fronted
 from tests.support.seat import settings
+from tests.support.stored import stored_bytes
 from tests.support.wire import wire
 
 KEYED = settings(proxy={"api_key": "sk-one-two-three-four"})
@@ -36,6 +40,9 @@ async def test_without_the_key_v1_and_sessions_are_closed(
             ("POST", "/v1/messages", BODIES["/v1/messages"]),
             ("GET", "/v1/models", None),
             ("GET", "/v1/nothing", None),
+            ("POST", "/v2/embed", BODIES[CHAT]),
+            ("POST", "/inference/v1/generate", BODIES[CHAT]),
+            ("POST", "/cohere/v2/chat", BODIES[CHAT]),
             ("DELETE", CHAT, None),
             ("POST", f"/sessions/one{CHAT}", BODIES[CHAT]),
             ("GET", "/sessions/one/v1/models", None),
@@ -71,7 +78,7 @@ async def test_the_key_in_either_header(tmp_path: Path, given: dict[str, str]) -
 
 async def test_what_is_open_without_the_key(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=KEYED) as f:
-        for path in ("/health", "/ping", "/version", "/metrics", "/openapi.json"):
+        for path in ("/health", "/ping", "/load", "/version", "/metrics", "/openapi.json"):
             assert (await f.client.get(path)).status_code == 200
 
 
@@ -87,18 +94,96 @@ async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
         await f.world.closed()
         assert KEY not in caplog.text
         assert "a-wrong-secret" not in caplog.text
-        journal = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+        journal = stored_bytes(tmp_path)
         assert KEY.encode() not in journal
         assert b"a-wrong-secret" not in journal
         assert "127.0.0.1 asked for /v1/chat/completions without the key" in caplog.text
 
 
-async def test_a_large_body_without_the_key_still_sees_the_401(tmp_path: Path) -> None:
+async def test_a_small_body_without_the_key_leaves_the_connection_open(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
-        await one.ask("POST", CHAT, b" " * (4 << 20))
+        await one.ask("POST", CHAT, b" " * UNREAD)
         assert (await one.answer()).status == 401
         await one.ask("GET", "/v1/models", authorization=f"Bearer {KEY}")
         assert (await one.answer()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [(CHAT, 401), ("/tokenize", 401), ("/detokenize", 401), ("/nothing", 404), ("/health", 405)],
+)
+@pytest.mark.parametrize("told", [f"content-length: {31 << 20}", "transfer-encoding: chunked"])
+async def test_what_is_refused_is_refused_before_its_body_is_read(
+    tmp_path: Path, path: str, status: int, told: str
+) -> None:
+    async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
+        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{told}\r\n\r\n")
+        answer = await one.answer(DRAIN / 2)
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+        assert await one.closed(DRAIN / 2) == b""
+
+
+@pytest.mark.parametrize("path", [CHAT, "/ping", "/control/commands/engine.stop"])
+async def test_little_of_a_body_is_read_once_its_request_is_answered(
+    tmp_path: Path, path: str
+) -> None:
+    sent, size = 0, 256 << 20
+    async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
+        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n")
+        await one.answer()
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(20):
+                while sent < size:
+                    await one.send(b" " * UNREAD)
+                    sent += UNREAD
+    assert sent < size // 2  # what the system's own buffers take
+
+
+async def test_one_bound_on_the_bodies_of_all_connections(tmp_path: Path) -> None:
+    small = settings(proxy={"max_body_mb": 1, "max_bodies_mb": 1})
+    half = 1 << 19
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    async with fronted(tmp_path, configured=small) as f:
+        async with wire(f.url) as first, wire(f.url) as second:
+            await first.send(f"{head}content-length: {half + 2}\r\n\r\n" + " " * half)
+            while await _status(f.url, half + 2) == 400:  # until the first half is there
+                pass
+            await second.ask("POST", CHAT, b" " * half + b"{}", content_type="application/json")
+            answer = await second.answer()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+            assert answer.headers["connection"] == "close"
+            assert answer.json()["error"]["type"] == "Service Unavailable"
+            assert await _status(f.url, 2) == 400  # a small one has room
+            await first.send("{}")
+            assert (await first.answer()).status == 400
+        assert await _status(f.url, half + 2) == 400  # there is room again
+
+
+async def _status(url: str, size: int) -> int:
+    async with wire(url) as one:
+        await one.ask("POST", CHAT, b" " * (size - 2) + b"{}", content_type="application/json")
+        return (await one.answer()).status
+
+
+async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -> None:
+    configured = settings(proxy={"max_body_mb": 1, "max_bodies_mb": 1})
+    text = {**BODIES[CHAT], "user": "x" * (1 << 19)}
+    async with fronted(tmp_path, configured=configured) as f:
+        answers: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def late(name: str, body: dict[str, Any], index: int) -> Any:
+            await answers
+            return "hello"
+
+        f.world.swarm.answer = late
+        async with wire(f.url) as one:
+            await one.ask("POST", CHAT, text)
+            await f.world.open("GENERATING")
+            assert await _status(f.url, 1 << 19) == 503
+            answers.set_result(None)
+            assert (await one.answer()).status == 200
+            assert await _status(f.url, 1 << 19) == 400
+        await f.world.closed()
 
 
 async def test_unknown_paths_and_methods(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def test_an_engine_that_is_off_is_refused_before_any_claim(tmp_path: Path)
     async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
         with pytest.raises(Refusal) as refused:
             await w.ask()
-        assert (refused.value.status, refused.value.retry_after) == (503, 10)
+        assert (refused.value.status, refused.value.retry_after) == (503, 60)
         assert not w.groups.serving
         assert not w.kinds(GroupOpened)
 

@@ -14,6 +14,8 @@ from core.events import (
 )
 from core.journal import JournalError
 from proxy.rewards.base import GroupContext
+from proxy.rewards.builtin import score_group
+from tests.support.scripted_chat import completion
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.support.seat import sent, settings, texts, world
 
@@ -23,7 +25,28 @@ OVERFLOW = "AgentJet: Exceeded max model context length."
 # --- 3: candidates that fail --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["", "  ", RuntimeError("worker"), OVERFLOW + " cut"])
+async def builtin(ctx: GroupContext) -> list[float]:
+    """Rewards of the built-in model."""
+    return [one.reward for one in score_group(ctx)]
+
+
+def ended(text: str | None, reason: str | None, **message: Any) -> dict[str, Any]:
+    """A completion with this text and finish reason."""
+    told = completion({"content": text, **message})
+    told["choices"][0]["finish_reason"] = reason
+    return told
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ended("", None),
+        ended("  ", ""),
+        ended(None, "abort"),
+        RuntimeError("worker"),
+        OVERFLOW + " cut",
+    ],
+)
 async def test_a_failed_candidate_gets_a_fresh_episode(tmp_path: Path, fault: Any) -> None:
     async with world(tmp_path) as w:
         w.swarm.answer = texts(fault, "a good answer")
@@ -38,6 +61,62 @@ async def test_a_failed_candidate_gets_a_fresh_episode(tmp_path: Path, fault: An
         assert w.group(ticket).phase == "DONE"
         assert w.group(ticket).candidates[failed.index].attempt == 2
         assert not w.swarm.claimed()
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        ended(None, "stop"),
+        ended("", "length"),
+        ended(" \n", "stop"),
+        ended(None, "length", reasoning="\nThe user wants"),
+    ],
+)
+async def test_a_group_of_empty_answers_is_answered_and_trained_on(
+    tmp_path: Path, empty: dict[str, Any]
+) -> None:
+    async with world(tmp_path) as w:
+        w.source.scorer = builtin
+        w.swarm.answer = texts(empty)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.refusal is None
+        assert reply.answer is not None
+        assert reply.answer.finish_reason == empty["choices"][0]["finish_reason"]
+        assert not w.kinds(CandidateFailed)
+        assert len(w.swarm.claims) == len(w.swarm.ends) == 4
+        (sealed,) = w.kinds(GroupSealed)
+        assert [one.reward for one in sealed.rewards] == [0.0] * 4
+        assert w.group(ticket).phase == "DONE"
+
+
+async def test_an_empty_answer_gets_the_lowest_of_the_built_in_rewards(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.source.scorer = builtin
+        w.swarm.answer = texts(ended(None, "stop"), "a poor answer")
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        (sealed,) = w.kinds(GroupSealed)
+        rewards = {one.index: one.reward for one in sealed.rewards}
+        blank = [one.index for one in w.group(ticket).candidates if not one.text]
+        assert len(blank) == 1
+        assert rewards[blank[0]] == 0.0 < min(rewards[one] for one in rewards if one not in blank)
+        assert reply.answer is not None
+        assert reply.answer.text == "a poor answer"
+
+
+async def test_without_rewards_an_empty_answer_is_returned_only_when_all_are(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        w.source.abstains = "the judge is down"
+        w.swarm.answer = texts(ended(None, "stop"), ended(None, "stop"), "a poor answer")
+        reply = await w.reply(await w.ask())
+        assert reply.answer is not None
+        assert reply.answer.text == "a poor answer"
+        await w.closed()
 
 
 async def test_no_fresh_episode_is_waited_for_in_rolling_post(tmp_path: Path) -> None:
@@ -74,7 +153,10 @@ async def test_a_short_group(tmp_path: Path, rule: str, ends: int) -> None:
         assert len(w.swarm.ends) == ends
         group = w.group(ticket)
         assert group.phase == ("DONE" if ends else "ABORTED")
-        assert ends or group.cause == "short: 3 of 4 candidates answered"
+        assert group.cause == (
+            "short: 3 of 4 candidates answered; candidate 1 failed: Internal Server Error "
+            "(not retried: retries are off)"
+        )
         assert not w.swarm.claimed()
 
 
@@ -85,7 +167,10 @@ async def test_one_lone_answer_is_returned_and_not_trained_on(tmp_path: Path) ->
         ticket = await w.ask()
         assert (await w.reply(ticket)).why == "only"
         await w.closed()
-        assert w.group(ticket).cause == "short: 1 of 4 candidates answered"
+        assert w.group(ticket).cause == (
+            "short: 1 of 4 candidates answered; candidates 1, 2, 3 failed: Internal Server Error "
+            "(not retried: retries are off)"
+        )
         assert not w.swarm.ends
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-import swarm.returns
+import swarm.releases
 import swarm.watcher
 from core.events import CandidateFailed
+from core.tasks import Deadline, Limit
 from proxy.errors import Refusal
 from proxy.sense import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -23,7 +24,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(swarm.returns, "LOOK", 0.3)
+    monkeypatch.setattr(swarm.releases, "RECORDS_TIMEOUT", 0.3)
 
 
 @contextlib.asynccontextmanager
@@ -102,6 +103,7 @@ async def test_a_server_that_stays_away_ends_the_wait(
         reply = await w.reply(ticket, 20.0)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
+        assert reply.refusal.message == "The engine cannot be reached. Please try again later."
         assert trouble(w) == word
         assert not w.groups.serving
         with pytest.raises(Refusal) as refused:
@@ -295,8 +297,8 @@ class Gate:
         self.entered: list[str] = []
         self.left = 0
 
-    async def enter(self, session: str, deadline: float, size: int = 1) -> None:
-        async with asyncio.timeout_at(deadline):
+    async def enter(self, session: str, deadline: Deadline, size: int = 1) -> None:
+        async with Limit(deadline):
             await self.open.wait()
         self.entered.append(session)
 

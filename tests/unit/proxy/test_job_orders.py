@@ -1,5 +1,6 @@
 """Jobs: saved, started with, put into force; each step told, each failure with what it left."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,14 +14,31 @@ from core.events import AlertRaised, JobSent, WorkChanged
 from core.state_work import Work
 from proxy.engine_orders import EngineOrders
 from proxy.job_sheet import sheet
-from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, load_job, put
+from swarm.job import (
+    BATCH,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    TEMPERATURE,
+    dump_job,
+    get,
+    load_job,
+    put,
+)
+from swarm.server_job import MODEL_VARIABLE, REQUIRED, server_job
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
 
 
+@pytest.fixture(autouse=True)
+def remote_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that the presets for AgentJet servers name."""
+    monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
+
+
 def job(**values: Any) -> str:
-    """The default job with another learning rate, say: `job(lr=1e-4)`."""
-    made = default_job("m")
+    """The default job of an AgentJet server with another learning rate, say: `job(lr=1e-4)`."""
+    made = server_job("m")
     for path, value in ((LEARNING_RATE, values.get("lr")), (BATCH, values.get("batch"))):
         if value is not None:
             put(made, path, value)
@@ -189,6 +207,91 @@ async def test_a_step_that_fails_says_what_the_server_is_left_in(
         (alert,) = made.kinds(AlertRaised)
         assert alert.key == "start:s"
         assert left in alert.todo
+        way_out = "Stop the engine, correct the job, start it again" if fault == "start" else ""
+        assert alert.todo.startswith(way_out or "Correct the job, start it again")
+
+
+@pytest.mark.parametrize("order", ["engine.start", "engine.apply"])
+async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
+    tmp_path: Path, order: str
+) -> None:
+    async with orders(tmp_path) as (made, hands):
+        if order == "engine.start":
+            await give(hands, "engine.stop")
+        made.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
+        teacher = "{teacher_model: {api_key: hunter2hunter2}}"
+        with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
+            await give(hands, order, job=f"ajet: {teacher}")
+        assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in str(made.kinds(AlertRaised))
+        assert "hunter2" not in str(made.kinds(WorkChanged))
+
+
+@pytest.mark.parametrize("preset", [None, "default", "hand"])
+async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
+    tmp_path: Path, preset: str | None
+) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.stop")
+        await give(hands, "engine.start", preset=preset)
+        await made.until(lambda: work(made).over)
+        assert work(made).phase == "done"
+        sent = load_job(str(made.swarm.config))
+        assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
+        assert get(sent, MODEL) == "remote/model"
+        assert get(sent, BATCH) == (1 if preset == "hand" else None)
+        for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", TEMPERATURE):
+            assert get(sent, path) is None
+        assert made.kinds(JobSent)[-1].yaml == made.swarm.config
+
+
+@pytest.mark.parametrize("name", ["engine.start", "engine.apply"])
+@pytest.mark.parametrize("model", ["tiny", ""])
+async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
+) -> None:
+    monkeypatch.delenv(MODEL_VARIABLE)
+    async with orders(tmp_path) as (made, hands):
+        if name == "engine.start":
+            await give(hands, "engine.stop")
+        stops = made.swarm.stops
+        text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
+        with pytest.raises(AjetError) as caught:
+            await give(hands, name, job=text)
+        assert ("embedded engine" if model else "no model is named") in caught.value.what
+        assert MODEL_VARIABLE in caught.value.todo
+        assert made.swarm.stops == stops
+        assert made.swarm.config is None
+
+
+async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) -> None:
+    async with orders(tmp_path, watched=True) as (made, hands):
+        await give(hands, "engine.apply", job=job(batch=6))
+        await made.until(lambda: work(made).over)
+        assert made.state.servers["s"].foreign_start == 0
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.state.servers["s"].state == "OFFLINE")
+        theirs = dump_job(server_job("theirs"))
+        await made.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
+        await made.server.client.start_engine()
+        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
+        assert made.state.servers["s"].foreign_start > 0
+        assert (await sheet(made.seat, made.server, hands.jobs.store)).last
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
+        said = await give(hands, "engine.start")
+        assert said == "s is starting with the job it had, which another client sent"
+        assert get(load_job(str(made.swarm.config)), MODEL) == "theirs"
+        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
+
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
+        made.swarm.config = None
+        with pytest.raises(AjetError, match="no job any more: it was restarted"):
+            await give(hands, "engine.start")
+        await give(hands, "engine.start", preset="default")
+        assert get(load_job(str(made.swarm.config)), MODEL) == "remote/model"
+        assert made.state.servers["s"].foreign_start == 0
 
 
 async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> None:
@@ -198,6 +301,29 @@ async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> N
         with pytest.raises(AjetError, match="`check the job` failed: s does not answer"):
             await give(hands, "engine.apply", job=job())
         assert made.swarm.stops == 0
+
+
+@pytest.mark.parametrize("step", ["wait for a stable OFFLINE", "boot"])
+async def test_an_engine_that_is_gone_is_not_waited_for(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarm.watcher.GONE_FOR", 0.5)
+    async with orders(tmp_path) as (made, hands):
+        made.swarm.boot_seconds = 3_000.0
+        hands.jobs.quiet = 45.0 if step != "boot" else 0.15
+        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        await made.until(lambda: made.state.servers["s"].work is not None)
+        await made.until(lambda: phases(made)[step] == "doing")
+        state = "BOOTING" if step == "boot" else "OFFLINE"
+        await made.until(lambda: made.server.watcher.current.state == state)
+        began = asyncio.get_running_loop().time()
+        made.line.cut = True
+        await made.until(lambda: work(made).over)
+        assert asyncio.get_running_loop().time() - began < 20
+        assert f"`{step}` failed: " in work(made).said
+        assert "gone: " in work(made).said
+        await asyncio.wait([asked])
+        assert (asked.exception() is None) == (step == "boot")
 
 
 async def test_a_boot_that_falls_back_is_told(tmp_path: Path) -> None:
@@ -228,7 +354,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
         await made.server.watcher.poll_pool()
         seen = await sheet(made.seat, made.server, hands.jobs.store)
         assert (seen.saved, seen.whole) == ("", False)
-        assert "told by the server" in seen.source
+        assert "reported by the server" in seen.source
         assert get(load_job(seen.running), BATCH) == 4
 
         await give(hands, "engine.apply", job=job(batch=6))
@@ -238,7 +364,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
         await made.server.watcher.poll_pool()
         seen = await sheet(made.seat, made.server, hands.jobs.store)
         assert seen.whole
-        assert seen.source == "4 values told by the server, the rest as last sent from here"
+        assert seen.source == "4 values reported by the server, the rest as last sent from here"
         assert BATCH in seen.differs
         assert get(load_job(seen.running), BATCH) == 9
         assert get(load_job(seen.saved), BATCH) == 6

@@ -1,6 +1,9 @@
 """A journal that cannot be written for a while: users are answered, and training is on again."""
 
+import asyncio
 import contextlib
+import errno
+import secrets
 import sqlite3
 from pathlib import Path
 
@@ -8,7 +11,10 @@ import pytest
 
 import core.journal
 import core.journal_reading
-from core.events import AlertCleared
+from core.events import AlertCleared, GroupNoted
+from core.journal_file import mark_of
+from core.journal_rows import PAGE
+from proxy import serve
 from proxy.journal_watch import follow_journal
 from tests.support.seat import world
 
@@ -43,3 +49,65 @@ async def test_training_is_on_again_by_itself(
         assert (w.group(again).phase, w.group(ticket).phase) == ("DONE", untrained)
         await w.seat.journal.durable(w.state.seq)
         assert w.seat.journal.replayed_state() == w.state
+
+
+async def test_a_journal_that_is_deleted_while_training_goes_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        follow_journal(w.seat)
+        await w.reply(await w.ask())
+        await w.closed()
+        await w.seat.journal.durable(w.state.seq)
+        for path in tmp_path.glob("j.db*"):
+            path.unlink()
+        await w.reply(await w.ask(text="another question"))
+        await w.closed()
+        alert = await w.until(lambda: w.state.alerts.get("journal_file"))
+        assert "the journal was deleted" in alert.cause
+        assert len(w.swarm.ends) == 8
+        await w.seat.journal.durable(w.state.seq)
+        assert w.seat.journal.replayed_state() == w.state
+
+
+async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        for number in range(30):
+            w.seat.bus.publish(GroupNoted(group_id=f"g{number}", note=secrets.token_hex(1_000)))
+        await w.seat.journal.durable(w.state.seq)
+    with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
+        (row,) = db.execute("select data from events order by length(data) desc").fetchone()
+    async with world(tmp_path, recover=False) as w:
+        with (tmp_path / "j.db").open("r+b") as file:
+            file.seek((tmp_path / "j.db").read_bytes().index(row[-500:]) // PAGE * PAGE)
+            file.write(b"\xff" * PAGE)
+        follow_journal(w.seat)
+        alert = await w.until(lambda: w.state.alerts.get("journal_damage"))
+        assert "Restart the proxy" in alert.todo
+        assert mark_of(tmp_path / "j.db").exists()
+
+
+async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> None:
+    async with world(tmp_path, recover=False) as w:
+        w.seat.journal.error = "database or disk is full"
+        follow_journal(w.seat)
+        await serve._announce(w.seat, "http://127.0.0.1:1", "the journal was damaged")
+        alert = await w.until(lambda: w.state.alerts.get("journal"))
+        assert "disk is full" in alert.cause
+        assert w.state.alerts["journal_file"].cause == "the journal was damaged"
+        w.seat.journal.error = ""
+
+
+async def test_a_run_file_that_finds_no_room_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "PUBLISH_AGAIN", 0.01)
+    tries: list[int] = []
+
+    def publish() -> None:
+        tries.append(1)
+        if len(tries) < 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert not serve._published(publish)
+    async with asyncio.timeout(20):
+        await serve._publish_later(publish)
+    assert len(tries) == 4

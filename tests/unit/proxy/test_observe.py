@@ -16,8 +16,12 @@ from core.events import (
     GroupClosed,
     GroupSealed,
 )
+from swarm.client import AsyncSwarmClient
+from swarm.errors import SwarmError
+from swarm.schemas import WorkflowOutput
 from tests.support.observed import observed
 from tests.support.scripted_openai import Failure, ScriptedOpenAI
+from tests.support.stored import stored_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,8 @@ def always(told: Any) -> Any:
 
 async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
-        answer = await o.post(temperature=0, seed=3, made_up=1)
+        own = {"temperature": 0.25, "top_p": 0.5, "top_k": 7, "seed": 3, "presence_penalty": 0.5}
+        answer = await o.post(**own, made_up=1)
         assert answer.status_code == 200
         assert answer.json()["model"] == "any"
         assert answer.json()["choices"][0]["message"]["content"].startswith("answer ")
@@ -45,9 +50,8 @@ async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> No
         assert len(o.upstream.calls) == 4
         for body, headers in o.upstream.calls:
             assert body["model"] == "tiny"
-            assert body["temperature"] == 1.0
+            assert {name: body[name] for name in own} == own
             assert body["made_up"] == 1
-            assert "seed" not in body
             assert "stream" not in body
             assert headers["authorization"] == "Bearer EMPTY"
         ids = {headers["x-request-id"] for _, headers in o.upstream.calls}
@@ -117,6 +121,17 @@ async def test_a_stream(tmp_path: Path, mode: str) -> None:
         assert why == ("live" if mode == "live" else "winner")
 
 
+@pytest.mark.parametrize("mode", ["best", "live"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_of_several_choices_has_a_seed_of_its_own(
+    tmp_path: Path, mode: str, stream: bool
+) -> None:
+    async with observed(tmp_path, proxy={"answer": mode}) as o:
+        assert (await o.post(seed=42, n=3, stream=stream)).status_code == 200
+        await o.world.closed()
+        assert sorted(body["seed"] for body, _ in o.upstream.calls) == [42, 43, 44, 45]
+
+
 async def test_a_helper_call_keeps_what_it_asks_for(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         body = {"model": "any", "messages": [{"role": "user", "content": "x"}], "temperature": 0.2}
@@ -150,9 +165,17 @@ async def test_which_model_is_asked(
 
 
 async def test_candidates_and_temperature_as_set(tmp_path: Path) -> None:
-    async with observed(tmp_path, told={"temperature": None}, proxy={"repeats": 2}) as o:
-        assert (await o.post(temperature=0)).status_code == 200
+    async with observed(tmp_path, told={"temperature": 0.9}, proxy={"repeats": 2}) as o:
+        assert (await o.post(temperature=0, seed=3)).status_code == 200
         assert len(o.upstream.calls) == 2
+        for body, _ in o.upstream.calls:
+            assert body["temperature"] == 0.9
+            assert "seed" not in body
+
+
+async def test_without_a_temperature_none_is_sent(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        assert (await o.post()).status_code == 200
         assert all("temperature" not in body for body, _ in o.upstream.calls)
 
 
@@ -248,7 +271,7 @@ async def test_the_key_is_nowhere_but_on_the_wire(
         told = str(o.world.events) + answered.text + caplog.text + str(o.world.state)
         assert key not in told
         o.world.seat.journal.close()
-        assert not any(key.encode() in file.read_bytes() for file in tmp_path.iterdir())
+        assert key.encode() not in stored_bytes(tmp_path)
 
 
 async def test_a_context_length_is_told_in_the_upstreams_words(tmp_path: Path) -> None:
@@ -293,14 +316,27 @@ async def test_an_upstream_that_always_fails_is_no_answer(tmp_path: Path) -> Non
         assert len(o.upstream.calls) == 8
 
 
-@pytest.mark.parametrize("content", [5, True, {"text": "x"}, None, []])
-async def test_what_is_no_text_is_an_empty_answer(tmp_path: Path, content: Any) -> None:
+@pytest.mark.parametrize("content", [5, True, {"text": "x"}])
+async def test_content_that_is_no_text_is_a_failure(tmp_path: Path, content: Any) -> None:
     async with observed(tmp_path, rewards={"retries": 1}) as o:
         o.upstream.answer = always({"role": "assistant", "content": content})
         assert (await o.post()).status_code == 503
         causes = {one.cause for one in o.world.kinds(CandidateFailed)}
-        assert causes == {"upstream: an empty answer"}
+        assert causes == {"upstream: its content is no text"}
         assert len(o.upstream.calls) == 8
+
+
+@pytest.mark.parametrize("content", [None, [], "", "  "])
+async def test_an_empty_answer_is_an_answer(tmp_path: Path, content: Any) -> None:
+    async with observed(tmp_path) as o:
+        o.upstream.answer = always({"role": "assistant", "content": content})
+        answered = await o.post()
+        assert answered.status_code == 200
+        (choice,) = answered.json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (content or None, "stop")
+        await o.world.closed()
+        assert not o.world.kinds(CandidateFailed)
+        assert len(o.upstream.calls) == 4
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -396,3 +432,25 @@ async def test_rewards_that_were_sealed_are_recorded(tmp_path: Path) -> None:
             (group,) = o.world.state.groups.values()
             assert group.phase == "DONE"
             assert [one.phase for one in group.candidates] == ["recorded"] * 4
+
+
+async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        client = o.world.server.client
+        asked = len(o.upstream.calls)
+        job = "ajet: {}"
+        for call in (
+            client.prepared(job),
+            client.sync_train_config(job),
+            client.start_engine(),
+            client.stop_engine(),
+        ):
+            with pytest.raises(SwarmError, match="nothing is trained"):
+                await call
+        assert not await client.is_embedded()
+        assert not await client.agree_sync_weight()
+        assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
+        assert client.begin_claim() is None
+        assert client.begin_end("uuid", "task", WorkflowOutput(reward=1.0)) is None
+        assert len(o.upstream.calls) == asked
+        assert not isinstance(client, AsyncSwarmClient)

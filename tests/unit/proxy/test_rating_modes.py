@@ -1,12 +1,14 @@
 """Rating by hand while groups live: windows, modes, commands."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import proxy.decide
+import proxy.rating
 from core.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -73,6 +75,41 @@ async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) ->
         w.console(0)
         await w.closed()
         assert len(w.swarm.ends) == 4
+
+
+async def test_votes_in_a_row_neither_hold_a_group_open_nor_fill_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.rating, "MOST_VOTES", 5)
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        for best in (0, 1, 2, 3):
+            await w.groups.rate(group.group_id, "best", (best,), (), "ann", "")
+        await w.groups.unrate(group.group_id, "ann")
+        await w.groups.rate(group.group_id, "best", (2,), (), "ann", "")
+        with pytest.raises(AjetError, match="5 votes, it takes no more"):
+            await w.groups.rate(group.group_id, "best", (0,), (), "ann", "")
+        assert (await w.reply(ticket)).index == 2
+        await w.closed()
+        assert len(w.kinds(GroupRated)) == 5
+        assert (group.source, group.best) == ("human", 2)
+
+
+async def test_a_rating_that_is_replaced_again_and_again_is_sealed_in_time(tmp_path: Path) -> None:
+    configured = settings(rating={"mode": "hold", "window": 0.2})
+    async with world(tmp_path, configured=configured) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        votes = 0
+        with contextlib.suppress(AjetError):  # it is sealed
+            for votes in range(15):
+                await w.groups.rate(group.group_id, "best", (votes % 4,), (), "ann", "")
+                await asyncio.sleep(0.1)
+        assert 1 <= votes < 14  # 0.6 s after the first vote
+        await w.reply(ticket)
+        await w.closed()
+        assert group.source == "human"
 
 
 async def test_a_rating_can_be_taken_back(tmp_path: Path) -> None:
@@ -186,7 +223,7 @@ async def test_abort_answers_the_user_and_frees_the_episodes(tmp_path: Path) -> 
         await w.closed()
         assert (group.phase, group.cause) == ("ABORTED", "aborted by the operator: silly")
         assert not w.swarm.claimed()
-        with pytest.raises(AjetError, match="is over"):
+        with pytest.raises(AjetError, match="is finished"):
             await w.groups.abort(group.group_id)
 
 
@@ -217,7 +254,7 @@ async def test_a_sealed_group_cannot_be_changed(tmp_path: Path) -> None:
             w.groups.abort(group.group_id),
             w.groups.unrate(group.group_id),
         ):
-            with pytest.raises(AjetError, match="already sealed"):
+            with pytest.raises(AjetError, match="already finished"):
                 await order
 
 
@@ -250,7 +287,7 @@ async def test_only_candidates_with_an_answer_are_rated(tmp_path: Path) -> None:
         async def answer(name: str, body: dict[str, Any], index: int) -> Any:
             nonlocal broken
             broken = broken or name
-            return "" if name == broken else "fine"
+            return RuntimeError("out of memory") if name == broken else "fine"
 
         w.swarm.answer = answer
         ticket = await w.ask()
@@ -305,3 +342,18 @@ async def test_waiting_is_told_once_for_each_change(tmp_path: Path) -> None:
         assert len(w.kinds(RatingAwaited)) == 1
         await w.groups.accept(group.group_id)
         await w.closed()
+
+
+async def test_more_groups_than_a_batch_wait_for_a_rating_where_the_pool_has_them(
+    tmp_path: Path,
+) -> None:
+    """Nothing in the proxy bounds the queue of the rater: the server's pool does."""
+    async with (
+        ScriptedSwarm(batch=4, repeat=4, slots=40) as swarm,
+        world(tmp_path, swarm=swarm, configured=FIRST) as w,
+    ):
+        w.console()
+        for number in range(10):
+            assert (await w.reply(await w.ask(f"question {number}"))).answers
+        await w.until(lambda: len(w.state.waiting()) == 10)
+        assert not swarm.ends

@@ -1,5 +1,7 @@
 """Leases, second votes, corrections, and the ways out when ratings hold something up."""
 
+import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from core.commands import validate
 from core.errors import AjetError
 from core.events import GroupEdited, GroupRated, RatingRepeated
+from proxy.errors import NotNow
 from proxy.orders import Orders
 from tests.support.seat import World, settings, world
 
@@ -33,18 +36,76 @@ async def test_a_lease_keeps_others_out_until_it_is_given_back(tmp_path: Path) -
         name = group.group_id
         assert "yours" in await order(w, "group.lease", group_id=name, holder="a", rater="ann")
         assert 10 < lease_left(w, name) <= 20
-        with pytest.raises(AjetError, match="ann looks at"):
+        with pytest.raises(AjetError, match="ann is rating"):
             await order(w, "group.lease", group_id=name, holder="b", rater="bob")
         await order(w, "group.lease", group_id=name, holder="a", seconds=9999)
         assert 20 < lease_left(w, name) <= 120
         await order(w, "group.lease", group_id=name, holder="a", seconds=0)
         assert lease_left(w, name) == 0
         await order(w, "group.lease", group_id=name, holder="b", rater="bob")
-        await order(w, "group.rate", group_id=name, rating="best", order=[1], rater="ann")
-        assert lease_left(w, name) == 0  # a lease asks others to stay away, it does not lock
+        vote: dict[str, Any] = {"group_id": name, "rating": "best", "order": [1], "rater": "ann"}
+        with pytest.raises(AjetError, match="bob is rating group"):
+            await order(w, "group.rate", **vote)
+        assert group.rating is None
+        await order(w, "group.rate", **vote, override=True)
+        assert lease_left(w, name) == 0
         await w.closed()
         with pytest.raises(AjetError, match="does not wait"):
             await order(w, "group.lease", group_id=name, holder="b")
+
+
+async def test_a_vote_of_another_rater_is_not_replaced_silently(tmp_path: Path) -> None:
+    held = settings(rating={"mode": "answer_first", "window": 60.0})
+    async with world(tmp_path, configured=held) as w:
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+
+        async def vote(index: int, **more: Any) -> str:
+            args = {"group_id": group.group_id, "rating": "best", "order": [index], **more}
+            return await order(w, "group.rate", **args)
+
+        await vote(1, rater="ada")
+        with pytest.raises(AjetError, match=r"ada rated group \w+ 0 s ago: 2 best"):
+            await vote(2, rater="bob")
+        assert (group.rating.rater, group.rating.order) == ("ada", (1,))
+        await vote(1, rater="bob")  # the same vote: ada's stands
+        with pytest.raises(AjetError, match="ada rated"):
+            await vote(3, rater="bob")
+        await vote(3, rater="ada")  # her own, to change
+        await vote(2, rater="ada", override=True)
+        assert (group.rating.rater, group.rating.order) == ("ada", (2,))
+        await order(w, "group.unrate", group_id=group.group_id)
+        await vote(0, holder="console a")
+        with pytest.raises(AjetError, match="another console rated"):
+            await vote(1, holder="console b")
+        await vote(1, holder="console a")
+
+
+async def test_of_two_raters_at_once_one_is_refused(tmp_path: Path) -> None:
+    held = settings(rating={"mode": "answer_first", "window": 60.0})
+    async with world(tmp_path, configured=held) as w:
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        votes = [("ada", 1), ("bob", 2), ("eve", 3)]
+        said = await asyncio.gather(
+            *(
+                w.groups.rate(group.group_id, "best", (index,), rater=rater)
+                for rater, index in votes
+            ),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, NotNow) for one in said] == [False, True, True]
+        assert group.rating.rater == "ada"
+
+
+async def test_the_holder_of_a_lease_votes(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=FIRST) as w:
+        await w.reply(await w.ask())
+        name = (await w.open("AWAITING_RATING")).group_id
+        await order(w, "group.lease", group_id=name, holder="b", rater="bob")
+        await order(w, "group.rate", group_id=name, rating="tie", holder="b")
+        (told,) = w.kinds(GroupRated)
+        assert told.rating == "tie"
 
 
 async def test_a_vote_tells_how_it_came_about(tmp_path: Path) -> None:
@@ -117,7 +178,7 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
         assert told.edited == whole
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
         taken = await order(w, "group.edit", **{**args, "edited": ""})
-        assert "taken back" in taken
+        assert "is removed" in taken
         assert group.edited_index is None
 
 
@@ -132,6 +193,18 @@ async def test_scores_lie_within_the_settings(tmp_path: Path) -> None:
         await order(w, "group.rate", group_id=name, rating="scores", scores=[2, -1, 0, 0.5])
         await w.closed()
         assert [w.swarm.rewards[one.episode_uuid] for one in group.candidates] == [2, -1, 0, 0.5]
+
+
+async def test_a_vote_says_until_when_it_is_held(tmp_path: Path) -> None:
+    held = settings(rating={"mode": "hold", "window": 60.0})
+    async with world(tmp_path, configured=held) as w:
+        w.console()
+        await w.ask("one")
+        group = await w.open("AWAITING_RATING")
+        said = await order(w, "group.rate", group_id=group.group_id, rating="best", order=[0])
+        assert re.search(r"held for (59|60) s until \d\d:\d\d:\d\d: unrate undoes it", said)
+        await order(w, "rating.accept_all")
+        await w.closed()
 
 
 async def test_all_are_accepted_or_aborted_at_once(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: P
             await w.until(lambda: swarm.requests["/claim_episode"] == 4)
             w.kill()
         async with world(tmp_path, swarm, recover=False) as w:
-            w.server.desk.second_look = 0.3
+            w.server.desk.releaser.second_look = 0.3
             await w.groups.recover()
             assert not swarm.claims
             swarm.release()
@@ -245,7 +245,7 @@ async def test_a_kill_before_the_first_end(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "SUBMITTING")
         async with world(tmp_path, swarm) as w:
-            assert "4 sealed and sent now" in lost(w)
+            assert "4 finished and sent now" in lost(w)
             await w.groups.recover()
         async with world(tmp_path, swarm) as w:
             assert "recovered:s" not in w.state.alerts
@@ -274,8 +274,8 @@ async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: boo
             assert len(swarm.ends) == 4
             assert swarm.duplicate_ends == 0
             assert not swarm.claimed()
-            assert "2 sealed and sent now" in lost(w)
-            assert ("2 sealed, perhaps sent before, not confirmed" in lost(w)) is not noted
+            assert "2 finished and sent now" in lost(w)
+            assert ("2 finished, perhaps sent before, not confirmed" in lost(w)) is not noted
 
 
 async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Pat
             swarm.claim({**ME, "client_uuid": "somebody else"})
         async with world(tmp_path, swarm) as w:
             assert {one.phase for one in w.state.groups[group_id].candidates} == {"unknown"}
-            assert "4 sealed, perhaps sent before, not confirmed" in lost(w)
+            assert "4 finished, perhaps sent before, not confirmed" in lost(w)
             assert not swarm.ends
             assert not swarm.aborts
 
@@ -336,4 +336,4 @@ async def test_groups_of_a_server_that_is_not_there_are_told_of(tmp_path: Path) 
             await w.groups.recover()
             assert "stay open until it does" in lost(w)
             w.line.cut = False
-            await w.until(lambda: "4 sealed and sent now" in lost(w))
+            await w.until(lambda: "4 finished and sent now" in lost(w))

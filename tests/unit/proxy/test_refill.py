@@ -95,5 +95,5 @@ async def test_what_is_not_short_or_over_says_so(tmp_path: Path) -> None:
             await w.groups.refill(group.group_id)
         await w.groups.accept(group.group_id)
         await w.closed()
-        with pytest.raises(NotNow, match="over: it cannot be refilled"):
+        with pytest.raises(NotNow, match="finished: it cannot be refilled"):
             await w.groups.refill(group.group_id)

@@ -65,7 +65,12 @@ async def test_the_words_are_those_of_a_real_server(tmp_path: Path) -> None:
             "code": 400,
         }
         asked = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
-        assert "you requested 3000 output tokens and your prompt contains 2000 input" in asked
+        assert (
+            "you requested 3000 output tokens and your prompt contains at least 2000 input tokens, "
+            "for a total of at least 5000 tokens. "
+        ) in asked
+        full = (await o.post("word " * 2000, max_tokens=4096)).json()["error"]["message"]
+        assert "contains 10000 characters (more than 0 characters, which is the upper bound" in full
         assert "or the number of requested output tokens" in asked
 
 
@@ -168,7 +173,8 @@ async def test_more_words_than_the_window_has_need_no_tokenizer(tmp_path: Path) 
             assert told.status_code == 400
             assert told.json()["error"]["message"].startswith(
                 "This model's maximum context length is 4096 tokens. However, you requested 4096 "
-                "output tokens and your prompt contains at least 1 input tokens."
+                "output tokens and your prompt contains 2 characters (more than 0 characters, "
+                "which is the upper bound for 0 input tokens)."
             )
             assert not o.upstream.calls
             assert (await o.post("hi", max_tokens=4095)).status_code == 200
@@ -228,6 +234,20 @@ async def test_a_strict_engine_is_not_asked_for_what_it_would_refuse(
         assert not any(one.call_count for one in engine.pool)
         body["messages"] = [{"role": "user", "content": "x" * 130}]
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_a_legacy_completion_is_asked_bare(tmp_path: Path) -> None:
+    async with embedded(tmp_path, strict=False) as (client, _):
+        chat = {"model": "m", "messages": [{"role": "user", "content": "Say"}], "max_tokens": 4}
+        wrapped = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
+        for prompt in ("Say", [83, 97, 121]):
+            body = {"model": "m", "prompt": prompt, "max_tokens": 4}
+            told = await client.post("/v1/completions", json=body)
+            assert told.status_code == 200, told.text
+            assert told.json()["usage"]["prompt_tokens"] == 3 < wrapped["prompt_tokens"]
+        long = {"model": "m", "prompt": "x" * 400, "max_tokens": 4}
+        cut = await client.post("/v1/completions", json=long)
+        assert 0 < cut.json()["usage"]["prompt_tokens"] <= 252
 
 
 async def test_an_engine_that_cuts_is_asked(tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
             control.close()
 
 
+async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedSwarm() as one:
+        given = {"swarm_url": {"gpu": one.url}, "servers": {"gpux": {}, "gpu": {}}}
+        settings = msgspec.convert({**given, "proxy": {"watch_only": True}}, Settings)
+        options = ProxyOptions(home=Home.open(tmp_path), settings=settings)
+        async with _parts(options, "http://127.0.0.1:0"):
+            said = [one for one in caplog.messages if "in the settings" in one]
+    said_of_gpux = "`servers.gpux` in the settings: there is no such server. Known: gpu"
+    assert said == [said_of_gpux]
+
+
 async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
     """Somebody else at work on that server."""
     async with HttpTransport() as transport:
@@ -209,7 +222,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
                 lambda: client.chat_stream(claimed, {"messages": []}, lambda piece: None),
                 lambda: client.start_engine(),
                 lambda: client.stop_engine(),
-                lambda: client.sync_train_config("a: 1"),
+                lambda: client.sync_train_config("ajet: {model: {path: m}}"),
                 lambda: client.agree_sync_weight(),
             )
             for order in orders:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.tasks import Tasks
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.transport import HttpTransport
 from swarm.watcher import Watcher
@@ -52,8 +52,10 @@ def book() -> Book:
 
 
 @pytest.fixture
-async def desk(client: AsyncSwarmClient, watcher: Watcher, book: Book) -> AsyncIterator[ClaimDesk]:
-    desk = ClaimDesk(
+async def desk(
+    client: AsyncSwarmClient, watcher: Watcher, book: Book
+) -> AsyncIterator[GroupClaimer]:
+    desk = GroupClaimer(
         client,
         watcher,
         known=lambda: book.mine,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swarm.answers import Claimed
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import SwarmError, TimedOut, Unreachable
 from swarm.schemas import EngineStatus, PoolInfo
@@ -50,7 +50,7 @@ def within(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def group(desk: ClaimDesk, book: Book, n: int = 4, seconds: float = 60) -> list[Claimed]:
+async def group(desk: GroupClaimer, book: Book, n: int = 4, seconds: float = 60) -> list[Claimed]:
     return await desk.claim_group(
         n, deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )
@@ -75,7 +75,7 @@ class Told(AsyncSwarmClient):
     """A client whose answers are given by hand."""
 
     def __init__(self) -> None:
-        self.name = "told"
+        self.name, self.url = "told", "http://told"
         self.stopped_at = 0.0
         self.said: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
         self.pools: list[PoolInfo | SwarmError | None] = []

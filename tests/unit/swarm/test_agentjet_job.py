@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from swarm.agentjet_job import PATHS, AgentJetJob
-from swarm.job import JobError, get
+from swarm.job import JobError, get, load_job
 
 
 def test_each_argument_lands_where_it_belongs() -> None:
@@ -143,9 +143,54 @@ def test_a_key_that_is_not_known_is_told(tmp_path: Path, caplog: pytest.LogCaptu
 def test_several_nodes_talk_over_tcp() -> None:
     path = "ajet.interchange_server.interchange_method"
     assert get(AgentJetJob(nnodes=2).config.to_dict(), path) == "tcp"
-    assert get(AgentJetJob().config.to_dict(), path) is None
+    assert get(AgentJetJob().config.to_dict(), path) == "ipc"
     job = AgentJetJob()
     job.nnodes = 4
     assert get(job.check().config.to_dict(), path) == "tcp"
     with pytest.raises(JobError, match="interchange_method is 'ipc'"):
         AgentJetJob(nnodes=2, overrides={path: "ipc"})
+
+
+def test_an_unknown_argument_names_the_way_for_other_keys() -> None:
+    with pytest.raises(JobError) as caught:
+        AgentJetJob(model="m", num_repeats=4)
+    assert caught.value.what == "there is no argument `num_repeats`: is `num_repeat` meant?"
+    assert "base_yaml_config=" in caught.value.todo
+
+
+def test_the_arguments_of_newer_servers() -> None:
+    job = AgentJetJob(ulysses_sequence_parallel_size=2, ppo_max_token_len_per_gpu=9000)
+    sent = load_job(job.to_yaml())
+    assert get(sent, "ajet.trainer_common.ulysses_sequence_parallel_size") == 2
+    assert get(sent, "ajet.trainer_common.ppo_max_token_len_per_gpu") == 9000
+    with pytest.raises(JobError, match="whole number of at least 1"):
+        AgentJetJob(ulysses_sequence_parallel_size=0)
+
+
+def test_a_file_is_loaded_into_the_job_and_arguments_win(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "ajet:\n  model: {path: of-the-file}\n  data: {train_batch_size: 7}\n"
+        "  rollout: {num_repeat: 9, temperature: 0.9}\n"
+    )
+    job = AgentJetJob(num_repeat=2, overrides={"ajet.rollout.top_p": 0.5})
+    job.batch_size = 3
+    tree = job.build_job_from_yaml(str(path))
+    assert (job.model, job.batch_size, job.num_repeat) == ("of-the-file", 3, 2)
+    assert tree == job.config_as_dict
+    sent = load_job(job.to_yaml())
+    assert get(sent, "ajet.rollout.top_p") == 0.5
+    assert get(sent, "ajet.rollout.temperature") == 0.9, "a default that the file names is sent"
+    with pytest.raises(JobError):
+        job.build_job_from_yaml(str(tmp_path / "absent.yaml"))
+    assert job.model == "of-the-file"
+
+
+def test_a_stamped_name_stays_the_same_when_a_file_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("ajet: {experiment_name: run, model: {path: m}}\n")
+    job = AgentJetJob(ensure_new_experiment=True, experiment_name="mine")
+    name = job.experiment_name
+    job.build_job_from_yaml(str(path))
+    assert job.experiment_name == name
+    assert name.startswith("mine_")

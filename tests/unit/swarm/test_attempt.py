@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
+import swarm.claim_request
 import swarm.claims
-import swarm.orders
 from core.tasks import Tasks, cancel
 from swarm.answers import Claimed
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
 from swarm.seam import Answering, Response
@@ -33,9 +33,9 @@ def only(server: ScriptedSwarm, free: int) -> None:
 
 
 async def test_given_up_on_their_way_they_are_waited_for_at_the_end(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    desk.timeout = 30.0
+    desk.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     work = tasks.spawn(group(desk, book), "group")
     await server.until(lambda: len(server.claims) == 4)
@@ -50,14 +50,14 @@ async def test_given_up_on_their_way_they_are_waited_for_at_the_end(
 
 
 async def test_the_end_does_not_wait_for_ever_and_says_nothing_of_it(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     transport: HttpTransport,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk.timeout = 30.0
+    desk.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "hang_before", times=4)
     work = tasks.spawn(group(desk, book), "group")
     await server.until(lambda: server.requests["/claim_episode"] == 4)
@@ -70,7 +70,7 @@ async def test_the_end_does_not_wait_for_ever_and_says_nothing_of_it(
 
 
 async def test_a_refusal_and_a_cancel_at_once(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """Three are granted, of which one answer comes late; one is refused; then nobody wants any."""
     only(server, 3)
@@ -87,7 +87,7 @@ async def test_a_refusal_and_a_cancel_at_once(
 
 @pytest.mark.parametrize("how", ["drop", "drop_after"])
 async def test_connections_lost_in_the_midst_of_four_claims(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, how: str
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
     got = await group(desk, book)
@@ -97,7 +97,7 @@ async def test_connections_lost_in_the_midst_of_four_claims(
 
 
 async def test_a_cancel_from_within_the_last_grant(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     def last(uuid: str) -> None:
         book.on_claimed(uuid)
@@ -114,7 +114,7 @@ async def test_a_cancel_from_within_the_last_grant(
 
 
 async def test_a_deadline_in_the_turn_of_the_last_grant(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
     loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ async def test_a_deadline_in_the_turn_of_the_last_grant(
 
 
 async def test_a_refill_cancelled_at_any_moment(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     for steps in range(0, 40, 2):
         work = tasks.spawn(
@@ -160,17 +160,17 @@ async def test_a_refill_cancelled_at_any_moment(
 
 
 async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same uuid could come again before its holder hears that it is gone."""
-    monkeypatch.setattr(swarm.orders, "GATHER_AFTER", 0.0)
-    monkeypatch.setattr(swarm.orders, "GATHER", (0.3, 0.3))
+    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.0)
+    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.3))
     monkeypatch.setattr(swarm.claims, "BACK_OFF", (0.0, 0.001))
-    desk.timeout = 30.0
+    desk.releaser.timeout = 30.0
     only(server, 3)
     twice: list[str] = []
 
@@ -182,7 +182,7 @@ async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
     work = tasks.spawn(
         desk.claim_group(4, on_claimed=on_claimed, on_returned=book.on_returned), "group"
     )
-    await server.until(lambda: desk._gathering is not None and len(server.claimed()) == 3)
+    await server.until(lambda: desk.releaser.gathering is not None and len(server.claimed()) == 3)
     server.fail_next("/abort_episode", "late", times=3)
     asked = server.requests["/abort_episode"]
     await server.until(lambda: server.requests["/abort_episode"] == asked + 3)

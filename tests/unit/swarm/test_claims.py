@@ -1,11 +1,12 @@
 """All or none: contention, refusals, boundaries, cancellation, lost answers."""
 
 import asyncio
+import importlib
 
 import pytest
 
 from core.tasks import Tasks
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
 from swarm.schemas import EngineState, WorkflowOutput
@@ -18,7 +19,9 @@ from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
 # -- the plain case -----------------------------------------------------------------------------
 
 
-async def test_a_group_is_claimed_whole(desk: ClaimDesk, book: Book, server: ScriptedSwarm) -> None:
+async def test_a_group_is_claimed_whole(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
     seen_at_intent: list[int] = []
 
     async def intent() -> None:
@@ -39,7 +42,7 @@ async def test_a_group_is_claimed_whole(desk: ClaimDesk, book: Book, server: Scr
 
 
 async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.slots = 3
     server.set_state("OFFLINE")
@@ -58,7 +61,7 @@ async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
 
 @pytest.mark.parametrize("n", [1, 4])
 async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, n: int
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
 ) -> None:
     for _ in range(n):
         server.fail_next("/claim_episode", "stall")
@@ -71,7 +74,7 @@ async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
 
 
 async def test_the_rest_comes_free_later(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[2:], server.unclaimed[:2]
@@ -95,7 +98,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
     books = [Book(), Book()]
     done = 0
 
-    async def one(desk: ClaimDesk, book: Book, n: int) -> None:
+    async def one(desk: GroupClaimer, book: Book, n: int) -> None:
         nonlocal done
         got = await group(desk, book, n, 100)
         assert len(uuids(got)) == n
@@ -108,7 +111,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(ClaimDesk(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
@@ -121,7 +124,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
 
 async def test_groups_come_in_the_order_they_asked(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -145,7 +148,7 @@ async def test_groups_come_in_the_order_they_asked(
 
 @pytest.mark.parametrize("state", ["OFFLINE", "BOOTING", "ROLLING_POST", "WEIGHT_SYNCING"])
 async def test_nothing_is_claimed_until_the_engine_rolls(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
 ) -> None:
     server.automatic = False
     server.set_state(state)
@@ -160,7 +163,7 @@ async def test_nothing_is_claimed_until_the_engine_rolls(
 
 
 async def test_a_refusal_the_watcher_does_not_know_of_yet(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
@@ -184,7 +187,7 @@ async def test_a_refused_group_waits_for_news_before_it_asks_again(
     watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
     await watcher.wait_for({EngineState.ROLLING}, 60)
-    desk = ClaimDesk(client, watcher, known=lambda: book.mine)
+    desk = GroupClaimer(client, watcher, known=lambda: book.mine)
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
     polls = server.requests["/get_engine_status"]
@@ -200,10 +203,10 @@ async def test_a_refused_group_waits_for_news_before_it_asks_again(
 
 
 async def test_the_engine_leaves_rolling_between_the_claims(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """One claim hangs; the others must not be held across the boundary until it times out."""
-    desk.timeout = 1.5
+    desk.releaser.timeout = 1.5
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
     async with asyncio.TaskGroup() as tasks:
@@ -221,7 +224,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
 
 
 async def test_groups_over_many_batches(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Groups in a row across boundaries: each batch has its groups whole."""
     server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
@@ -250,9 +253,9 @@ async def test_groups_over_many_batches(
 
 
 async def test_cancelled_while_claims_are_on_their_way(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    desk.timeout = 5.0
+    desk.releaser.timeout = 5.0
     server.freeze()
     work = tasks.spawn(group(desk, book), "group")
     await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher
@@ -268,7 +271,7 @@ async def test_cancelled_while_claims_are_on_their_way(
 
 
 async def test_cancelled_at_any_moment(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
     outcomes = set()
@@ -289,7 +292,7 @@ async def test_cancelled_at_any_moment(
 
 
 async def test_cancelled_while_queueing(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -303,7 +306,7 @@ async def test_cancelled_while_queueing(
 
 
 async def test_a_hook_that_fails_leaves_nothing_claimed(
-    desk: ClaimDesk, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
+    desk: GroupClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_: str) -> None:
         raise OSError("disk full")
@@ -316,7 +319,7 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
 
 
 async def test_claims_come_within_a_quarter_second_of_rolling(
-    server: ScriptedSwarm, desk: ClaimDesk, book: Book
+    server: ScriptedSwarm, desk: GroupClaimer, book: Book
 ) -> None:
     server.automatic = False
     for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
@@ -333,7 +336,7 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
 
 
 async def test_who_waits_for_a_free_episode_is_told_of(
-    server: ScriptedSwarm, desk: ClaimDesk, book: Book
+    server: ScriptedSwarm, desk: GroupClaimer, book: Book
 ) -> None:
     told: list[bool] = []
     desk.on_starved = lambda: told.append(desk.starved)
@@ -345,3 +348,11 @@ async def test_who_waits_for_a_free_episode_is_told_of(
     await work
     assert told == [True]
     assert not desk.starved
+
+
+def test_the_earlier_name_of_the_class_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="GroupClaimer"):
+        earlier = getattr(importlib.import_module("swarm.claims"), "ClaimDesk")  # noqa: B009
+    assert earlier is GroupClaimer
+    with pytest.raises(AttributeError, match="ClaimTable"):
+        getattr(importlib.import_module("swarm.claims"), "ClaimTable")  # noqa: B009

@@ -6,7 +6,7 @@ import pytest
 
 from core.tasks import Tasks, cancel
 from swarm.answers import Claimed
-from swarm.claims import ClaimDesk
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut, SwarmError
 from swarm.transport import HttpTransport
@@ -21,9 +21,9 @@ from tests.unit.swarm.helpers import Book, drop, group, uuids, within
 
 @pytest.mark.parametrize("how", ["drop_after", "hang"])
 async def test_a_claim_whose_answer_is_lost_is_found_again(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, how: str
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
-    desk.timeout = 1.0 if how == "hang" else 30.0
+    desk.releaser.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
     got = await group(desk, book)
     await server.until(lambda: book.strays)
@@ -34,10 +34,10 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
 
 
 async def test_the_end_does_not_wait_for_the_time_of_a_second_look(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.timeout = 1.0
-    desk.second_look = 60.0
+    desk.releaser.timeout = 1.0
+    desk.releaser.second_look = 60.0
     server.fail_next("/claim_episode", "hang")
     await group(desk, book, 1)
     await server.until(lambda: book.strays)
@@ -54,7 +54,7 @@ async def test_the_end_does_not_wait_for_a_server_out_of_reach(
         client = AsyncSwarmClient(far.url, transport, "me", name="test")
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), "watcher")
-        desk = ClaimDesk(client, watcher, known=lambda: book.mine, timeout=60.0)
+        desk = GroupClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
         far.fail_next("/claim_episode", "hang_before")
         waiting = tasks.spawn(group(desk, book, 1), "group")
         await far.until(lambda: far.requests["/claim_episode"])
@@ -67,10 +67,10 @@ async def test_the_end_does_not_wait_for_a_server_out_of_reach(
 
 
 async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.timeout = 1.0
-    desk.second_look = 0.3
+    desk.releaser.timeout = 1.0
+    desk.releaser.second_look = 0.3
     server.fail_next("/claim_episode", "stall")
     got = await group(desk, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
@@ -83,9 +83,9 @@ async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
 
 
 async def test_claims_a_frozen_server_runs_late_are_found_again(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.timeout = 0.7
+    desk.releaser.timeout = 0.7
     server.freeze()
     with pytest.raises(ClaimTimedOut):
         await group(desk, book, 4, 2.0)
@@ -97,7 +97,7 @@ async def test_claims_a_frozen_server_runs_late_are_found_again(
 
 
 async def test_reconcile_touches_what_is_ours_and_unknown_only(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
@@ -117,10 +117,10 @@ async def test_reconcile_touches_what_is_ours_and_unknown_only(
 
 
 async def test_reconcile_waits_for_claims_on_their_way(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The server has noted them, nobody here knows them yet."""
-    desk.timeout = 30.0
+    desk.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     async with asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(group(desk, book))
@@ -135,7 +135,7 @@ async def test_reconcile_waits_for_claims_on_their_way(
 
 @pytest.mark.parametrize("how", ["drop", 500])
 async def test_an_abort_that_fails_is_made_good(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     got = await group(desk, book)
     server.fail_next("/abort_episode", how, times=2)
@@ -147,19 +147,19 @@ async def test_an_abort_that_fails_is_made_good(
 
 
 async def test_an_episode_that_came_back_to_us_is_not_swept(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The abort worked but its answer was lost; by then the same uuid is ours in a new group."""
     server.automatic = False
     server.unclaimed[4:] = []
     first = await group(desk, book)
     server.fail_next("/abort_episode", "hang", times=4)
-    desk.timeout = 1.0
+    desk.releaser.timeout = 1.0
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(desk.give_back([episode.episode_uuid for episode in first], "test"))
         await server.until(lambda: not server.claimed())
         book.mine.clear()
-        desk.timeout = 30.0
+        desk.releaser.timeout = 30.0
         second = await group(desk, book)
     assert uuids(second) == uuids(first)
     assert await desk.settle(60)
@@ -170,14 +170,14 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
 # -- one more -----------------------------------------------------------------------------------
 
 
-async def refilled(desk: ClaimDesk, book: Book, seconds: float = 60) -> Claimed | None:
+async def refilled(desk: GroupClaimer, book: Book, seconds: float = 60) -> Claimed | None:
     return await desk.refill(
         deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )
 
 
 async def test_a_refill_goes_before_a_group_that_waits(
-    desk: ClaimDesk, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Else the group that holds three waits for the one that waits for it."""
     server.automatic = False
@@ -196,7 +196,7 @@ async def test_a_refill_goes_before_a_group_that_waits(
 
 @pytest.mark.parametrize("seen", [True, False])
 async def test_a_refill_does_not_wait_for_a_boundary(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
 ) -> None:
     server.automatic = False
     held = await group(desk, book, 3)
@@ -207,7 +207,9 @@ async def test_a_refill_does_not_wait_for_a_boundary(
     assert uuids(held) == {record.uuid for record in server.claimed()}
 
 
-async def test_a_refill_has_a_deadline(desk: ClaimDesk, book: Book, server: ScriptedSwarm) -> None:
+async def test_a_refill_has_a_deadline(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
     server.unclaimed.clear()
     assert await refilled(desk, book, 0.15) is None
     assert len(server.refusals) >= 1

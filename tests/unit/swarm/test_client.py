@@ -11,6 +11,8 @@ from swarm.transport import HttpTransport, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
 
+JOB = "ajet: {model: {path: m}}"
+
 # -- addresses ----------------------------------------------------------------------------------
 
 
@@ -134,11 +136,11 @@ async def test_start_and_stop(client: AsyncSwarmClient, server: ScriptedSwarm) -
     await client.stop_engine()
     with pytest.raises(SwarmError, match="No training config found"):
         await client.start_engine()
-    await client.sync_train_config("ajet: {}")
-    assert server.config == "ajet: {}"
+    sent = await client.sync_train_config(JOB)
+    assert server.config == sent
     assert await client.start_engine() == 4242
     with pytest.raises(SwarmError, match="not offline"):
-        await client.sync_train_config("ajet: {}")
+        await client.sync_train_config(JOB)
     await server.until(lambda: server.state == "ROLLING")
     with pytest.raises(SwarmError, match="already started"):
         await client.start_engine()
@@ -148,9 +150,9 @@ async def test_a_failed_start_says_why(client: AsyncSwarmClient, server: Scripte
     await client.stop_engine()
     server.config_error = "disk full"
     with pytest.raises(SwarmError, match="disk full"):
-        await client.sync_train_config("x")
+        await client.sync_train_config(JOB)
     server.config_error = ""
-    await client.sync_train_config("x")
+    await client.sync_train_config(JOB)
     server.start_error = "could not parse the job"
     with pytest.raises(SwarmError, match="could not parse the job"):
         await client.start_engine()

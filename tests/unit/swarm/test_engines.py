@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,25 @@ async def test_an_engine_that_is_off_gets_the_job_and_starts(
     before = server.requests["/start_engine"]
     await swarm.auto_sync_train_config_and_start_engine(JOB)
     assert server.requests["/start_engine"] == before, "it rolls: nothing to do"
+
+
+@pytest.mark.parametrize("form", ["job", "text"])
+async def test_what_is_odd_in_a_job_is_logged_once_and_nothing_about_gpus(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    form: str,
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "ajet: {model: {path: m}, data: {train_batch_size: 1}, rollout: {num_repet: 3}}"
+    )
+    given = AgentJetJob.from_yaml(file, n_gpu=8).check() if form == "job" else file.read_text()
+    await swarm.auto_sync_train_config_and_start_engine(given)
+    assert server.state == "ROLLING"
+    assert len([one for one in caplog.messages if "unknown key" in one]) == 1, caplog.text
+    assert "share equally" not in caplog.text
 
 
 async def test_another_job_than_the_running_one_is_told(
@@ -105,6 +125,18 @@ async def test_a_forced_restart_stops_and_waits_for_quiet(
     assert server.stops == 1
     assert server.state == "ROLLING"
     assert server.config == other.to_yaml()
+
+
+async def test_a_job_that_no_server_takes_stops_nothing(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+    with pytest.raises(JobError, match="embedded engine"):
+        await swarm.auto_sync_train_config_and_start_engine(
+            AgentJetJob(model="tiny"), force_restart=True
+        )
+    assert server.stops == 0
+    assert server.state == "ROLLING"
 
 
 async def test_a_booting_engine_is_waited_for(

@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-import swarm.orders
+import swarm.claim_request
 from core.tasks import Tasks
 from swarm.answers import Claimed
-from swarm.claims import ClaimDesk
+from swarm.claim_request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, GatherBackoff
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
 from swarm.errors import ClaimTimedOut
-from swarm.line import Line
-from swarm.orders import EMPTY, GATHER, GATHER_MORE, Windows
 from swarm.transport import HttpTransport
+from swarm.turn_queue import TurnQueue
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
@@ -23,9 +23,9 @@ from tests.unit.swarm.helpers import Book, drop, group, uuids, within
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swarm.orders, "GATHER_AFTER", 0.2)
-    monkeypatch.setattr(swarm.orders, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(swarm.orders, "EMPTY", (0.1, 0.3))
+    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.2)
+    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(swarm.claim_request, "EMPTY", (0.1, 0.3))
 
 
 def only(server: ScriptedSwarm, free: int) -> None:
@@ -68,7 +68,7 @@ async def test_the_steady_workers_of_another_client(
     server: ScriptedSwarm,
     transport: HttpTransport,
     tasks: Tasks,
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     spare: int,
 ) -> None:
@@ -98,7 +98,7 @@ async def test_two_clients_that_gather_break_apart(
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(ClaimDesk(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
 
     async def both(number: int) -> None:
         got = await group(desks[number], books[number])
@@ -108,7 +108,7 @@ async def test_two_clients_that_gather_break_apart(
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):
             running.create_task(both(number))
-        await server.until(lambda: all(desk._gathering for desk in desks))
+        await server.until(lambda: all(desk.releaser.gathering for desk in desks))
         server.register(5)  # enough for one; each has a part of it at first
     for desk in desks:
         await desk.close()
@@ -118,17 +118,17 @@ async def test_two_clients_that_gather_break_apart(
 
 @pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
 async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_something_else(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
 ) -> None:
-    monkeypatch.setattr(swarm.orders, "GATHER", (60.0, 60.0))  # no window ends meanwhile
+    monkeypatch.setattr(swarm.claim_request, "GATHER", (60.0, 60.0))  # no window ends meanwhile
     only(server, 3)
     work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
     server.set_state(state)
     watch = Stopwatch()
     await server.until(lambda: not book.mine and not server.claimed())
@@ -141,21 +141,21 @@ async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_someth
 
 
 async def test_at_the_end_of_a_window_hands_are_empty(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
     work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
     watch = Stopwatch()
     assert await desk.reconcile() == []  # what is in hand is known
     await server.until(lambda: not book.mine)
-    assert watch.seconds < 0.3 + swarm.orders.GATHER[1] * GATHER_MORE  # the longest there is
+    assert watch.seconds < 0.3 + swarm.claim_request.GATHER[1] * GATHER_MORE  # the longest there is
     server.register(1)
     assert len(await work) == 4
 
 
 async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
-    desk: ClaimDesk, book: Book, server: ScriptedSwarm, tasks: Tasks
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
     with pytest.raises(ClaimTimedOut):
@@ -163,7 +163,7 @@ async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
             4, deadline=within(0.45), on_claimed=book.on_claimed, on_returned=book.on_returned
         )
     work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk._gathering and len(book.mine) == 3)
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
@@ -174,20 +174,20 @@ async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
 
 
 def test_windows_grow_in_vain_and_have_pauses_between() -> None:
-    windows, now = Windows(random.Random(1), 0.0), 0.0
-    assert windows.open(0.5 * swarm.orders.GATHER_AFTER) == 0.0
-    now = 1.2 * swarm.orders.GATHER_AFTER
+    backoff, now = GatherBackoff(random.Random(1), 0.0), 0.0
+    assert backoff.window(0.5 * swarm.claim_request.GATHER_AFTER) == 0.0
+    now = 1.2 * swarm.claim_request.GATHER_AFTER
     times = 1.0
     for _ in range(9):
-        length = windows.open(now)
-        low, high = swarm.orders.GATHER
+        length = backoff.window(now)
+        low, high = swarm.claim_request.GATHER
         assert low * times <= length <= high * times
-        windows.shut(now, in_vain=True)
-        assert windows.open(now + 0.99 * swarm.orders.EMPTY[0] * times) == 0.0
-        now += swarm.orders.EMPTY[1] * times
+        backoff.close(now, in_vain=True)
+        assert backoff.window(now + 0.99 * swarm.claim_request.EMPTY[0] * times) == 0.0
+        now += swarm.claim_request.EMPTY[1] * times
         times = min(1.5 * times, GATHER_MORE)
-    windows.shut(now, in_vain=False)
-    assert windows.open(now) == 0.0
+    backoff.close(now, in_vain=False)
+    assert backoff.window(now) == 0.0
     assert GATHER[1] * GATHER_MORE <= 12.0
     assert EMPTY[0] > 0
 
@@ -196,10 +196,10 @@ def test_windows_grow_in_vain_and_have_pauses_between() -> None:
 
 
 async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
-    line, order = Line(), []
+    queue, order = TurnQueue(), []
 
     async def one(lane: str, name: str) -> None:
-        assert await line.take(4, lane)
+        assert await queue.take(ClaimRequest(4, "train", 240.0, None, None, (lane,)))
         order.append(name)
 
     async with asyncio.TaskGroup() as tasks:
@@ -214,21 +214,21 @@ async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
         gone.cancel()
         for _ in range(9):
             await asyncio.sleep(0)
-            line.release()
+            queue.release()
             await asyncio.sleep(0)
     assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4", "a5"]
-    assert not line.taken
+    assert not queue.taken
 
 
 async def test_who_goes_at_the_moment_of_its_turn_passes_it_on() -> None:
-    line = Line()
-    assert await line.take(1)
+    queue = TurnQueue()
+    assert await queue.take(ClaimRequest(1, "train", 240.0, None, None))
     async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(line.take(1))
-        second = tasks.create_task(line.take(1))
+        first = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
+        second = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
         await asyncio.sleep(0)
-        line.release()
+        queue.release()
         first.cancel()
         assert await second
-    line.release()
-    assert not line.taken
+    queue.release()
+    assert not queue.taken

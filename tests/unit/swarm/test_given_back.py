@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from swarm.asynchronous import AsyncSwarm
+from swarm.deadlines import REMEMBERED
 from swarm.errors import EpisodeLost, SwarmError
 from swarm.joint import AsyncJointSwarm
-from swarm.lives import KEPT
 from swarm.run import rollout
 from swarm.sync import SwarmClient
 from swarm.task import Task, WorkflowOutput
@@ -143,10 +143,10 @@ async def test_of_several_servers_a_fault_at_the_end_is_named_and_given_back(
 
 async def _forgotten(swarm: AsyncSwarm, uuid: str) -> None:
     """Its time and more passes; another claim sweeps the books."""
-    now = swarm._lives.clock
-    swarm._lives.clock = lambda: now() + 480 + KEPT + 1
+    now = swarm._deadlines.clock
+    swarm._deadlines.clock = lambda: now() + 480 + REMEMBERED + 1
     other, _ = await swarm.begin_episode()
-    assert swarm._lives.get(uuid) is None
+    assert swarm._deadlines.get(uuid) is None
     assert await swarm.abort_episode(other)
 
 

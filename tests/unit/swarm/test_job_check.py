@@ -62,7 +62,14 @@ def test_what_is_no_job(text: str) -> None:
     [
         ("ajet:\n  rollout:\n    num_repeats: 4\n", 3, "is `ajet.rollout.num_repeat` meant?"),
         ("ajet:\n  lr: 0.1\n", 2, "is `ajet.trainer_common.optim.lr` meant?"),
-        ("ajet: {}\najett: {a: 1}\n", 2, "unknown key `ajett`: is `ajet` meant?"),
+        ("ajet: {}\ncritik: {a: 1}\n", 2, "unknown key `critik`: is `critic` meant?"),
+        ("ajet:\n  interchange_server: {interchange_server_port: auto}\n", 2, "needs a number"),
+        (
+            "ajet:\n  data: {train_batch_size: 1}\n  rollout: {num_repeat: 4}\n"
+            "  trainer_common: {n_gpus_per_node: 8}\n",
+            4,
+            "is 4, which 8 GPUs cannot share equally",
+        ),
         ("ajet: {}\nactor_rollout_ref: {a: 1}\n", 2, "refuses values there that contradict"),
         ("ajet:\n  data:\n    max_prompt_length: 9\n", 3, "the four lengths belong together"),
         ("ajet:\n  lora: {lora_rank: 8, layered_summon: true}\n", 2, "load_format: safetensors"),
@@ -71,6 +78,46 @@ def test_what_is_no_job(text: str) -> None:
 def test_what_is_odd_is_told_with_its_line(text: str, line: int, words: str) -> None:
     (notice,) = check_job(text).notices
     assert (notice.line, words in notice.text) == (line, True), notice
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ajet.rollout.name",
+        "ajet.rollout.vllm_tool_parser",
+        "ajet.rollout.val_kwargs.do_sample",
+        "ajet.teacher_model.api_key",
+        "ajet.opd.enable",
+        "ajet.task_judge.judge_protocol",
+        "ajet.interchange_server.already_started",
+        "ajet.trainer_common.fsdp_config.param_offload",
+        "ajet.trainer_common.optim.lr_warmup_steps_ratio",
+        "ajet.context_tracker.timeline_merging_policy.ignore_tools",
+    ],
+)
+def test_keys_of_agentjets_own_files_are_known(path: str) -> None:
+    job: dict[str, object] = {"ajet": {}, "defaults": ["verl_default"], "hydra": {"run": {}}}
+    put(job, path, None)
+    assert not check_job(yaml.safe_dump(job)).notices
+
+
+def test_a_suggestion_is_never_a_key_that_is_there() -> None:
+    job = default_job()
+    put(job, "ajet.rollout.num_repeated", 1)
+    (notice,) = check_job(dump_job(job)).notices
+    assert notice.text == "unknown key `ajet.rollout.num_repeated`"
+
+
+def test_in_a_whole_tree_only_what_replaces_a_known_key_is_named() -> None:
+    job: dict[str, object] = {"ajet": {}}
+    for path in ("actor_rollout_ref.model.path", "trainer.nnodes", "data.seed"):
+        put(job, path, 1)
+    put(job, "ajet.rollout.a_key_of_a_newer_server", 1)
+    put(job, "ajet.rollout.num_repeats", 4)
+    unknown = [one.text for one in check_job(dump_job(job)).notices if "unknown" in one.text]
+    assert unknown == [
+        "unknown key `ajet.rollout.num_repeats`: is `ajet.rollout.num_repeat` meant?"
+    ]
 
 
 def test_below_an_unknown_key_nothing_more_is_named() -> None:

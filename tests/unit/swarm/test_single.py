@@ -8,20 +8,21 @@ from core.tasks import Tasks
 from swarm.answers import Claimed
 from swarm.client import AsyncSwarmClient
 from swarm.errors import SwarmError
-from swarm.single import START, WIDEST, SharedLock, SingleDesk, Turnstile
+from swarm.releases import ReadWriteLock
+from swarm.single import START, WIDEST, AdaptiveConcurrency, EpisodeClaimer
 from swarm.watcher import Watcher
 from tests.support.scripted_swarm import ScriptedSwarm
 
 
 async def _inside(
-    turnstile: Turnstile, tasks: Tasks, count: int
+    limit: AdaptiveConcurrency, tasks: Tasks, count: int
 ) -> tuple[list[int], asyncio.Event]:
     """`count` that want in and stay until the event is set; which are in."""
     within: list[int] = []
     leave = asyncio.Event()
 
     async def one(number: int) -> None:
-        async with turnstile:
+        async with limit:
             within.append(number)
             try:
                 await leave.wait()
@@ -36,34 +37,34 @@ async def _inside(
 
 
 async def test_it_widens_and_narrows(tasks: Tasks) -> None:
-    turnstile = Turnstile()
-    within, leave = await _inside(turnstile, tasks, 20)
+    limit = AdaptiveConcurrency()
+    within, leave = await _inside(limit, tasks, 20)
     assert within == list(range(START)), "in order"
-    turnstile.fed()
+    limit.widen()
     leave.set()
     await tasks.drain(60)
     assert not within
-    turnstile.starved()
-    within, leave = await _inside(turnstile, tasks, 5)
+    limit.narrow()
+    within, leave = await _inside(limit, tasks, 5)
     assert within == [0], "one asks for all"
-    turnstile.open()
+    limit.reopen()
     await asyncio.sleep(0)
     assert len(within) == 5, "the engine rolls anew"
     leave.set()
     await tasks.drain(60)
     for _ in range(200):
-        turnstile.fed()
-    within, leave = await _inside(turnstile, tasks, 100)
+        limit.widen()
+    within, leave = await _inside(limit, tasks, 100)
     assert len(within) == WIDEST
     leave.set()
 
 
 async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
-    turnstile = Turnstile()
-    turnstile.starved()
-    first, leave_first = await _inside(turnstile, tasks, 1)
-    waiting = tasks.spawn(turnstile.__aenter__(), "waits")
-    then, leave_then = await _inside(turnstile, tasks, 1)
+    limit = AdaptiveConcurrency()
+    limit.narrow()
+    first, leave_first = await _inside(limit, tasks, 1)
+    waiting = tasks.spawn(limit.__aenter__(), "waits")
+    then, leave_then = await _inside(limit, tasks, 1)
     assert (first, then) == ([0], [])
     leave_first.set()
     await asyncio.sleep(0)  # it leaves, and the one that waits is let in
@@ -77,7 +78,7 @@ async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
 
 
 async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
-    lock = SharedLock()
+    lock = ReadWriteLock()
     told: list[str] = []
     leave = asyncio.Event()
 
@@ -107,7 +108,7 @@ async def test_a_look_waits_for_claims_on_their_way(
     server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
 ) -> None:
     held: set[str] = set()
-    desk = SingleDesk(client, watcher, known=lambda: held, on_dropped=held.discard)
+    desk = EpisodeClaimer(client, watcher, known=lambda: held, on_dropped=held.discard)
 
     def ours(claimed: Claimed) -> None:
         held.add(claimed.episode_uuid)
@@ -115,7 +116,7 @@ async def test_a_look_waits_for_claims_on_their_way(
     server.fail_next("/claim_episode", "late")
     claiming = tasks.spawn(desk.claim_one("train", 60, None, ours), "claim")
     await server.until(server.claimed)
-    looking = tasks.spawn(desk.reconcile(), "look")
+    looking = tasks.spawn(desk.releaser.reconcile(), "look")
     await asyncio.sleep(0.02)
     assert not looking.done(), "the server has it in our name, and we do not know of it yet"
     server.release()
@@ -124,9 +125,9 @@ async def test_a_look_waits_for_claims_on_their_way(
     assert await looking == []
     assert server.claimed()
     held.clear()
-    assert await desk.reconcile() == [claimed.episode_uuid]
+    assert await desk.releaser.reconcile() == [claimed.episode_uuid]
     assert not server.claimed()
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await desk.reconcile()
-    await desk.close()
+        await desk.releaser.reconcile()
+    await desk.releaser.close()

@@ -9,9 +9,12 @@ import pytest
 from core.tasks import Tasks
 from swarm.agentjet_job import AgentJetJob
 from swarm.asynchronous import AsyncSwarm
+from swarm.completion import ended_before
 from swarm.errors import EngineOff, GaveUp, SwarmError, Unreachable
 from swarm.schemas import EngineState
 from swarm.sync import SwarmClient
+from swarm.update_calls import UpdateCalls
+from swarm.watcher import Seen
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import threaded_swarm
 
@@ -93,6 +96,96 @@ async def test_a_callback_at_each_update(server: ScriptedSwarm, swarm: AsyncSwar
     await _seen(swarm, EngineState.ROLLING)
     server.set_state("WEIGHT_SYNCING")
     assert await asyncio.to_thread(called.wait, 60)
+
+
+OFF = ("OFFLINE", 0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "calls"),
+    [
+        ([("WEIGHT_SYNCING", 1), ("ROLLING", 2), ("WEIGHT_SYNCING", 2)], 2),
+        ([("ROLLING", 2), ("ROLLING", 3)], 2),
+        ([("ROLLING", 5)], 4),
+        ([("WEIGHT_SYNCING", 1), ("ROLLING", 4)], 3),
+        ([("ROLLING_POST", 1), ("WEIGHT_SYNCING", 1), ("ROLLING", 1), ("ROLLING", 2)], 1),
+        ([("WEIGHT_SYNCING", 1), ("WEIGHT_SYNCING", 2), ("ROLLING", 2)], 1),
+        ([("ROLLING", 3), OFF, ("BOOTING", 0), ("ROLLING", 1), ("ROLLING", 2)], 3),
+        ([("ROLLING", 3), ("ROLLING", 1), ("WEIGHT_SYNCING", 1)], 3),
+        ([OFF, ("BOOTING", 0), ("ROLLING", 0), ("ROLLING", 1)], 0),
+        ([OFF, ("ROLLING", 7)], 0),
+    ],
+)
+def test_each_update_is_called_for_once(seen: list[tuple[str, int]], calls: int) -> None:
+    made = Calls(known("ROLLING", 1))
+    for state, step in seen:
+        made.updates.note(known(state, step))
+    assert made.after() == calls
+
+
+def test_the_updates_before_completion_are_called_for() -> None:
+    made = Calls(known("ROLLING", 1))
+    made.updates.note(known("ROLLING", 2))
+    made.updates.note(known("OFFLINE", 0, "training complete: step 3 of 3"))
+    assert made.after() == 3
+
+
+def test_an_engine_that_tells_no_step_is_called_for_by_its_state() -> None:
+    made = Calls(Seen())
+    for state in ("ROLLING", "WEIGHT_SYNCING", "WEIGHT_SYNCING", "ROLLING", "WEIGHT_SYNCING"):
+        made.updates.note(known(state, None))
+    assert made.after() == 2
+
+
+def test_an_update_under_way_is_not_called_for() -> None:
+    made = Calls(known("WEIGHT_SYNCING", 4))
+    made.updates.note(known("ROLLING", 5))
+    assert made.after() == 0
+
+
+def test_calls_come_one_after_the_other_and_a_fault_ends_none() -> None:
+    made = Calls(known("ROLLING", 1), faulty=True)
+    made.updates.note(known("ROLLING", 4))
+    made.updates.note(known("WEIGHT_SYNCING", 4))
+    assert made.after() == 4
+    assert made.most == 1
+
+
+class Calls:
+    """What was called, and how many calls ran at once."""
+
+    def __init__(self, seen: Seen, *, faulty: bool = False) -> None:
+        self.count = self.most = self._now = 0
+        self._faulty = faulty
+        self.updates = UpdateCalls(self._called, ended_before, seen)
+
+    def _called(self) -> None:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self.count += 1
+        self._now -= 1
+        if self._faulty:
+            raise RuntimeError("a fault of the script")
+
+    def after(self) -> int:
+        """Calls made once none is under way."""
+        for thread in threading.enumerate():
+            if thread.name == "weight sync":
+                thread.join(60)
+        return self.count
+
+
+_stays: list[str] = []
+
+
+def known(state: str, step: int | None, detail: str = "") -> Seen:
+    """The engine as it is seen; another state than before began later."""
+    if _stays[-1:] != [state]:
+        _stays.append(state)
+    at = float(len(_stays))
+    return Seen(
+        EngineState(state), state, step=step, since=at, seen_at=at, reachable=True, detail=detail
+    )
 
 
 async def test_several_engines_by_agentjets_name(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:

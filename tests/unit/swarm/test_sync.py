@@ -54,6 +54,25 @@ def test_many_threads_over_several_batches(swarm: ThreadedSwarm, client: SwarmCl
     assert (swarm.server.step or 0) >= 3
 
 
+def test_updates_shorter_than_a_poll_are_called_for(
+    swarm: ThreadedSwarm, client: SwarmClient
+) -> None:
+    swarm.server.sync_seconds = 0.001
+    client.wait_until_rolling()
+    called: list[int] = []
+    client.add_entering_weight_sync_callback(lambda: called.append(1))
+
+    def run(task: Task) -> None:
+        uuid, _ = client.begin_episode()
+        swarm.do(lambda: swarm.server.episodes[uuid].__setattr__("calls", 1))
+        client.end_episode(task, uuid, OUTPUT)
+
+    swarm.do(lambda: setattr(swarm.server, "repeat", 1))
+    run_episodes([Task(task_id=f"t{n}") for n in range(60)], run, max_workers=4)
+    swarm.until(lambda: len(called) == (swarm.server.step or 0) - 1)
+    assert len(called) >= 10
+
+
 def test_the_context_aborts_on_an_exception(swarm: ThreadedSwarm, client: SwarmClient) -> None:
     def failing() -> None:
         with client.episode("t") as episode:

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-import swarm.tries
+import swarm.attempts
 from core.tasks import Tasks, cancel
-from swarm.claims import ClaimDesk
+from swarm.claim_request import ClaimRequest
+from swarm.claims import GroupClaimer
 from swarm.client import AsyncSwarmClient
-from swarm.flight import Flight
-from swarm.orders import Order
+from swarm.shared_batch import SharedBatch
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book, drop, group, uuids
 
@@ -19,17 +19,17 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many groups each turn claimed for."""
     found: list[int] = []
 
-    class Noted(Flight):
-        def __init__(self, orders: list[Order], **rest: object) -> None:
-            found.append(len(orders))
-            super().__init__(orders, **rest)  # type: ignore[arg-type]
+    class Noted(SharedBatch):
+        def __init__(self, requests: list[ClaimRequest], **rest: object) -> None:
+            found.append(len(requests))
+            super().__init__(requests, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(swarm.tries, "Flight", Noted)
+    monkeypatch.setattr(swarm.attempts, "SharedBatch", Noted)
     return found
 
 
 async def warm(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -43,7 +43,7 @@ async def warm(
 
 
 async def test_a_crowd_is_served_in_few_turns(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -61,7 +61,7 @@ async def test_a_crowd_is_served_in_few_turns(
 
 
 async def test_the_first_in_line_are_complete_when_too_few_are_free(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -84,7 +84,7 @@ async def test_the_first_in_line_are_complete_when_too_few_are_free(
 
 
 async def test_one_that_leaves_in_flight_gives_back_and_the_others_go_on(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -113,7 +113,7 @@ async def test_one_that_leaves_in_flight_gives_back_and_the_others_go_on(
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 async def test_one_that_leaves_in_the_tick_in_which_it_is_served(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -150,7 +150,7 @@ async def test_one_that_leaves_in_the_tick_in_which_it_is_served(
 
 
 async def test_while_nothing_is_free_one_turn_is_one_groups(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -163,13 +163,13 @@ async def test_while_nothing_is_free_one_turn_is_one_groups(
     groups = [tasks.spawn(group(desk, book), "group") for _ in range(3)]
     await server.until(lambda: len(server.refusals) > 12)
     assert set(sizes[2:]) <= {1}
-    assert desk._together == 1
+    assert desk._attempts.most_together == 1
     server.unclaimed.extend(held)
     assert [len(await one) for one in groups] == [4, 4, 4]
 
 
 async def test_the_desk_is_closed_under_a_flight(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -193,7 +193,7 @@ async def test_the_desk_is_closed_under_a_flight(
 
 
 async def test_the_engine_stops_to_roll_under_a_flight(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -214,7 +214,7 @@ async def test_the_engine_stops_to_roll_under_a_flight(
 
 
 async def test_a_hook_that_fails_fails_its_own_group(
-    desk: ClaimDesk,
+    desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,

@@ -8,7 +8,7 @@ import pytest
 from core.tasks import Tasks
 from swarm import watcher as module
 from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError
+from swarm.errors import SwarmError, Unreachable
 from swarm.schemas import EngineState, EngineStatus, PoolInfo
 from swarm.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
 from tests.support.given_time import GivenTimeLoop
@@ -282,6 +282,30 @@ async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) ->
             assert not waiting.done()
         await reading()
     assert waiting.result().step == 0
+
+
+async def test_a_server_without_connections_is_given_up_after_a_second(
+    told: Told, watch: Watcher
+) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+    told.said = status("ROLLING", 5)
+    await watch.poll()
+
+    async def given_up() -> None:
+        with pytest.raises(Unreachable, match="gone: "):
+            await watch.wait_stable({EngineState.OFFLINE}, 6.0, 60, while_up=True)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(given_up())
+        await asyncio.sleep(0)
+        told.said = GONE
+        for _ in range(3):
+            await watch.poll()
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            loop.skip(0.4)
+        await watch.poll()
 
 
 # -- the pool -----------------------------------------------------------------------------------

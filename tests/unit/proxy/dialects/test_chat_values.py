@@ -35,9 +35,25 @@ def read(body: Any) -> Any:
             "min_tokens must be less than or equal to max_tokens=8, got 9.",
         ),
         (
-            {"logit_bias": {"a": 1}},
-            "Found token_id `a` in logit_bias but token_id must be an integer or string "
-            "representing an integer",
+            {"structured_outputs": {"regex": "a", "json": {}}},
+            "You can only use one kind of constraints for structured outputs ('json', 'regex' or "
+            "'choice').",
+        ),
+        (
+            {"structured_outputs": {"regex": "a", "grammar": "b"}},
+            "You can only use one kind of structured outputs constraint but multiple are specified",
+        ),
+        (
+            {"structured_outputs": {"whitespace_pattern": "a"}},
+            "You must use one kind of structured outputs constraint but none are specified",
+        ),
+        (
+            {
+                "structured_outputs": {"regex": "a"},
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+                "tool_choice": {"type": "function", "function": {"name": "f"}},
+            },
+            "You can only either use constraints for structured outputs or tools, not both.",
         ),
     ],
 )
@@ -49,9 +65,43 @@ def test_of_these_vllm_names_no_field(fields: dict[str, Any], message: str) -> N
     assert said["message"] == message
 
 
+def test_each_bad_key_of_logit_bias_is_named() -> None:
+    with pytest.raises(Refusal) as caught:
+        read({"messages": HELLO, "logit_bias": {"bad1": 50, "7": 1, "bad2": 20}})
+    said = json.loads(caught.value.body())["error"]
+    assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", "logit_bias")
+    assert said["message"] == (
+        "logit_bias contains key(s) that cannot be converted to integer token IDs: "
+        "['bad1', 'bad2'] (parameter=logit_bias, value=['bad1', 'bad2'])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "param"),
+    [
+        ("a", ""),
+        ({"regex": {"1": "Python"}}, ".regex"),
+        ({"grammar": 1}, ".grammar"),
+        ({"json": 1}, ".json"),
+        ({"choice": "a"}, ".choice"),
+        ({"choice": ["a", 1]}, ".choice.1"),
+    ],
+)
+def test_structured_outputs_of_wrong_types_are_refused(wanted: Any, param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        read({"messages": HELLO, "structured_outputs": wanted})
+    said = json.loads(caught.value.body())["error"]
+    assert (said["code"], said["type"]) == (400, "Bad Request")
+    assert said["param"] == f"body.structured_outputs{param}"
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        {"structured_outputs": {"regex": "a+"}},
+        {"structured_outputs": {"choice": ["a", "b"], "disable_any_whitespace": True}},
+        {"structured_outputs": {"json": {"type": "object"}}},
+        {"structured_outputs": {"json": "{}"}},
         {"top_k": -1},
         {"top_k": 0},
         {"min_p": 1},

@@ -96,6 +96,14 @@ def test_a_prompt_becomes_one_message() -> None:
     assert (untrained.body["seed"], untrained.body["temperature"]) == (1, 0)
 
 
+def test_token_ids_are_one_prompt_or_several() -> None:
+    one = legacy(prompt=[1, 2])
+    assert one.extra.prompts == ([1, 2],)
+    assert one.query == ""
+    several = legacy(prompt=[[1], [2, 3]])
+    assert [part.extra.prompts for part in several.parts] == [([1],), ([2, 3],)]
+
+
 NONE = "Either prompt or prompt_embeds must be provided and non-empty."
 
 
@@ -105,9 +113,13 @@ NONE = "Either prompt or prompt_embeds must be provided and non-empty."
         ({}, "prompt", NONE),
         ({"prompt": ""}, "prompt", NONE),
         ({"prompt": []}, "prompt", NONE),
+        ({"prompt": None, "prompt_embeds": []}, "prompt", NONE),
         ({"prompt": [""]}, "prompt", NONE),
-        ({"prompt": [1, 2]}, "prompt", "token ids"),
-        ({"prompt": [[1], [2]]}, "prompt", "token ids"),
+        ({"prompt": [[1], []]}, "prompt", NONE),
+        ({"prompt": [1, -2]}, "prompt", "token ids"),
+        ({"prompt": [True]}, "prompt", "token ids"),
+        ({"prompt": [[1], "a"]}, "prompt", "token ids"),
+        ({"prompt": [1, 2], "echo": True}, "echo", "token ids"),
         ({"prompt": ["a", ""]}, "prompt", NONE),
         ({"prompt": ["a", [1]]}, "prompt", "token ids"),
         ({"prompt": "a", "prompt_embeds": "x"}, "prompt_embeds", "not supported"),

@@ -159,6 +159,6 @@ def test_deep_nesting_is_refused_or_answered() -> None:
     deep = b'{"input": [{"type": "function_call", "arguments": %s}]}'
     found = {
         status_of(deep % (b"[" * depth + b"]" * depth))
-        for depth in (10, 100, 800, 850, 900, 920, 940, 960, 980, 1000, 5000)
+        for depth in (10, 100, 800, 850, 900, 920, 940, 960, 980, 1000, 5000, 200_000)
     }
     assert found == {200, 400}

@@ -12,7 +12,7 @@ from proxy.conversation import Winner, deltas, winner
 from proxy.dialects.base import Writer
 from proxy.dialects.responses import responses
 from proxy.dialects.responses_kept import Kept
-from proxy.errors import Refusal, Stopping, busy
+from proxy.errors import Offline, Refusal, Stopping, busy
 
 RESPONSES = responses(Kept())
 USAGE = {
@@ -311,6 +311,41 @@ def test_logprobs_are_told_if_they_were_asked_for() -> None:
     assert whole(one)["output"][0]["content"][0]["logprobs"] is None
 
 
+@pytest.mark.parametrize("reasoning", [None, "Let me think."])
+def test_each_delta_tells_the_logprobs_of_its_own_tokens(reasoning: str | None) -> None:
+    words = [f"word{at} " for at in range(12)]
+    thought = [reasoning, "</think>"] if reasoning else []
+    entries = [
+        {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": []}
+        for text in (*thought, *words, "<end>")
+    ]
+    one = made(logprobs={"content": entries}, content="".join(words), reasoning=reasoning)
+    found = streamed(one, include=["message.output_text.logprobs"])
+    deltas = [event for event in found if event["type"] == "response.output_text.delta"]
+    assert len(deltas) > 1
+    for delta in deltas:
+        tokens = [entry["token"] for entry in delta["logprobs"] if entry["token"] in words]
+        assert "".join(tokens) == delta["delta"]
+    assert all("logprobs" not in event for event in found if "reasoning_text" in event["type"])
+
+
+def test_logprobs_of_other_texts_come_with_the_first_delta() -> None:
+    entry = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
+    one = made(logprobs={"content": [entry]}, content="something else, and a little longer")
+    found = streamed(one, include=["message.output_text.logprobs"])
+    told = [
+        len(event["logprobs"]) for event in found if event["type"] == "response.output_text.delta"
+    ]
+    assert told == [1, *[0] * (len(told) - 1)]
+
+
+def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
+    entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
+    found = streamed(made(logprobs={"content": [entry]}, content="Hi"))
+    told = [event["logprobs"] for event in found if event["type"].startswith("response.output_t")]
+    assert told == [[], []]
+
+
 # --- faults -------------------------------------------------------------------------------------
 
 
@@ -318,6 +353,7 @@ def test_logprobs_are_told_if_they_were_asked_for() -> None:
     ("refusal", "code", "message"),
     [
         (busy(7, "Busy."), "rate_limit_exceeded", "Busy. Please try again in 7s."),
+        (Offline("The engine"), "server_error", Offline("The engine").message),
         (Stopping(), "server_error", "The server is shutting down. Please try again later."),
         (Refusal(502, None, "All failed."), "server_error", "All failed."),
         (Refusal(400, None, "No."), "invalid_prompt", "No."),

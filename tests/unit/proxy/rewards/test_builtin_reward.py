@@ -41,7 +41,7 @@ async def test_ordinary_answers_get_a_spread_within_bounds(group: Any) -> None:
     assert [score.index for score in sheet.scores] == [0, 1, 2, 3]
     assert all(0.0 <= reward <= 1.0 for reward in rewards)
     assert len(set(rewards)) == 4
-    assert rewards[3] == min(rewards)
+    assert rewards[2] == min(rewards)  # it does not answer; "paris" does
 
 
 def test_the_reward_is_what_its_parts_combine_to(group: Any) -> None:
@@ -117,7 +117,25 @@ def test_length_rises_to_the_ideal_and_falls() -> None:
         ("so 6 * 7 = 42.", "42", 1.0),
         ("so the sum is $1,234.50", "1234.5", 1.0),
         ("it is \\boxed{42}, as 7 times 6", "Some steps.\n#### 42", 1.0),
-        ("42 is 6 times 7", "42", 0.25),
+        ("42 is 6 times 7", "42", 0.75),
+        ("6 times 7 is 42, or 41", "42", 0.25),
+        ("seven", "7", 1.0),
+        ("It is minus twelve.", "-12", 1.0),
+        ("2^10 is one thousand and twenty-four.", "1024", 1.0),
+        ("one of the two is 5", "2", 0.0),
+        ("one", "1", 1.0),
+        ("7", "seven", 0.0),
+        ("7", "3 + 4 = 7", 1.0),
+        ("8", "The answer is 7.", 0.0),
+        ("7", "The answer is 7.", 1.0),
+        ("7", "x = 7, y = 9", 0.6 * 2 / 5),
+        ("0.75", "3/4", 1.0),
+        ("it is $\\frac{3}{4}$", "0.75", 1.0),
+        ("it is −3", "-3", 1.0),
+        ("5-9", "9", 1.0),
+        ("80 km per hour", "80 km/h", 1.0),
+        ("€0.30", "0.3", 1.0),
+        ("1/0", "1", 0.0),
         ("it is 43", "42", 0.0),
         ("no idea", "42", 0.0),
         ("-5", "5", 0.0),

@@ -184,6 +184,21 @@ async def test_a_required_file_that_vanishes_leaves_the_old_model(
     assert names(source) == ["length"]
 
 
+async def test_a_file_that_vanishes_leaves_the_last_good_model_and_says_so(
+    opened: Any, until: Until
+) -> None:
+    source = await opened(TEXT)
+    source.file.unlink()
+    await until(lambda: not source.health().ok)
+    error = source.health().error
+    assert error is not None
+    assert "the file is gone" in error.cause
+    assert (names(source), source.name) == (["length"], str(source.file))
+    save(source, TEXT.replace("length", "relevance"))
+    await until(lambda: source.health().ok)
+    assert names(source) == ["relevance"]
+
+
 async def test_versions_follow_meaning(opened: Any, tmp_path: Path, until: Until) -> None:
     (tmp_path / "s.json").write_text('{"type": "array"}')
     form = TEXT + "  form: {kind: format, schema_file: s.json}\n"
@@ -355,7 +370,7 @@ async def test_orders_write_the_file_and_are_in_force(opened: Any, group: Any) -
     orders = RewardOrders(source).table
     before = source.version
     told = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
-    assert "length weighs 0.9" in told
+    assert "length has weight 0.9" in told
     assert source.version in told
     assert source.version != before
     await orders["rewards.gate"]({"part": "relevance", "on": True})

@@ -76,6 +76,7 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     sheet = await source.score(group("a", query="loop"))
     assert "did not answer within 0.5 s" in cause(sheet)
     assert sheet.abstention is not None
+    assert sheet.abstention.late
     assert sheet.abstention.line in (8, 9)
     assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
     assert sheet.seconds < 10
@@ -129,6 +130,7 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group
     sheet = await source.score(group("a", query="sleep"))
     assert "did not answer within 0.5 s" in cause(sheet)
     assert sheet.abstention is not None
+    assert sheet.abstention.late
     assert sheet.abstention.line == 11
     assert source.pid == pid
     assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
@@ -154,6 +156,8 @@ async def test_blocking_calls_cost_the_late_ones_alone(hooks: Any, group: Any) -
     assert late
     for sheet in late:
         assert "did not answer within 0.5 s" in cause(sheet)
+        assert sheet.abstention is not None
+        assert sheet.abstention.late
         assert sheet.abstention is not None
         assert sheet.abstention.line == 7
     assert any("calls block its thread" in cause(sheet) for sheet in late)

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from core.tasks import Tasks
 from proxy.rewards.base import SourceHealth
 from proxy.rewards.hookchild import HookLimits
 from tests.support.stopwatch import slowness
@@ -219,3 +220,26 @@ async def test_looking_costs_little(hooks: Any) -> None:
         source._look()
         times.append(time.thread_time() - started)
     assert sorted(times)[25] < 0.01 * slowness()
+
+
+async def test_a_traceback_shows_the_lines_that_ran_not_those_saved_since(
+    hooks: Any, group: Any, tmp_path: Path
+) -> None:
+    code = """
+        import os, time
+
+        def on_compute_relative_reward(valid_results, all_answers):
+            while not os.path.exists(GATE):
+                time.sleep(0.005)
+            raise ValueError("as it ran")  # the old line
+    """.replace("GATE", repr(str(tmp_path / "gate")))
+    hooks.reward(code)
+    source = await hooks.open()
+    async with Tasks("test") as tasks:
+        scoring = tasks.spawn(source.score(group("a")), "score")
+        hooks.reward(code.replace("the old line", "the new line"))
+        (tmp_path / "gate").touch()
+        sheet = await scoring
+    assert sheet.abstention is not None
+    assert "# the old line" in sheet.abstention.traceback
+    assert "# the new line" not in sheet.abstention.traceback

@@ -31,11 +31,15 @@ recent: 20
 
 def test_the_built_in_model_weighs_as_its_text_says() -> None:
     model = default_model()
-    assert [one.name for one in model.parts if one.gate] == ["degeneration", "finished"]
-    assert model.named("reference") == PartSpec("reference", "reference", share=0.6, line=7)
+    assert [one.name for one in model.parts if one.gate] == [
+        "degeneration",
+        "finished",
+        "refusal",
+    ]
+    assert model.named("reference") == PartSpec("reference", "reference", share=0.8, line=8)
     length = model.named("length")
     assert length is not None
-    assert (length.weight, dict(length.settings)) == (0.3, {"ideal": 60})
+    assert (length.weight, dict(length.settings)) == (0.4, {"by_query": True})
 
 
 def test_a_file_in_both_styles() -> None:
@@ -273,7 +277,7 @@ def test_windows_line_ends_and_quotes_survive() -> None:
 def test_without_a_file_it_is_made_of_the_built_in_model(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     change(file, [("reference", "weight", 0.7)])
-    assert file.read_text() == DEFAULT_TEXT.replace("share: 0.6", "share: 0.7")
+    assert file.read_text() == DEFAULT_TEXT.replace("share: 0.8", "share: 0.7")
 
 
 @pytest.mark.parametrize(

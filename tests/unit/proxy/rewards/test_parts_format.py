@@ -74,6 +74,14 @@ def test_a_schema_from_a_file(group: Any, tmp_path: Path) -> None:
     ("schema", "good", "bad"),
     [
         ({"anyOf": [{"type": "null"}, {"const": 1}]}, [None, 1], [2, True]),
+        ({"prefixItems": [{"type": "string"}], "items": False}, [["a"], []], [["a", 1], [1]]),
+        ({"propertyNames": {"enum": ["a", "b"]}}, [{"a": 1}, 3], [{"c": 1}]),
+        (
+            {"patternProperties": {"^n_": {"type": "null"}}, "additionalProperties": False},
+            [{"n_a": None}],
+            [{"n_a": 1}, {"other": None}],
+        ),
+        ({"multipleOf": 0.1}, [0.3, 7, "a"], [0.25]),
         ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, [0, 9], [3]),
         ({"allOf": [{"minimum": 1}, {"exclusiveMaximum": 5}]}, [1, 4], [0, 5]),
         ({"not": {"type": "string"}}, [1], ["x"]),
@@ -87,6 +95,91 @@ def test_words_of_a_schema(schema: Any, good: list[Any], bad: list[Any]) -> None
     check = compiled(schema, "schema")
     assert [check(one) for one in good] == [""] * len(good)
     assert all(check(one) for one in bad)
+
+
+PYDANTIC: dict[str, Any] = {
+    "$defs": {
+        "Circle": {
+            "properties": {
+                "kind": {"const": "circle", "title": "Kind", "type": "string"},
+                "at": {
+                    "maxItems": 2,
+                    "minItems": 2,
+                    "prefixItems": [{"type": "number"}, {"type": "number"}],
+                    "title": "At",
+                    "type": "array",
+                },
+            },
+            "required": ["kind", "at"],
+            "title": "Circle",
+            "type": "object",
+        },
+        "Group": {
+            "properties": {
+                "kind": {"const": "group", "title": "Kind", "type": "string"},
+                "shapes": {
+                    "items": {
+                        "discriminator": {
+                            "mapping": {"circle": "#/$defs/Circle", "group": "#/$defs/Group"},
+                            "propertyName": "kind",
+                        },
+                        "oneOf": [{"$ref": "#/$defs/Circle"}, {"$ref": "#/$defs/Group"}],
+                    },
+                    "title": "Shapes",
+                    "type": "array",
+                },
+            },
+            "required": ["kind", "shapes"],
+            "title": "Group",
+            "type": "object",
+        },
+    },
+    "$ref": "#/$defs/Group",
+}
+"""What Pydantic 2 writes of two classes, one of which holds itself."""
+CIRCLE = {"kind": "circle", "at": [1, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ({"kind": "group", "shapes": [CIRCLE]}, ""),
+        ({"kind": "group", "shapes": [CIRCLE, {"kind": "group", "shapes": [CIRCLE]}]}, ""),
+        ({"kind": "group", "shapes": [{"kind": "circle", "at": [1, "2"]}]}, "item 2: not of type"),
+        ({"kind": "group", "shapes": [{"kind": "circle", "at": [1]}]}, "items: fewer than 2"),
+        ({"kind": "group", "shapes": [{"kind": "group", "shapes": [7]}]}, "item 1: "),
+        (CIRCLE, "kind: not the value"),
+    ],
+)
+def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
+    check = compiled(PYDANTIC, "schema")
+    for _ in range(2):  # what is kept of one check does not reach the next
+        found = check(value)
+        assert fault in found if fault else found == ""
+
+
+def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
+    tree: Any = {
+        "$defs": {
+            "L": {"properties": {"x": {"$ref": "#/$defs/T"}}, "required": ["l"]},
+            "R": {"properties": {"x": {"$ref": "#/$defs/T"}}, "required": ["r"]},
+            "T": {"anyOf": [{"$ref": "#/$defs/L"}, {"$ref": "#/$defs/R"}]},
+        },
+        "$ref": "#/$defs/T",
+    }
+    value: Any = {"l": 1}
+    for _ in range(60):
+        value = {"x": value}
+    began = time.process_time()
+    assert compiled(tree, "schema")(value)
+    assert time.process_time() - began < 2.0
+
+
+def test_a_reference_that_goes_nowhere_is_refused() -> None:
+    for reference in ("#/$defs/Gone", "https://example.org/s.json", "#/$defs/a/0", 7):
+        with pytest.raises(SettingsFault, match=r"\$ref"):
+            compiled({"$defs": {"a": {}}, "$ref": reference}, "schema")
+    assert compiled({"$ref": "#"}, "schema")(1) == "# refers to itself"
 
 
 @pytest.mark.parametrize(

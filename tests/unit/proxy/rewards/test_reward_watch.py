@@ -10,19 +10,25 @@ import pytest
 
 from core.bus import Bus
 from core.events import (
-    AlertCleared,
     AlertRaised,
     Event,
     GroupSealed,
+    Part,
+    RewardPart,
     RewardsWatched,
     SentReward,
 )
 from core.journal import Journal
-from core.state import Candidate, Group, State
+from core.state import Candidate, Group, Rewards, State
 from core.tasks import Tasks
+from proxy.alerts import dismiss_alert
 from proxy.rewards import watch_guard
+from proxy.rewards.base import Answer, GroupContext
+from proxy.rewards.builtin import score_group
+from proxy.rewards.modelfile import default_model
 from proxy.rewards.watch_guard import RewardGuard
 from proxy.rewards.watch_hacking import LEAST, WINDOW, HackingWatch, interval
+from proxy.rewards.watch_signal import SignalWatch
 from proxy.rewards.watch_traits import HEAD, TAIL, TRAITS, Traits, lengths
 from proxy.rewards.watch_values import Values
 from tests.support.stopwatch import slowness
@@ -225,6 +231,42 @@ def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
     assert values.outliers[-1][:2] == ("lone", 3)
 
 
+def test_a_plain_bad_answer_is_no_outlier() -> None:
+    """As the built-in rewards give: most answers 0.6 to 1, here and there one near 0."""
+    values = Values()
+    rng = random.Random(3)
+    for number in range(40):
+        least = rng.uniform(0.0, 0.3) if number % 8 == 0 else rng.uniform(0.6, 1.0)
+        values.take(f"g{number}", [(0, least), *((k, rng.uniform(0.85, 0.95)) for k in (1, 2, 3))])
+    assert not values.take("bad", [(0, 0.86), (1, 0.89), (2, 0.12), (3, 0.88)])
+    assert values.take("odd", [(0, 0.86), (1, 0.89), (2, -1.5), (3, 0.88)])
+    assert values.take("again", [(0, 0.86), (1, 0.89), (2, -1.5), (3, 0.88)])
+    assert [one[0] for one in values.outliers if one[0] in ("bad", "odd", "again")] == [
+        "odd",
+        "again",
+    ]
+
+
+def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
+    values = Values()
+    for number in range(50):
+        values.take(f"g{number}", [(index, 0.0) for index in range(4)])
+    assert not values.take("first", [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0)])
+    for number in range(40):  # right answers are rare, and no mistake
+        right = 1.0 if number % 4 == 0 else 0.0
+        values.take(f"r{number}", [(0, 0.0), (1, right), (2, 0.0), (3, 0.0)])
+    assert not values.outliers
+
+
+def test_the_outlier_is_found_beside_groups_of_equal_rewards() -> None:
+    values = Values()
+    some(values, 10)
+    for number in range(50):
+        values.take(f"g{number}", [(index, 0.5) for index in range(4)])
+    assert values.take("far", [(0, 0.5), (1, 12.0)])
+    assert 50 < values.outliers[-1][3] < 200
+
+
 def test_nothing_is_far_before_there_is_a_run() -> None:
     values = Values()
     some(values, 7)
@@ -249,6 +291,30 @@ def test_values_are_bounded_and_true() -> None:
     assert values.count == 800
     kept = [row[1] for row in values._rows]
     assert values.mean == pytest.approx(sum(kept) / 800)
+
+
+# --- signal -----------------------------------------------------------------------------------
+
+
+def test_a_run_without_signal_over_several_steps_is_told_until_signal_comes() -> None:
+    watch = SignalWatch()
+    for step in (1, 2):
+        for _ in range(10):
+            watch.take("s", step, dead=True)
+    assert not watch.lacks("s")  # two steps may be bad luck
+    for number in range(10):
+        watch.take("s", 3, dead=number > 0)
+    assert watch.lacks("s")
+    assert watch.words("s")[0].startswith("29 of the 30 groups of the last 3 global steps")
+    for number in range(10):
+        watch.take("s", 4, dead=number > 2)
+    assert watch.lacks("s")  # 26 of 30: it needs more to be over
+    for number in range(10):
+        watch.take("s", 5, dead=number > 4)
+    assert not watch.lacks("s")
+    for _ in range(3):
+        watch.take("other", 1, dead=True)
+    assert not watch.lacks("other")
 
 
 # --- the guard --------------------------------------------------------------------------------
@@ -306,7 +372,7 @@ async def test_alerts_and_figures_come_and_go(
             figure = next(one for one in bus.state.reward_watch.figures if one.trait == "length")
             assert figure.alert
             assert bus.state.reward_watch.groups == 20
-            bus.publish(AlertCleared(key="hacking:length"))  # the operator has seen it
+            dismiss_alert(bus, "hacking:length")
             for number in range(20, 420):
                 texts = [text(20) for _ in range(4)]
                 rewards = [RANDOM.random() for _ in range(4)]
@@ -324,6 +390,139 @@ async def test_alerts_and_figures_come_and_go(
             assert "to 40" in bus.state.alerts["rewards:scale"].cause
             assert "weights that sum to 1" in bus.state.alerts["rewards:scale"].todo
             assert "candidate 4 in group g439" in bus.state.alerts["rewards:outlier"].cause
+    finally:
+        journal.close()
+
+
+def lengthy(number: int, others: list[float]) -> Group:
+    """A group whose length part gives more to longer answers, and another part something else."""
+    made = group(number, [text(5), text(20), text(40), text(80)], [0.0] * 4)
+    made.step = number // 8
+    for one, long, other in zip(made.candidates, (0.1, 0.4, 0.7, 1.0), others, strict=True):
+        one.parts = (Part("words", long, 0.8), Part("taste", other, 0.2))
+        one.reward = 0.8 * long + 0.2 * other
+    return made
+
+
+@pytest.mark.parametrize(("follows", "told"), [(False, False), (True, True)])
+async def test_the_length_that_a_part_rewards_is_no_alert(
+    follows: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_guard, "LOOKED", 1_000)
+    journal = Journal(tmp_path / "j.db")
+    state = State()
+    parts = (RewardPart(name="words", kind="length"), RewardPart(name="taste", kind="hook"))
+    state.rewards = Rewards(parts=parts)
+    rng = random.Random(4)
+    for number in range(30):
+        others = [0.1, 0.2, 0.3, 0.4] if follows else [rng.random() for _ in range(4)]
+        state.groups[f"g{number}"] = lengthy(number, others)
+    bus = Bus(journal, "run", state)
+    try:
+        async with Tasks("t") as tasks:
+            tasks.spawn(RewardGuard(bus).run(), "watch")
+            await until(lambda: bus.state.reward_watch.groups == 30)
+            await until(lambda: ("hacking:length" in bus.state.alerts) == told)
+            if told:
+                cause = bus.state.alerts["hacking:length"].cause
+                assert "follow length, without what the part `words` gives: r +0.9" in cause
+    finally:
+        journal.close()
+
+
+SENTENCES = (
+    "It is a question that many people ask.",
+    "Light of short waves is scattered more than light of long waves.",
+    "You may want to read a book about this.",
+    "The answer depends on where you live and on the season.",
+    "Most of it was found out a hundred years ago.",
+    "Water boils at a lower temperature on a mountain.",
+    "Cats sleep for more than half of the day.",
+    "There are several reasons, and each of them is simple.",
+)
+
+
+def scored_as_shipped(number: int, rng: random.Random) -> Group:
+    """A group of ordinary answers with the rewards the built-in model gives them."""
+    query = "Why does the colour of the evening sky change with the weather?"
+    words = ["colour", "evening", "sky", "weather", "change", "sun", "air", "cloud"]
+    texts = []
+    for _ in range(4):
+        said = rng.sample(SENTENCES, rng.randint(1, 4))
+        some = rng.sample(words, rng.randint(1, 2 * len(said)))
+        texts.append(" ".join([*said, "Think of the", " and the ".join(some) + "."]))
+    answers = [
+        Answer(at, {"role": "assistant", "content": said}, "stop", f"e{at}", 0.5, {})
+        for at, said in enumerate(texts)
+    ]
+    told = [{"role": "user", "content": query}]
+    context = GroupContext(f"g{number}", "r", "t", query, told, {}, None, (*answers,))
+    scores = score_group(context)
+    made = group(number, texts, [score.reward for score in scores])
+    for one, score in zip(made.candidates, scores, strict=True):
+        one.parts = tuple(
+            Part(part.name, part.value, part.weight, part.gate) for part in score.parts
+        )
+    return made
+
+
+async def test_the_shipped_rewards_raise_no_alert_about_length(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    state = State()
+    state.rewards = Rewards(
+        parts=tuple(
+            RewardPart(name=one.name, kind=one.kind, gate=one.gate) for one in default_model().parts
+        )
+    )
+    rng = random.Random(7)
+    bus = Bus(journal, "run", state)
+    guard = RewardGuard(bus)
+    try:
+        for number in range(100):
+            guard.take(scored_as_shipped(number, rng))
+            guard._tell()
+            assert "hacking:length" not in state.alerts
+    finally:
+        journal.close()
+
+
+async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    state = State()
+    bus = Bus(journal, "run", state)
+    guard = RewardGuard(bus)
+    try:
+        for number in range(20):
+            one = group(number, ["a", "b"], [0.5, 0.5])
+            one.step = number // 5
+            guard.take(one)
+            guard._tell()
+        first = state.alerts["dead:s"]
+        assert "15 of the 15 groups" in first.cause
+        assert first.groups == tuple(f"g{number}" for number in range(5, 20))
+        one = group(20, ["a", "b"], [0.5, 0.5])
+        one.step = 3
+        guard.take(one)
+        guard._tell()
+        assert "16 of the 16 groups" in state.alerts["dead:s"].cause
+        assert state.alerts["dead:s"].groups[-1] == "g20"
+        assert state.alerts["dead:s"].at == first.at
+    finally:
+        journal.close()
+
+
+async def test_a_lack_of_signal_raises_an_alert_on_its_server(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    state = State()
+    for number in range(24):
+        state.groups[f"g{number}"] = one = group(number, ["a", "b"], [0.5, 0.5])
+        one.step = number // 8
+    bus = Bus(journal, "run", state)
+    try:
+        async with Tasks("t") as tasks:
+            tasks.spawn(RewardGuard(bus).run(), "watch")
+            await until(lambda: "dead:s" in bus.state.alerts)
+            assert "24 of the 24 groups" in bus.state.alerts["dead:s"].cause
     finally:
         journal.close()
 

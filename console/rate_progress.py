@@ -1,0 +1,69 @@
+"""Counts the votes of one rating session: how many, how fast, how many are wanted."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+NEWEST = 20
+"""Votes that the pace is computed from."""
+PAUSE = 60.0
+"""Seconds that count at most between two votes: a longer break is no rating."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The figures of a session.
+
+    Attributes:
+        rated: Votes of this console since its start, without undone ones.
+        per_minute: Pace of the newest votes; None before the second one.
+        goal: Votes wanted (`rating.goal`); 0 for no goal.
+    """
+
+    rated: int
+    per_minute: float | None = None
+    goal: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Part of the goal that is reached, at most 1; None without a goal."""
+        return min(1.0, self.rated / self.goal) if self.goal else None
+
+
+class RatingProgress:
+    """Counts the votes of a session. The times are unix seconds."""
+
+    def __init__(self) -> None:
+        self.goal = 0
+        self._votes: dict[str, float] = {}
+
+    def voted(self, group_id: str, at: float) -> None:
+        """Count a vote; one that replaces another counts once."""
+        self._votes.pop(group_id, None)
+        self._votes[group_id] = at
+
+    def undone(self, group_id: str) -> None:
+        """Leave out a vote that was undone or refused."""
+        self._votes.pop(group_id, None)
+
+    def figures(self) -> Progress:
+        """The figures now."""
+        times = sorted(self._votes.values())[-NEWEST:]
+        gaps = [min(later - at, PAUSE) for at, later in pairwise(times)]
+        pace = 60.0 * len(gaps) / sum(gaps) if sum(gaps) > 0 else None
+        return Progress(len(self._votes), pace, self.goal)
+
+    def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:
+        """Votes in each of the last `minutes`, oldest first."""
+        counts = [0] * minutes
+        for at in self._votes.values():
+            if 0 <= (ago := int((now - at) // 60)) < minutes:
+                counts[minutes - 1 - ago] += 1
+        return tuple(counts)
+
+
+def progress_words(now: Progress) -> str:
+    """`7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal."""
+    if not (now.rated or now.goal):
+        return ""
+    words = f"{now.rated} of {now.goal} rated" if now.goal else f"{now.rated} rated"
+    return words if now.per_minute is None else f"{words}, {now.per_minute:.1f}/min"

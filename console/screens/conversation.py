@@ -1,0 +1,231 @@
+"""The whole request of a group: a dialog that folds and searches, and the key that opens it."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from console.conversation import Entry, conversation, folded_first, lay_out
+from console.screens.verbs import GroupVerbs
+from console.session import EVERYTHING
+from console.widgets.pane import Pane
+from core.errors import AjetError
+
+_HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
+
+
+class ConversationScreen(ModalScreen[None]):
+    """System prompt, tools, earlier turns, tool calls and results of one request."""
+
+    AUTO_FOCUS: ClassVar[str | None] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,i,q", "leave", "Close", id="conversation.leave"),
+        Binding("down,j,tab", "step(1)", "Next entry", show=False),
+        Binding("up,k,shift+tab", "step(-1)", "Previous entry", show=False),
+        Binding("home,g", "edge(0)", "First entry", show=False),
+        Binding("end,G", "edge(-1)", "Last entry", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("pageup,b", "page(-1)", "Page up", show=False),
+        Binding("z,enter", "fold", "Fold", id="conversation.fold", tooltip="This entry"),
+        Binding("Z", "fold_all", "Fold all", id="conversation.fold_all", tooltip="All entries"),
+        Binding("slash", "search", "Search", key_display="/", id="conversation.search"),
+        Binding("n", "match(1)", "Next match", id="conversation.next"),
+        Binding("N", "match(-1)", "Previous match", id="conversation.previous"),
+    ]
+
+    def __init__(self, title: str, found: Sequence[Entry]) -> None:
+        """Show the entries of one request.
+
+        Args:
+            title: What the head says of it.
+            found: Its entries, not empty.
+        """
+        super().__init__()
+        self._title = title
+        self._found = list(found)
+        self._folded = folded_first(found)
+        self._at = max((place for place, one in enumerate(found) if one.kind == "user"), default=0)
+        self._wanted = ""
+        self._match = -1
+        """Which of the matches the screen shows; -1 before the first."""
+
+    def compose(self) -> ComposeResult:
+        """Title, entries, search line, keys."""
+        with Vertical(classes="dialog -wide", id="conversation"):
+            yield Static(self._title, markup=False, classes="dialog-title")
+            yield Pane(id="conversation-rows")
+            yield Input(placeholder="search", compact=True, id="conversation-search")
+            yield Static(_HINT, markup=False, classes="dialog-hint", id="conversation-hint")
+
+    def on_mount(self) -> None:
+        """Start at the last user message: what the answers reply to."""
+        self.call_after_refresh(self._go, self._at)
+
+    def on_resize(self) -> None:
+        """Another width: other lines."""
+        self.call_after_refresh(self._paint)
+
+    @property
+    def _rows(self) -> Pane:
+        return self.query_one("#conversation-rows", Pane)
+
+    def _paint(self) -> None:
+        rows = self._rows
+        found, folded, at, wanted = self._found, set(self._folded), self._at, self._wanted
+        rows.show(
+            (frozenset(folded), at, wanted),
+            lambda width: lay_out(found, folded, width, at, wanted).lines,
+        )
+        hint = _HINT
+        if wanted:
+            count = len(self._matches())
+            place = f"match {self._match + 1} of {count}" if count else "no match"
+            hint = f"“{wanted}”: {place}  n next  N previous  {_HINT}"
+        self.query_one("#conversation-hint", Static).update(hint)
+
+    def _page(self) -> tuple[list[int], list[int]]:
+        width = self._rows.scrollable_content_region.width
+        page = lay_out(self._found, self._folded, width, self._at, self._wanted)
+        return page.heads, page.matches
+
+    def _matches(self) -> list[int]:
+        return self._page()[1]
+
+    def _go(self, place: int) -> None:
+        """Put the cursor on an entry and show it from its head."""
+        self._at = max(0, min(place, len(self._found) - 1))
+        self._paint()
+        self._reveal(self._page()[0][self._at])
+
+    def _reveal(self, row: int) -> None:
+        self._rows.scroll_to(y=max(0, row - 1), animate=False, immediate=True)
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def action_step(self, by: int) -> None:
+        """The entry below or above."""
+        self._go(self._at + by)
+
+    def action_edge(self, place: int) -> None:
+        """The first entry, or the last."""
+        self._go(place % len(self._found))
+
+    def action_page(self, by: int) -> None:
+        """Scroll by a page; the cursor stays."""
+        height = max(1, self._rows.size.height - 1)
+        self._rows.scroll_relative(y=by * height, animate=False, immediate=True)
+
+    def action_fold(self) -> None:
+        """Fold the entry under the cursor, or unfold it."""
+        self._folded ^= {self._at}
+        self._go(self._at)
+
+    def action_fold_all(self) -> None:
+        """Fold all entries; unfold all when one is folded."""
+        everything = set(range(len(self._found)))
+        self._folded = set() if self._folded else everything
+        self._go(self._at)
+
+    def action_search(self) -> None:
+        """Open the search line."""
+        line = self.query_one("#conversation-search", Input)
+        line.add_class("-open")
+        line.value = self._wanted
+        line.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Unfold what holds the text and show the first match."""
+        event.stop()
+        self._close_search()
+        self._wanted = event.value.strip()
+        needle = self._wanted.lower()
+        if needle:
+            self._folded -= {
+                place
+                for place, one in enumerate(self._found)
+                if needle in f"{one.title}\n{one.text}".lower()
+            }
+        self._match = -1
+        self.action_match(1)
+
+    def action_match(self, by: int) -> None:
+        """The next or previous match; from the last one on to the first."""
+        if rows := self._matches() if self._wanted else []:
+            self._match = (self._match + by) % len(rows)
+            heads = self._page()[0]
+            self._at = max(at for at, head in enumerate(heads) if head <= rows[self._match])
+        self._paint()
+        if rows:
+            self._reveal(rows[self._match])
+
+    def _close_search(self) -> None:
+        line = self.query_one("#conversation-search", Input)
+        line.remove_class("-open")
+        self.set_focus(None)
+
+    def action_leave(self) -> None:
+        """Close the search line, else the dialog."""
+        if self.query_one("#conversation-search", Input).has_class("-open"):
+            self._close_search()
+        else:
+            self.dismiss()
+
+
+class ConversationVerbs(GroupVerbs):
+    """A screen about one group that can show its whole conversation."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "i",
+            "conversation",
+            "Conversation",
+            show=False,
+            id="group.conversation",
+            tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
+        ),
+    ]
+
+    entries: Sequence[Entry] = ()
+    """The request of the group on screen; empty while it is not read."""
+    _entries_of: str | None = None
+    """Id of the group whose request was asked for last."""
+
+    def read_conversation(self) -> None:
+        """Read the request of the group on screen from the journal, once for each group."""
+        group = self.group
+        if group is None or self._entries_of == group.group_id:
+            return
+        self._entries_of, self.entries = group.group_id, ()
+        self._fetch_conversation(group.group_id)
+
+    @work(group="conversation", exclusive=True, exit_on_error=False)
+    async def _fetch_conversation(self, group_id: str) -> None:
+        try:
+            found = conversation(await self.session.group_events(group_id))
+        except AjetError:
+            return  # the key asks again, and says why it cannot be read
+        if group_id == self._entries_of and self.is_mounted:
+            self.entries = found
+            self.update_view(EVERYTHING)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_conversation(self) -> None:
+        """Read the request again and show all of it."""
+        group = self.group
+        if group is None:
+            return
+        try:
+            found = conversation(await self.session.group_events(group.group_id))
+        except AjetError as error:
+            self.host.say(f"The conversation cannot be read: {error}", "error")
+            return
+        if not found:
+            self.host.say("The request of this group is not kept", "warning")
+            return
+        turn = f", turn {group.turns}" if group.turns else ""
+        await self.app.push_screen_wait(ConversationScreen(f"Conversation{turn}", found))

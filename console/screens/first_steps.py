@@ -1,0 +1,44 @@
+"""The first steps once more, from the palette, when requests have come already."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from console.session import EVERYTHING
+from console.widgets.first_steps import FirstSteps
+from console.widgets.section import host
+
+
+class FirstStepsScreen(ModalScreen[None]):
+    """What the overview shows before the first request."""
+
+    AUTO_FOCUS: ClassVar[str | None] = "FirstSteps"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """The widget, and how to close it."""
+        with VerticalScroll(classes="dialog -wide", can_focus=False):
+            yield FirstSteps()
+            yield Static("Esc closes", markup=False, classes="dialog-hint")
+
+    def on_mount(self) -> None:
+        """Paint it once it has a size."""
+        self.call_after_refresh(self._paint)
+
+    def _paint(self) -> None:
+        self.query_one(FirstSteps).paint(host(self).session, EVERYTHING)
+
+    def on_first_steps_taken(self, event: FirstSteps.Taken) -> None:
+        """A way on was chosen: what comes of it is on the screens."""
+        event.stop()
+        self.dismiss()
+
+    def action_close(self) -> None:
+        """Close it."""
+        self.dismiss()

@@ -1,0 +1,151 @@
+"""The first steps on screen: before the first request on the overview, later from the palette."""
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+
+from console.cli_clients import AGENT_PROMPT, SMALL
+from console.client_forms import DEFAULT_CONTEXT, Client
+from console.client_window import window_of
+from console.first_steps import (
+    content,
+    curl_line,
+    installed,
+    may_mock,
+    one_question,
+    settings_of,
+    to_start,
+)
+from console.session import Session
+from console.widgets.section import Room, Section, host
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+
+class FirstSteps(Section):
+    """What this is, and the ways on; its keys work while it has the focus."""
+
+    HELP = "Each line names its key. All of it comes back from the palette: `Console: First steps`."
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "s", "start", "Start", id="first.start", tooltip="Start the engine that is OFFLINE"
+        ),
+        Binding(
+            "m", "mock", "Mock user", id="first.mock", tooltip="Ask the shipped questions as a user"
+        ),
+        Binding(
+            "r",
+            "rate",
+            "Rate by hand",
+            id="first.rate",
+            tooltip="Mode answer first, one question, then the Rate screen",
+        ),
+        Binding(
+            "c", "curl", "Copy curl", id="first.curl", tooltip="A command line that asks the proxy"
+        ),
+        Binding(
+            "v",
+            "client",
+            "Copy settings",
+            show=False,
+            id="first.client",
+            tooltip="The settings of a client program that is installed here",
+        ),
+    ]
+
+    class Taken(Message):
+        """A way on was chosen."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        keys = frozenset({"server", "servers", "proxy", "mock", "groups", "children", "clock"})
+        super().__init__(self._lines, keys, id=id)
+        self._client: Client | None = None
+
+    def _lines(self, session: Session, room: Room) -> Content:
+        return content(session, room, self._client)
+
+    def on_mount(self) -> None:
+        """Look for client programs, off the event loop."""
+        self._look()
+
+    @work(group="first", exit_on_error=False)
+    async def _look(self) -> None:
+        self._client = await asyncio.to_thread(installed)
+        self.repaint()
+
+    def paint(self, session: Session, dirty: frozenset[str]) -> None:
+        """Paint it, and renew the keys that stand in the footer."""
+        super().paint(session, dirty)
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what works now has a key."""
+        session = host(self).session
+        serves = bool(session.state.proxy_url) and not session.state.watch_only
+        match action:
+            case "start":
+                return to_start(session) is not None
+            case "mock" | "rate":
+                return may_mock(session)
+            case "curl":
+                return serves
+            case "client":
+                return serves and self._client is not None
+            case _:
+                return super().check_action(action, parameters)
+
+    def action_start(self) -> None:
+        """Start the engine; asks before an AgentJet server gets its first job from here."""
+        server = to_start(host(self).session)
+        if server is not None:
+            host(self).run_command("engine.start", server=server.name)
+            self.post_message(self.Taken())
+
+    def action_mock(self) -> None:
+        """Ask the shipped questions as a user would."""
+        host(self).run_command("mock.start")
+        self.post_message(self.Taken())
+
+    def action_curl(self) -> None:
+        """Copy a command line that asks one question."""
+        host(self).copy(curl_line(host(self).session), "Copied the curl line")
+        self.post_message(self.Taken())
+
+    def action_client(self) -> None:
+        """Copy the settings of the client program that was found."""
+        app = host(self)
+        if self._client is not None:
+            work = copy_settings(app, self._client)
+            app.run_worker(work, name="copy settings", group="command", exit_on_error=False)
+            self.post_message(self.Taken())
+
+    def action_rate(self) -> None:
+        """Switch to answer first unless ratings are asked for already, ask one question."""
+        app = host(self)
+        app.run_worker(rate_one(app), name="rate one", group="command", exit_on_error=False)
+        self.post_message(self.Taken())
+
+
+async def copy_settings(app: "ConsoleApp", client: Client) -> None:
+    """Copy the settings of a client program, with the window of the policy."""
+    window = await asyncio.to_thread(window_of, app.session.state.proxy_url, "", "")
+    text = settings_of(client, app.session, window or DEFAULT_CONTEXT)
+    app.copy(text, f"Copied the settings of {client.title}")
+    if window is not None and window < AGENT_PROMPT:
+        app.say(SMALL.format(context=window), "warning")
+
+
+async def rate_one(app: "ConsoleApp") -> None:
+    """Ask one question and go to where its answers are rated."""
+    if app.session.state.rating_mode == "off" and not await app.order(
+        "rating.mode", mode="answer_first"
+    ):
+        return
+    if await app.order("mock.start", dataset=one_question(), restart=True):
+        app.action_go("rate")

@@ -1,0 +1,10 @@
+"""What is set for one swarm server, by its name."""
+
+import msgspec
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server of `swarm_url`; `swarm` is the name of the only one."""
+
+    vision: bool = False
+    """Its model sees images; else a request with an image is a 400."""

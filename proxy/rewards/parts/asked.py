@@ -1,0 +1,112 @@
+"""What a query asks for, by its words: a fact or an explanation, a length, code.
+
+English, with the question words of German, French and Spanish for facts. What is not recognized
+asks for an explanation.
+"""
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+FACT = (1.0, 60.0)
+"""Words of an answer to a question for a fact."""
+OPEN = (30.0, 200.0)
+"""Words of an answer to any other query."""
+CODE = (5.0, 200.0)
+"""Words of an answer that is code."""
+_SHORT = (3.0, 30.0)
+"""Words of an answer that is to be brief."""
+_SENTENCE = (6.0, 25.0)
+"""Words of a sentence."""
+_HEAD, _TAIL = 400, 200
+_LONG = 40
+"""Words from which a query is more than a question for a fact."""
+
+_COUNTS = {
+    "a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10,
+}  # fmt: skip
+_COUNT = rf"(\d{{1,4}}|{'|'.join(_COUNTS)}|single)"
+_WORDS = re.compile(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]words?\b")
+_SENTENCES = re.compile(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]sentences?\b")
+_BRIEF = re.compile(r"\b(?:briefly|in short|in brief|one[- ]lin(?:e|er)|be concise|concisely)\b")
+
+_FACT = re.compile(
+    r"""\W*(?:(?:please|so|and|ok(?:ay)?|hi|hello)\b\W*)*(?:
+    who|when|where|which|whose|what(?:'s|\ (?:is|are|was|were|year|day|time|colou?r|number|kind))
+    |how\ (?:many|much|old|long|far|tall|big|often|fast|high|deep)
+    |is|are|was|were|does|do|did|has|have
+    |name|translate|compute|calculate|solve|evaluate|add|subtract|multiply|divide|convert
+    |true\ or\ false|yes\ or\ no
+    |wer|wann|wo|welche[rs]?|wie\ (?:viele?|alt|lang|weit|hoch|oft)|was\ ist
+    |qui|quand|où|combien|quel(?:le)?s?|quién|cuándo|dónde|cuánt[oa]s?|cuál
+    )\b""",
+    re.VERBOSE,
+)
+_NO_FACT = re.compile(
+    r"\b(?:explain|why|difference|compare|describe|should i|how (?:do|can|to|does)|warum|pourquoi"
+    r"|advantages?|steps|in detail|write|give me|best way|summari[sz]e|erkläre?)\b"
+)
+
+_OWN_WORDS = re.compile(
+    r"\b(?:translate|übersetze|traduis|traduce|slogan|pun"
+    r"|(?:suggest|find|give|think of|come up with|propose)\b[^.?!\n]{0,20}"
+    r"\b(?:names?|titles?|words?))\b"
+)
+
+_LANGUAGE = (
+    r"(?:python|javascript|js|typescript|java|c\+\+|c#|golang|rust|ruby|php|bash|shell|sql|html|css"
+    r"|powershell|git|react|django|awk|sed|unix|linux)"
+)
+_CODE = re.compile(
+    rf"\b(?:write|show|give|create|implement|generate|provide|code)\b[^.?!\n]{{0,60}}?"
+    rf"(?:\b(?:function|one-liner|code snippet|unit test|dockerfile|makefile|regex|sql)s?\b"
+    rf"|\bregular expression\b|\bcode (?:that|to|for|which)\b"
+    rf"|\b{_LANGUAGE}\b(?: \w+)? (?:script|class|program|query|command|decorator|component|code)\b)"
+)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What one query asks for."""
+
+    least: float
+    most: float
+    """Words of a fitting answer, from-to."""
+    fact: bool
+    """A few words may be the whole answer."""
+    code: bool
+    """The answer is code."""
+    own_words: bool
+    """The answer needs none of the query's words: a translation, a name."""
+
+
+@lru_cache(maxsize=512)
+def _asked(text: str, long: bool) -> Asked:
+    text = text.lower().replace("’", "'")
+    code = _CODE.search(text) is not None
+    own = _OWN_WORDS.search(text) is not None
+    if (found := _WORDS.search(text)) is not None:
+        count = _count(found[1])
+        return Asked(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
+    if (found := _SENTENCES.search(text)) is not None:
+        count = _count(found[1])
+        return Asked(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
+    if code:
+        return Asked(*CODE, False, True, own)
+    if _BRIEF.search(text) is not None:
+        return Asked(*_SHORT, False, False, own)
+    fact = not long and _FACT.match(text) is not None and _NO_FACT.search(text) is None
+    return Asked(*(FACT if fact or own else OPEN), fact, False, own)
+
+
+def _count(word: str) -> float:
+    return float(word) if word.isdigit() else float(_COUNTS.get(word, 1))
+
+
+def asked_by(query: str) -> Asked:
+    """What `query` asks for, by its beginning and its end."""
+    text = query
+    if len(query) > _HEAD + _TAIL:
+        text = f"{query[:_HEAD]} {query[-_TAIL:]}"
+    return _asked(text, len(query) > _HEAD or query.count(" ") >= _LONG)

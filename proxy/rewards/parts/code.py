@@ -1,0 +1,38 @@
+"""Whether an answer brings the code that its query asks for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue
+from proxy.rewards.parts.asked import asked_by
+
+_BLOCK = PartValue(1.0, "a code block")
+_OPEN = PartValue(0.6, "a code block that does not end")
+_INLINE = PartValue(0.8, "code within the text")
+_NONE = PartValue(0.0, "no code, though it is asked for")
+
+
+class Code:
+    """1 for a code block; does not apply to other queries, nor where tools can be called."""
+
+    def score(self, group: Looked) -> list[PartValue] | None:
+        """None where no code is asked for."""
+        if group.context.tools or not asked_by(group.context.query).code:
+            return None
+        return [_of(reading.text) for reading in group.readings]
+
+
+def _of(text: str) -> PartValue:
+    fences = text.count("```")
+    if fences:
+        return _OPEN if fences % 2 else _BLOCK
+    inline = max((len(one) for one in text.split("`")[1:-1:2]), default=0)
+    return _INLINE if inline >= 12 else _NONE
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Code:
+    return Code()
+
+
+KIND = Kind(make, "1 for a code block where the query asks for code")

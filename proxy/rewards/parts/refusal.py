@@ -1,0 +1,184 @@
+"""The gate against answers that decline to answer."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.text import Reading, line_of
+
+LEFT = 0.2
+"""What an answer keeps that only declines."""
+WITH_REASON = 0.6
+"""What one keeps that declines and says a little more."""
+SAYS_WHY = 12
+"""Words beside the first sentence that are a reason, or another way."""
+AFTER_REFUSAL, AFTER_DOUBT = 60, 25
+"""Words after which it answers after all."""
+_HEAD = 300
+
+
+def _any(*phrases: str) -> str:
+    """A pattern for any of these."""
+    return f"(?:{'|'.join(phrases)})"
+
+
+_MODEL = r"(?:ai|(?:large )?language model|assistant)"
+_SORRY = _any(
+    r"(?:i'm|i am|we're|we are) (?:so |very |really |terribly )?(?:sorry|afraid)",
+    "sorry",
+    "my apologies",
+    "i apologi[sz]e",
+    "unfortunately",
+    "regrettably",
+    rf"as an? {_MODEL}(?: (?!i |we |i'm )\w+){{0,4}}",
+    rf"(?:i'm|i am) (?:just|only) an? {_MODEL}",
+)
+_SORRY_FIRST = rf"(?:(?:(?:but|and|that|so) )?{_SORRY}\W+){{1,3}}(?:(?:but|and|that|so) )*"
+_UNABLE = _any(
+    "can(?:not|'t| not)",
+    "(?:am| am|'m) (?:not able|unable) to",
+    "(?:won't|will not)(?: be able to)?",
+    "(?:must|have to) (?:respectfully )?(?:decline|refuse) to",
+    "(?:am|'m) not (?:comfortable|allowed to|permitted to)",
+)
+_ACT = _any(
+    "help|assist|support|answer|provide|comply|fulfill?|complete|discuss|engage|share|create",
+    "generate|write|give|offer|recommend|suggest|tell|explain|translate|summari[sz]e|access|open",
+    "run|execute|read|edit|modify|change|browse|perform|solve|compute|calculate|continue|process",
+    "interpret|optimi[sz]e|debug|advise|speak|comment|respond|produce|proceed",
+    "do (?:that|this|so|it|any)",
+    r"do(?=\W*$|[.!?\n,])",
+)
+_FINDING = _any("wait|believe|imagine|reproduce|find|see|confirm|help but")
+"""What somebody cannot do who works on it."""
+_LACKS = _any(
+    "the (?:ability|capability|means)",
+    "access",
+    "preferences",
+    "opinions",
+    "(?:that|this) information",
+)
+_NOT_FOR_ME = _any(
+    "not something (?:that )?i can",
+    "something (?:that )?i (?:can(?:not|'t)|am unable)",
+)
+_OTHERS = _any(
+    r"ich kann (?:dir|ihnen|dabei|das|dazu|leider)[^.!?\n]*\bnicht\b",
+    r"leider kann ich[^.!?\n]*\b(?:nicht|kein)",
+    r"(?:désolé\W+)?je ne peux pas",
+    r"(?:lo siento\W+(?:pero )?)?no puedo",
+)
+"""German, French, Spanish."""
+_DECLINES = re.compile(
+    rf"\W*(?:no\W+)?(?P<sorry>{_SORRY_FIRST})?"
+    rf"(?:(?(sorry)(?:(?:i|we) ?)?|(?:i|we) ?)"
+    rf"(?:{_UNABLE}(?! {_FINDING})(?(sorry)|[ \w]{{0,24}}?\b{_ACT}\b)"
+    rf"|(?:do not|don't) have {_LACKS}|(?:do not|don't) {_ACT}\b)"
+    rf"|[^.!?\n]{{0,40}}(?:'s| is) {_NOT_FOR_ME}|{_OTHERS})"
+)
+_UNKNOWING = re.compile(
+    rf"\W*(?:{_SORRY_FIRST})?(?:"
+    + "|".join(
+        (
+            "(?:i|we) (?:do not|don't) (?:really )?know",
+            "i(?:'m| am) not (?:really |quite )?(?:sure|certain)",
+            "(?:i have )?no (?:idea|information)",
+            "(?:it|that) (?:all )?depends",
+            "hard to say",
+            r"(?:please |you should |i(?:'d| would) recommend )(?:consult|ask)(?:ing)? an? \w+",
+            "(?:please|can you|could you) (?:please )?(?:provide|share|give|say) (?:me )?more",
+            "ich wei(?:ß|ss) (?:es )?nicht",
+            "je ne sais pas",
+            "no (?:lo )?sé",
+        )
+    )
+    + r")\b"
+)
+
+_SIGNS = frozenset(
+    [
+        "can",
+        "can't",
+        "can’t",
+        "cannot",
+        "won't",
+        "won’t",
+        "don't",
+        "don’t",
+        "not",
+        "unable",
+        "decline",
+        "refuse",
+        "know",
+        "sure",
+        "certain",
+        "idea",
+        "information",
+        "depends",
+        "say",
+        "consult",
+        "consulting",
+        "ask",
+        "asking",
+        "more",
+        "kann",
+        "weiß",
+        "weiss",
+        "peux",
+        "sais",
+        "puedo",
+        "sé",
+    ]
+)
+"""Words of which each of these has one: most answers need no closer look."""
+_FIRST = 50
+_END = re.compile(r"[.!?\n:;]|,? but\b")
+"""Ends what an answer declines with."""
+_ANSWERS = PartValue(1.0, "answers")
+
+
+class Refusal:
+    """1 for an answer, less for one that declines: least where it says nothing else."""
+
+    def __init__(self, left: float = LEFT) -> None:
+        self._bare = left
+        self._reasoned = max(left, WITH_REASON)
+
+    def of(self, reading: Reading) -> PartValue:
+        """The value of one answer."""
+        if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
+            return _ANSWERS
+        head = reading.text[:_HEAD].lower().replace("’", "'")
+        found, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
+        if found is None:
+            found, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
+        if found is None:
+            return _ANSWERS
+        end = _END.search(head, found.end())
+        if end is not None and end[0].endswith("but") and enough == AFTER_DOUBT:
+            return _ANSWERS  # "I am not sure, but I think it is 7"
+        declining = head if end is None else head[: end.start()]
+        more = reading.count - len(line_of(declining).split())
+        if more >= enough:
+            return PartValue(1.0, f"{what} at first, then says {more} words")
+        if more >= SAYS_WHY:
+            return PartValue(self._reasoned, f"{what}, and says {more} words more")
+        return PartValue(self._bare, what)
+
+    def score(self, group: Looked) -> list[PartValue]:
+        """One value an answer."""
+        return [self.of(reading) for reading in group.readings]
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Refusal:
+    return Refusal(settings["left"])
+
+
+KIND = Kind(
+    make,
+    "1 for an answer, less for one that declines or does not know, by its first sentence",
+    {"left": Setting("number", LEFT, "what is left of an answer that only declines", 0, 1)},
+    gate=True,
+)

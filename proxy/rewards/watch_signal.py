@@ -1,0 +1,77 @@
+"""Groups without a signal: all their rewards are equal, so the policy learns nothing of them."""
+
+from collections import deque
+
+NAMED = 200
+"""Groups without a signal that are named at most."""
+STEPS = 3
+"""Newest global steps that are looked at."""
+LEAST = 10
+"""Groups before anything is said."""
+HIGH = 0.9
+"""Share of groups without a signal from which on it is said."""
+LOW = 0.8
+"""Below it, the alert is over."""
+
+
+class SignalWatch:
+    """Counts groups by server and global step; constant work and memory."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[int, tuple[int, int]]] = {}
+        """Groups without a signal and all groups, by server and step; the newest steps last."""
+        self._dead: dict[str, deque[tuple[int, str]]] = {}
+        """Step and id of the newest groups without a signal, by server."""
+        self._raised: set[str] = set()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Servers that groups came from."""
+        return tuple(self._counts)
+
+    def take(self, server: str, step: int, dead: bool, group_id: str = "") -> None:
+        """Count one sealed group.
+
+        Args:
+            server: Its name.
+            step: Global step of the policy that answered.
+            dead: Its rewards are all equal.
+            group_id: Which.
+        """
+        if dead:
+            self._dead.setdefault(server, deque(maxlen=NAMED)).append((step, group_id))
+        counts = self._counts.setdefault(server, {})
+        without, groups = counts.get(step, (0, 0))
+        counts[step] = without + dead, groups + 1
+        if len(counts) > STEPS:
+            del counts[next(iter(counts))]
+
+    def lacks(self, server: str) -> bool:
+        """Whether nearly all groups of the newest steps have no signal."""
+        without, groups = self._total(server)
+        enough = len(self._counts.get(server, {})) == STEPS and groups >= LEAST
+        bound = LOW if server in self._raised else HIGH
+        if enough and without >= bound * groups:
+            self._raised.add(server)
+        else:
+            self._raised.discard(server)
+        return server in self._raised
+
+    def groups(self, server: str) -> tuple[str, ...]:
+        """Ids of the groups without a signal of the newest steps, at most `NAMED`."""
+        steps = self._counts.get(server, {})
+        return tuple([name for step, name in self._dead.get(server, ()) if step in steps])
+
+    def words(self, server: str) -> tuple[str, str]:
+        """Cause and way out of the alert."""
+        without, groups = self._total(server)
+        cause = (
+            f"{without} of the {groups} groups of the last {STEPS} global steps have no signal: "
+            "their answers got equal rewards, the policy learns nothing of them"
+        )
+        todo = "6 shows what each part says: let one tell answers apart, or ask harder questions"
+        return cause, todo
+
+    def _total(self, server: str) -> tuple[int, int]:
+        counts = self._counts.get(server, {}).values()
+        return sum(without for without, _ in counts), sum(groups for _, groups in counts)

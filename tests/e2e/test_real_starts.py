@@ -1,0 +1,211 @@
+"""Every way to start an AgentJet server, on one that is as strict with its job as a real one."""
+
+import asyncio
+import runpy
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Input
+
+from console.cli import main
+from console.screens.confirm import ConfirmScreen
+from console.screens.job import JobScreen
+from core.home import Home, Role
+from proxy import job_orders
+from proxy.client import ControlClient
+from proxy.control import Control
+from proxy.orders import Orders
+from swarm.agentjet_job import AgentJetJob
+from swarm.asynchronous import AsyncSwarm
+from swarm.job import KL, LEARNING_RATE, MODEL, get
+from swarm.server_job import MODEL_VARIABLE, REQUIRED
+from tests.support.console import FakeLink, seat
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import world
+from tests.support.served import served
+
+ROOT = Path(__file__).parents[2]
+OF_THE_ENVIRONMENT = "the/model"
+OF_THE_DOCS = "/models/Qwen2.5-7B-Instruct"
+
+
+@dataclass
+class Place:
+    """A home with a proxy whose one server is off."""
+
+    swarm: ScriptedSwarm
+    home: Home
+    control: ControlClient
+    folder: Path
+
+    async def run(self, *argv: str) -> None:
+        assert await asyncio.to_thread(main, list(argv)) == 0
+
+
+class ThroughLink(FakeLink):
+    """A console's link whose orders reach a real proxy."""
+
+    def __init__(self, control: ControlClient, state: Any) -> None:
+        super().__init__(state)
+        self.control = control
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> Any:
+        return await self.control.command(name, args)
+
+    async def job(self, server: str) -> Any:
+        return await self.control.job(server)
+
+
+@asynccontextmanager
+async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
+    async with (
+        ScriptedSwarm(state="OFFLINE") as swarm,
+        world(home.root, swarm, watched=True) as made,
+    ):
+        control = Control(made.seat, Orders(made.seat, made.groups), home.token(), frozenset())
+        async with served(control.app()) as url:
+            with Role(home, "proxy") as role:
+                role.publish(url=url)
+                async with ControlClient(url, home.token()) as client:
+                    yield Place(swarm, home, client, folder)
+                control.close()
+
+
+async def by_key(at: Place, key: str) -> None:
+    link = ThroughLink(at.control, await at.control.snapshot())
+    async with seat(link=link, at="engine") as console:
+        await console.press(key)
+        await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
+        await console.press("y")
+        await console.until(lambda: at.swarm.requests["/start_engine"])
+
+
+async def by_form(at: Place) -> None:
+    link = ThroughLink(at.control, await at.control.snapshot())
+    async with seat(link=link, at="engine") as console:
+        await console.press("e")
+        await console.until(lambda: isinstance(console.app.screen, JobScreen))
+        await console.until(lambda: "Learning rate" in console.text())
+        box = console.app.screen.query_one("#job-model", Input)
+        box.focus()
+        box.value = "of/the-form"
+        await console.settle()
+        console.app.screen.set_focus(None)
+        await console.press("a")
+        await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
+        await console.press("y")
+        await console.until(lambda: at.swarm.requests["/start_engine"])
+
+
+def docs_job(at: Place) -> str:
+    """The `job.yaml` of docs/gpu-server.md as a file."""
+    page = (ROOT / "docs" / "gpu-server.md").read_text()
+    block = page.split("```yaml\n", 1)[1].split("```", 1)[0]
+    assert block.startswith("# job.yaml")
+    file = at.folder / "job.yaml"
+    file.write_text(block)
+    return str(file)
+
+
+async def by_template(at: Place, kind: str) -> None:
+    folder = at.folder / kind
+    await at.run("init", kind, str(folder), "--yes")
+    sys.path.insert(0, str(folder))
+    try:
+        job = runpy.run_path(str(folder / "agent_roll.py"))["job"]()
+    finally:
+        sys.path.remove(str(folder))
+        for name in [name for name, one in sys.modules.items() if _in(folder, one)]:
+            del sys.modules[name]
+    async with AsyncSwarm(at.swarm.url) as client:
+        await client.auto_sync_train_config_and_start_engine(job)
+
+
+def _in(folder: Path, module: Any) -> bool:
+    return str(getattr(module, "__file__", "") or "").startswith(str(folder))
+
+
+async def by_debug(at: Place) -> None:
+    from swarm.debug import load
+
+    await at.run("init", "blackbox", str(at.folder / "debug"), "--yes")
+    before = list(sys.path), set(sys.modules)
+    try:
+        _, _, job = load(at.folder / "debug")
+    finally:
+        sys.path[:] = before[0]
+        for name in set(sys.modules) - before[1]:
+            if _in(at.folder, sys.modules[name]):
+                del sys.modules[name]
+    assert job is not None
+    async with AsyncSwarm(at.swarm.url) as client:
+        await client.auto_sync_train_config_and_start_engine(job)
+
+
+async def by_library(at: Place) -> None:
+    async with AsyncSwarm(at.swarm.url) as client:
+        job = AgentJetJob(model=OF_THE_ENVIRONMENT, batch_size=4)
+        await client.auto_sync_train_config_and_start_engine(job)
+
+
+async def by_library_file(at: Place) -> None:
+    async with AsyncSwarm(at.swarm.url) as client:
+        job = AgentJetJob(base_yaml_config=docs_job(at))
+        await client.auto_sync_train_config_and_start_engine(job)
+
+
+WAYS: Mapping[str, tuple[Callable[[Place], Awaitable[None]], str]] = {
+    "console, s": (lambda at: by_key(at, "s"), OF_THE_ENVIRONMENT),
+    "console, h": (lambda at: by_key(at, "h"), OF_THE_ENVIRONMENT),
+    "console, form": (by_form, "of/the-form"),
+    "engine-start": (lambda at: at.run("engine-start", "--yes"), OF_THE_ENVIRONMENT),
+    "engine-start --set": (
+        lambda at: at.run("engine-start", "--yes", "--set", "model=a/b"),
+        "a/b",
+    ),
+    "engine-start --file": (
+        lambda at: at.run("engine-start", "--yes", "--file", docs_job(at)),
+        OF_THE_DOCS,
+    ),
+    "engine-start --swarm-url": (
+        lambda at: at.run("engine-start", "--yes", "--swarm-url", at.swarm.url),
+        OF_THE_ENVIRONMENT,
+    ),
+    "engine-apply": (lambda at: at.run("engine-apply", "--yes"), OF_THE_ENVIRONMENT),
+    "engine-apply --file": (
+        lambda at: at.run("engine-apply", "--yes", "--file", docs_job(at)),
+        OF_THE_DOCS,
+    ),
+    "AgentJetJob": (by_library, OF_THE_ENVIRONMENT),
+    "AgentJetJob, docs' job.yaml": (by_library_file, OF_THE_DOCS),
+    "init passive": (lambda at: by_template(at, "passive"), OF_THE_ENVIRONMENT),
+    "init blackbox": (lambda at: by_template(at, "blackbox"), OF_THE_ENVIRONMENT),
+    "init blackbox, debug": (by_debug, OF_THE_ENVIRONMENT),
+}
+"""Name -> what starts the server, and the model that it is to train."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_server_rolls(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv(MODEL_VARIABLE, OF_THE_ENVIRONMENT)
+    monkeypatch.setattr(job_orders, "QUIET", 0.1)
+    start, model = WAYS[way]
+    async with place(home, tmp_path) as at:
+        await start(at)
+        await at.swarm.until(lambda: at.swarm.state == "ROLLING")
+        composed = at.swarm.composed
+        assert {path: get(composed, path) for path in REQUIRED} == dict(REQUIRED)
+        assert get(composed, MODEL) == model
+        for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs"):
+            assert get(composed, path) is None, f"{path} is the server's own"
+        batch = get(composed, "ajet.data.train_batch_size", "server default")
+        keys = f"{len(REQUIRED)} of {len(REQUIRED)}"
+        row = (way, at.swarm.state, keys, get(composed, MODEL), str(batch))
+        sys.stdout.write(f"| {' | '.join(row)} |\n")

@@ -1,0 +1,192 @@
+"""Alerts lead somewhere: Enter opens the groups they name, ids are opened by `:` and palette."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from console.alert_ways import _WAYS, way_of
+from console.group_paths import id_matches
+from console.palette import ConsoleCommands
+from console.screens.engine import EngineScreen
+from console.screens.group import GroupScreen
+from console.screens.inside import InsideScreen
+from console.screens.requests import RequestsScreen
+from console.widgets.alert_list import AlertList
+from core.events import AlertCleared, AlertRaised, Event
+from core.state import State
+from proxy.alerts import PAST
+from tests.support.console import (
+    NOW,
+    Seat,
+    group_events,
+    sample_events,
+    seat,
+    state_of,
+)
+
+
+def raised(*alerts: AlertRaised) -> State:
+    groups: list[Event] = []
+    for number in range(900, 906):
+        groups += group_events(number, query=f"question {number}")
+    return state_of(*sample_events()[:2], *groups, *alerts)
+
+
+MANY = AlertRaised(
+    key="unscored", cause="3 of the last 10 groups", groups=("g0901", "g0903", "g0905"), at=NOW
+)
+ONE = AlertRaised(key="rewards:outlier", cause="far", groups=("g0902",), at=NOW - 9)
+NONE = AlertRaised(key="off:embedded", cause="embedded is off", at=NOW - 20)
+
+
+async def to_alerts(console: Seat) -> AlertList:
+    panel = console.app.screen.query_one(AlertList)
+    for _ in range(4):
+        if panel.has_focus:
+            break
+        await console.press("tab")
+    assert panel.has_focus
+    return panel
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_enter_on_an_alert_lists_exactly_the_groups_it_names(size: tuple[int, int]) -> None:
+    async with seat(raised(MANY, ONE, NONE), size=size) as console:
+        await to_alerts(console)
+        await console.press("enter")
+        screen = console.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert set(screen.groups.model.ids) == {"g0901", "g0903", "g0905"}
+        await console.press("escape")
+        assert len(screen.groups.model.ids) == 6
+
+
+async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
+    async with seat(raised(MANY, ONE, NONE)) as console:
+        await to_alerts(console)
+        await console.press("down", "enter")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == "g0902"
+
+
+async def test_enter_on_an_alert_without_groups_goes_where_it_is_acted_on() -> None:
+    async with seat(raised(MANY, ONE, NONE)) as console:
+        panel = await to_alerts(console)
+        await console.press("end")
+        assert panel.chosen is not None
+        assert panel.chosen.key == "off:embedded"
+        assert "and 1 above" in console.text()
+        await console.press("enter")
+        assert isinstance(console.app.screen, EngineScreen)
+
+
+async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
+    async with seat(raised(MANY)) as console:
+        await console.press("a")
+        screen = console.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert set(screen.groups.model.ids) == {"g0901", "g0903", "g0905"}
+
+
+async def test_episodes_that_were_taken_are_looked_at_inside_the_server() -> None:
+    taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
+    async with seat(raised(taken)) as console:
+        await console.press("a")
+        assert isinstance(console.app.screen, InsideScreen)
+
+
+async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() -> None:
+    async with seat(raised(MANY, ONE)) as console:
+        panel = await to_alerts(console)
+        await console.press("down", "d")
+        assert ("alert.dismiss", {"key": "rewards:outlier"}) in console.link.commands
+        for key in ("unscored", "rewards:outlier"):
+            console.link.publish(AlertCleared(key=key))
+        await console.settle()
+        assert not panel.can_focus
+        assert not panel.has_focus
+
+
+@pytest.mark.parametrize("key", [*_WAYS, "of-a-newer-proxy"])
+def test_every_alert_has_a_way_out(key: str) -> None:
+    assert way_of(key) is not None
+    assert way_of(key, read_only=True) is not None
+
+
+def test_the_page_on_alerts_has_every_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text()
+    listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
+    assert {key.partition(":")[0] for key in _WAYS} <= listed
+    assert set(PAST) <= listed
+
+
+# --- ids ----------------------------------------------------------------------------------------
+
+
+def said(console: Seat) -> str:
+    """The toast in front, on one line."""
+    return " ".join(" ".join(one.message for one in console.app._notifications).split())
+
+
+async def type_line(console: Seat, text: str) -> None:
+    await console.press("colon", *text, "enter")
+
+
+async def test_a_group_is_opened_by_its_id_or_the_beginning_of_it() -> None:
+    async with seat(raised()) as console:
+        await type_line(console, "g0903")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == "g0903"
+        await console.press("escape")
+        await type_line(console, "g090")
+        assert isinstance(console.app.screen, RequestsScreen)
+        assert len(console.app.screen.groups.model.ids) == 6
+
+
+async def test_an_episode_is_opened_by_its_id() -> None:
+    async with seat(raised()) as console:
+        await type_line(console, "ep-904-2")
+        screen = console.app.screen
+        assert isinstance(screen, GroupScreen)
+        assert screen.target_group == "g0904"
+        assert screen.candidate == 2
+
+
+async def test_a_name_that_is_nothing_gets_the_closest_one() -> None:
+    async with seat(raised()) as console:
+        await type_line(console, "reqeusts")
+        assert "Did you mean `requests`?" in said(console)
+
+
+async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
+    async with seat(raised()) as console:
+        told = [
+            replace(one, group_id="g0000777")
+            for one in group_events(777, query="an older question")
+        ]
+        console.link.detail = told
+        await type_line(console, "g0000777")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert "an older question" in console.text()
+        await console.press("escape")
+        console.link.detail = []
+        await type_line(console, "g0000778")
+        assert "There is no group or episode `g0000778`" in said(console)
+
+
+async def test_the_palette_finds_groups_and_episodes_by_their_ids() -> None:
+    async with seat(raised()) as console:
+        provider = ConsoleCommands(console.app.screen)
+        titles = [hit.text async for hit in provider.search("g0903")]
+        assert titles[0] == "Group: g0903"
+        titles = [hit.text async for hit in provider.search("ep-904-")]
+        assert titles[0] == "Episode: ep-904-0"
+
+
+def test_ids_match_by_their_beginning() -> None:
+    groups = raised().groups.values()
+    assert [one.group.group_id for one in id_matches(groups, "r905")] == ["g0905"]
+    assert id_matches(groups, "905") == []
+    assert id_matches(groups, " ") == []

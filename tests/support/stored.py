@@ -1,0 +1,30 @@
+"""Everything that the files of a folder hold, compressed parts of journals as plain text."""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from core.journal_texts import unpacked
+
+_ROWS = ("select cast(data as blob) from events", "select data from texts")
+
+
+def stored_bytes(*paths: Path) -> bytes:
+    """The bytes of files and of folders with all that is in them; for a journal its rows, too."""
+    found = []
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                found += [file.read_bytes(), *_rows_of(file)]
+    return b"\n".join(found)
+
+
+def _rows_of(file: Path) -> list[bytes]:
+    if file.suffix != ".db":
+        return []
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:
+        rows = []
+        for sql in _ROWS:
+            with contextlib.suppress(sqlite3.OperationalError):  # no journal
+                rows += [unpacked(row[0]) for row in db.execute(sql)]
+    return rows

@@ -1,0 +1,116 @@
+"""What stands beside the answers on a wide rating screen."""
+
+from console.ballot import Ballot
+from console.rate_aside_view import guideline_lines, reference_lines, session_lines
+from console.rate_progress import RatingProgress
+from console.views import line_width
+from core.events import GroupRated
+from core.state import Group
+from tests.support.console import HOSTILE, NOW, group_events, state_of
+from tests.support.groups import group, text_of
+
+WIDTH = 60
+
+
+def asked(number: int, query: str, reference: str | None, *, voted: bool = False) -> Group:
+    """A group with a reference; `voted` rates it."""
+    one = group(number, query=query)
+    one.reference = reference
+    if voted:
+        state = state_of(*group_events(number, query=query, until="AWAITING_RATING"), vote(number))
+        one = state.groups[f"g{number:04}"]
+        one.reference = reference
+    return one
+
+
+def vote(number: int, at: float = NOW, rater: str = "anna") -> GroupRated:
+    return GroupRated(
+        group_id=f"g{number:04}",
+        rating="best",
+        order=(0,),
+        rewards=(1.0, 0.0, 0.0, 0.0),
+        rater=rater,
+        at=at,
+    )
+
+
+def said(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
+    lines = reference_lines(one, ballot, last, "best 2", WIDTH)
+    assert all(line_width(line) <= WIDTH for line in lines)
+    return text_of(lines)
+
+
+# --- the reference ---------------------------------------------------------------------------
+
+
+def test_a_blind_vote_is_not_led_by_the_reference() -> None:
+    one = asked(1, "6 x 7?", "42")
+    ballot = Ballot(one, blind=True)
+    assert "42" not in said(one, ballot, None)
+    assert "appears after your vote" in said(one, ballot, None)
+    ballot.revealed = True
+    assert said(one, ballot, None) == "42"
+
+
+def test_a_vote_that_is_not_blind_sees_it() -> None:
+    one = asked(1, "6 x 7?", "42")
+    assert said(one, Ballot(one, blind=False), None) == "42"
+    none = asked(2, "Hello", None)
+    assert said(none, Ballot(none, blind=False), None) == "This question has no reference."
+
+
+def test_after_the_vote_it_stands_beside_the_next_question() -> None:
+    rated = asked(1, "6 x 7?", "42", voted=True)
+    following = asked(2, "3 + 4?", "7")
+    told = said(following, Ballot(following, blind=True), rated)
+    assert "last vote best 2" in told
+    assert "6 x 7?" in told
+    assert "42" in told
+    assert "\n7" not in told
+
+
+def test_the_same_question_asked_again_is_not_given_away() -> None:
+    rated = asked(1, "6 x 7?", "42", voted=True)
+    again = asked(2, "6 x 7?", "42")
+    assert "42" not in said(again, Ballot(again, blind=True), rated)
+    same_answer = asked(3, "40 + 2?", "42")
+    assert "42" not in said(same_answer, Ballot(same_answer, blind=True), rated)
+
+
+def test_a_vote_taken_back_hides_it_again() -> None:
+    open_again = asked(1, "6 x 7?", "42")
+    assert "42" not in said(None, None, open_again)
+    assert "appears here" in said(None, None, open_again)
+
+
+# --- guidelines and session ------------------------------------------------------------------
+
+
+def test_guidelines_say_how_to_get_some() -> None:
+    assert "rating.guidelines" in text_of(guideline_lines("", False, WIDTH))
+    assert "g says why" in text_of(guideline_lines(" ", True, WIDTH))
+    assert text_of(guideline_lines("# How\n- right", True, WIDTH)) == "How\n• right"
+
+
+def test_a_session_shows_votes_goal_and_pace() -> None:
+    progress = RatingProgress()
+    progress.goal = 20
+    for number, ago in enumerate((800, 90, 60, 30)):
+        progress.voted(f"g{number}", NOW - ago)
+    progress.voted("g9", NOW)
+    progress.undone("g9")
+    minutes = progress.by_minute(NOW, 15)
+    assert minutes[-3:] == (0, 2, 1)
+    assert sum(minutes) == 4
+    lines = text_of(session_lines(progress.figures(), minutes, 7, 2, "anna", 34))
+    for row in (
+        "rated     4 of 20 by anna", "waiting   2", "sent      7 in all", "pace      1.5 a minute"
+    ):  # fmt: skip
+        assert row in lines
+
+
+def test_an_empty_session_says_what_fills_it() -> None:
+    progress = RatingProgress()
+    lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))
+    assert "A digit and Enter" in lines.replace("\n", " ")
+    assert "\x1b" not in lines

@@ -1,0 +1,190 @@
+"""A journal with damaged pages: it is found, set aside, and what can be read of it is kept."""
+
+import contextlib
+import os
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from core import journal_check
+from core.bus import Bus
+from core.events import GroupClosed, GroupNoted, GroupOpened
+from core.journal import Journal, JournalError
+from core.journal_check import damage_of, look_for_damage
+from core.journal_file import mark, mark_of
+from core.journal_rows import PAGE
+from core.journal_start import open_journal
+from core.journal_texts import lines_in
+
+GROUPS = 300
+
+
+def written(path: Path, *, query: int = 3_000, snapshot: bool = True) -> int:
+    """A journal of `GROUPS` groups, closed in order; returns the number of its last event.
+
+    With a short query a row lies in one page, with a long one in several.
+    """
+    journal = Journal(path)
+    bus = Bus(journal, "run")
+    noise = random.Random(1)  # what cannot be compressed
+    for number in range(GROUPS):
+        name = f"g{number}"
+        bus.publish(
+            GroupOpened(group_id=name, request_id="r", task_id="t", n=2, query="q" * query, body={})
+        )
+        bus.publish(GroupNoted(group_id=name, note=noise.randbytes(max(300, query // 2)).hex()))
+        bus.publish(GroupClosed(group_id=name, phase="DONE"))
+        if number % 10 == 9:  # a row for each ten groups
+            while journal.last_seq() < bus.state.seq:
+                pass
+    journal.put_meta("rating_mode_setting", "hold")
+    if snapshot:  # else the start reads each event
+        journal.append_snapshot(bus.state)
+    journal.close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+        db.execute("vacuum")  # pages of a table lie together
+    return bus.state.seq
+
+
+def spoil(path: Path, *pages: int) -> None:
+    """Overwrite whole pages, counted from 1."""
+    with path.open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * PAGE)
+            file.write(b"\xff" * PAGE)
+
+
+def page_of(path: Path, group: str) -> int:
+    """The first page, from 1, with an event of that group."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for (data,) in db.execute("select data from events order by seq"):
+            if any(f'"group_id":"{group}"'.encode() in line for line in lines_in(data)):
+                return path.read_bytes().index(data[:100]) // PAGE + 1
+    raise AssertionError(f"no event of {group}")
+
+
+def test_a_whole_journal_is_opened_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    last = written(path)
+    assert damage_of(path) == ""
+    found = open_journal(path)
+    with contextlib.closing(found.journal):
+        assert (found.notice, found.state.seq) == ("", last)
+    assert not list(tmp_path.glob("journal.db.*"))
+
+
+@pytest.mark.parametrize(("query", "marked"), [(10, False), (3_000, True)])
+@pytest.mark.parametrize("group", ["g60", "g150"])
+def test_a_start_keeps_what_can_be_read(
+    tmp_path: Path, group: str, query: int, marked: bool
+) -> None:
+    path = tmp_path / "journal.db"
+    last = written(path, query=query, snapshot=False)
+    spoil(path, page_of(path, group))
+    if marked:  # the page is one of many of a row, and reading it gives no error
+        mark(path, "damaged")
+    spoilt = path.read_bytes()
+    assert damage_of(path)
+    found = open_journal(path)
+    with contextlib.closing(found.journal):
+        journal = found.journal
+        events = journal.events(0, 10_000)
+        assert last - 300 <= len(events) < last  # a page begins up to ten rows of thirty events
+        assert events[-1].seq > last * 0.95
+        assert f"{len(events)} of {last} events are kept" in found.notice
+        assert f"{last - len(events)} are missing" in found.notice
+        (aside,) = tmp_path.glob("journal.db.damaged-*")
+        assert aside.name in found.notice
+        assert aside.read_bytes() == spoilt
+        assert journal.meta("rating_mode_setting") == "hold"
+        assert found.state.seq == last
+        bus = Bus(journal, "run2", found.state)
+        bus.publish(GroupNoted(group_id="g0", note="after it"))
+    assert damage_of(path) == ""
+    again = open_journal(path)
+    with contextlib.closing(again.journal):
+        assert (again.notice, again.state.seq) == ("", last + 1)
+
+
+def test_several_damaged_places(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    last = written(path, query=10, snapshot=False)
+    spoil(path, *(page_of(path, group) for group in ("g60", "g150", "g240")))
+    found = open_journal(path)
+    with contextlib.closing(found.journal):
+        kept = len(found.journal.events(0, 10_000))
+        assert last - 3 * 70 <= kept < last
+        assert f"{kept} of {last} events" in found.notice
+
+
+def test_groups_whose_rows_are_lost_are_listed_from_their_events(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    last = written(path, query=10, snapshot=False)
+    groups = groups_of(path)
+    spoil(path, path.read_bytes().index(b"DONEqqq") // PAGE + 1)
+    mark(path, "damaged")
+    found = open_journal(path)
+    with contextlib.closing(found.journal):
+        assert f"{last} of {last} events are kept, 0 are missing" in found.notice
+    assert groups_of(path) == groups
+
+
+def groups_of(path: Path) -> list[tuple[object, ...]]:
+    """The rows of the list of groups."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute("select * from groups order by opened_seq").fetchall()
+
+
+def test_a_file_without_a_header_is_set_aside_whole(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    written(path)
+    spoil(path, 1)
+    found = open_journal(path)
+    with contextlib.closing(found.journal):
+        assert found.state.seq == 0
+        assert "0 of 0 events are kept" in found.notice
+    assert list(tmp_path.glob("journal.db.damaged-*"))
+
+
+def test_what_the_check_in_the_background_found_is_salvaged_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    last = written(path)  # the snapshot is whole: the state is read without the damaged page
+    spoil(path, page_of(path, "g150"))
+    found = open_journal(path)
+    assert found.notice == ""
+    told: list[str] = []
+    look_for_damage(path, told.append).join(20)
+    assert told
+    assert told[0]
+    mark(path, told[0])
+    found.journal.close()
+    again = open_journal(path)
+    with contextlib.closing(again.journal):
+        assert f"of {last} events are kept" in again.notice
+        assert again.state == found.state
+        assert not mark_of(path).exists()
+    third = open_journal(path)
+    with contextlib.closing(third.journal):
+        assert third.notice == ""
+
+
+def test_without_room_for_a_copy_the_damaged_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    path = tmp_path / "journal.db"
+    written(path)
+    spoil(path, 1)
+    before = path.read_bytes()
+    monkeypatch.setattr(journal_check, "_copy", full)
+    with pytest.raises(JournalError, match="cannot be copied"):
+        open_journal(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["journal.db"]

@@ -1,0 +1,114 @@
+"""A start on a full disk: the journal is read, events are kept, and written once there is room."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import core.journal
+from core.bus import Bus
+from core.events import GroupNoted, GroupOpened
+from core.journal import Journal, JournalError
+from core.journal_start import open_journal
+
+
+def no_room() -> sqlite3.OperationalError:
+    """What SQLite says where its index beside the file finds no room."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 19 << 8
+    return error
+
+
+class Disk:
+    """Lets a journal be opened in the usual way, or only without an index beside it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = True
+        connect = Journal._connect
+
+        def connected(journal: Journal) -> sqlite3.Connection:
+            if self.full and not journal.without_index:
+                raise no_room()
+            return connect(journal)
+
+        monkeypatch.setattr(Journal, "_connect", connected)
+
+
+@pytest.fixture
+def journal_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal, "LOOK", 0.02)
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for name in ("g0", "g1"):
+            bus.publish(opened(name))
+        journal.put_meta("key", "value")
+    return path
+
+
+def opened(name: str) -> GroupOpened:
+    return GroupOpened(group_id=name, request_id="r", task_id="t", n=2, query="q", body={})
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    found = open_journal(journal_path)
+    with contextlib.closing(found.journal) as journal:
+        assert "disk I/O error" in journal.error
+        assert "Free some space" in journal.failure().todo
+        assert (found.state.seq, set(found.state.groups)) == (2, {"g0", "g1"})
+        assert journal.meta("key") == "value"
+        recovered: list[float] = []
+        journal.on_recovered = recovered.append
+        bus = Bus(journal, "run2", found.state)
+        with pytest.raises(JournalError):
+            await bus.publish_committed(GroupNoted(group_id="g0", note="kept"))
+        await asyncio.to_thread(disk_is_tried, journal)
+        assert journal.last_seq() == 2
+        disk.full = False
+        await until(lambda: bool(recovered))
+        await bus.publish_durable(GroupNoted(group_id="g1", note="written"))
+        assert [one.seq for one in journal.events()] == [1, 2, 3, 4]
+        assert journal.replayed_state() == bus.state
+        assert journal.error == ""
+
+
+def disk_is_tried(journal: Journal) -> None:
+    """The writer has what was published, and goes on trying."""
+    while journal._jobs:
+        pass
+
+
+def test_another_fault_at_the_start_is_an_error(
+    journal_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(journal: Journal) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(Journal, "_connect", refused)
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(journal_path)
+
+
+def test_closing_without_room_ends(journal_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    journal = Journal(journal_path)
+    Bus(journal, "run2", journal.load_state()).publish(GroupNoted(group_id="g0", note="lost"))
+    journal.close()
+    disk.full = False
+    assert journal_seq(journal_path) == 2
+
+
+def journal_seq(path: Path) -> int:
+    with contextlib.closing(Journal(path)) as journal:
+        return journal.last_seq()

@@ -1,0 +1,28 @@
+"""The rewards of the last run are gone at the next start: it is said what trains instead."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.rewards.base import SourceHealth
+from proxy.serve import GONE, _note_missing_rewards, _rewards_changed
+from tests.support.seat import world
+
+
+async def test_built_in_rewards_in_place_of_a_file_that_is_gone_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    async with world(tmp_path) as w:
+        w.source.name = "builtin"
+        _note_missing_rewards(w.seat, str(file))
+        assert str(file) in w.state.alerts[GONE].cause
+        w.source.name = str(file)  # it was restored
+        _rewards_changed(w.seat, SourceHealth(True, None, "v2"))
+        assert GONE not in w.state.alerts
+
+
+@pytest.mark.parametrize("before", ["", "builtin", "{home}", "{home}/hooks"])
+async def test_nothing_is_told_where_nothing_is_missing(tmp_path: Path, before: str) -> None:
+    async with world(tmp_path) as w:
+        w.source.name = str(tmp_path / "other.yaml") if "hooks" in before else "builtin"
+        _note_missing_rewards(w.seat, before.format(home=tmp_path))
+        assert GONE not in w.state.alerts

@@ -1,0 +1,192 @@
+"""Alerts name their groups, have the figures of now, and go with their cause."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from core.bus import Bus
+from core.events import AlertCleared, AlertRaised, Event
+from core.journal import Journal
+from core.state import State
+from proxy.alerts import (
+    GROUPS,
+    PAST,
+    clear_alert,
+    dismiss_alert,
+    expire,
+    replace_alert,
+    show_alert,
+)
+from proxy.restart_loss import RestartLoss
+from proxy.serve import _announce
+from swarm.schemas import EngineState
+from swarm.watcher import Seen
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import settings, world
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bus(tmp_path: Path, clock: Callable[[], float]) -> Iterator[Bus]:
+    journal = Journal(tmp_path / "j.db")
+    yield Bus(journal, "run", State(), clock)
+    journal.close()
+
+
+@pytest.fixture
+def heard(bus: Bus) -> list[Event]:
+    events: list[Event] = []
+    bus.listen(lambda event, _: events.append(event), AlertRaised, AlertCleared)
+    return events
+
+
+def test_other_figures_keep_age_and_place(bus: Bus, clock: Clock, heard: list[Event]) -> None:
+    show_alert(bus, "a", "1 group", groups=["g1"])
+    show_alert(bus, "b", "another")
+    clock.now += 60
+    show_alert(bus, "a", "2 groups", groups=["g1", "g2"])
+    show_alert(bus, "a", "2 groups", groups=["g1", "g2"])
+    alert = bus.state.alerts["a"]
+    assert (alert.cause, alert.groups, alert.at) == ("2 groups", ("g1", "g2"), 1_000.0)
+    assert list(bus.state.alerts) == ["a", "b"]
+    assert len(heard) == 3
+
+
+def test_the_newest_groups_are_named(bus: Bus) -> None:
+    show_alert(bus, "a", "many", groups=[f"g{at}" for at in range(GROUPS + 5)])
+    assert bus.state.alerts["a"].groups[0] == "g5"
+    assert len(bus.state.alerts["a"].groups) == GROUPS
+
+
+def test_a_dismissed_alert_comes_back_with_its_cause_or_as_an_error(bus: Bus) -> None:
+    show_alert(bus, "a", "one")
+    dismiss_alert(bus, "a")
+    show_alert(bus, "a", "two")
+    assert not bus.state.alerts
+    show_alert(bus, "a", "three", level="error")
+    assert bus.state.alerts["a"].cause == "three"
+    dismiss_alert(bus, "a")
+    show_alert(bus, "a", "four", level="error")
+    assert not bus.state.alerts
+    clear_alert(bus, "a")
+    show_alert(bus, "a", "five")
+    assert bus.state.alerts["a"].cause == "five"
+
+
+def test_nothing_is_published_to_clear_nothing(bus: Bus, heard: list[Event]) -> None:
+    clear_alert(bus, "a")
+    assert not heard
+
+
+@pytest.mark.parametrize("kind", sorted(PAST))
+def test_what_is_past_goes_by_itself(kind: str, bus: Bus, clock: Clock) -> None:
+    show_alert(bus, f"{kind}:s", "it happened")
+    show_alert(bus, "lost:s", "it does not answer")
+    clock.now += PAST[kind] - 1
+    replace_alert(bus, f"{kind}:s", "it happened again")
+    assert bus.state.alerts[f"{kind}:s"].at == clock.now
+    clock.now += PAST[kind]
+    expire(bus)
+    assert set(bus.state.alerts) == {f"{kind}:s", "lost:s"}
+    clock.now += 2
+    expire(bus)
+    assert set(bus.state.alerts) == {"lost:s"}
+
+
+async def test_more_candidates_than_room_is_no_alert_once_they_fit(tmp_path: Path) -> None:
+    many = settings(proxy={"repeats": 20})
+    async with ScriptedSwarm(batch=2, slots=20) as swarm, world(tmp_path, swarm, many) as w:
+        assert (await w.reply(await w.ask("hi"))).answers
+        await w.closed()
+        assert "room:s" in w.state.alerts
+        swarm.batch = 8
+        await w.server.watcher.poll_pool()
+        assert (await w.reply(await w.ask("once more"))).answers
+        await w.closed()
+        assert "room:s" not in w.state.alerts
+
+
+async def test_a_failed_start_is_over_when_the_engine_rolls(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as w:
+        await w.until(lambda: w.state.servers["s"].state == "ROLLING")
+        swarm.set_state("OFFLINE")
+        await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+        show_alert(w.seat.bus, "start:s", "s did not start", level="error")
+        show_alert(w.seat.bus, "refused:s", "users are answered 503: s is CANNOT_CONNECT")
+        await w.until(lambda: "is OFFLINE" in w.state.alerts["refused:s"].cause)
+        swarm.set_state("ROLLING")
+        await w.until(lambda: not w.state.alerts)
+
+
+async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
+    hold = settings(rating={"mode": "hold"})
+    async with (
+        ScriptedSwarm(batch=1, repeat=2) as swarm,
+        world(tmp_path, swarm, hold, watched=True) as w,
+    ):
+        w.console()
+        await w.ask("hello")
+        group = await w.open("AWAITING_RATING")
+        swarm.set_state("ROLLING_POST")
+        await w.until(lambda: "hold:s" in w.state.alerts)
+        assert w.state.alerts["hold:s"].groups == (group.group_id,)
+
+
+async def test_another_port_than_the_wanted_one_is_an_alert(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        await _announce(w.seat, "http://127.0.0.1:8000", "")
+        assert not w.state.alerts
+        await _announce(w.seat, "http://127.0.0.1:8001", "")
+        alert = w.state.alerts["port"]
+        assert alert.cause == ("port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001")
+        assert "http://127.0.0.1:8001/v1" in alert.todo
+        assert w.state.proxy_url == "http://127.0.0.1:8001"
+
+
+async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
+    hold = settings(rating={"mode": "hold"})
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm, hold) as w:
+        w.console()
+        await w.ask("hello")
+        group = await w.open("AWAITING_RATING")
+        server = w.state.servers["s"]
+        server.step = 3
+        done = replace(
+            group,
+            group_id="done",
+            phase="SEALED",
+            sealed_at=1.0,
+            step=3,
+            engine_run=server.engine_run,
+        )
+        w.state.groups["done"] = done
+        w.state.groups["before"] = replace(done, group_id="before", step=2)
+        watch = RestartLoss(w.seat, w.server, keeps_tokens=False)
+        up = Seen(state=EngineState.ROLLING, reachable=True, error="", down=False)
+        gone = Seen(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
+        back = Seen(
+            state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
+        )
+        for seen in (up, gone, gone, back, back):
+            watch.seen(seen)
+        alert = w.state.alerts["tokens:s"]
+        assert alert.cause == (
+            "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
+            "1 finished group of this update"
+        )
+        assert "A asks one again; open ones get new episodes" in alert.todo
+        assert alert.groups == (group.group_id, "done")
+        assert len([one for one in w.kinds(AlertRaised) if one.key == "tokens:s"]) == 1

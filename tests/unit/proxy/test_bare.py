@@ -1,0 +1,135 @@
+"""Legacy completions in observe mode: the prompt as it came, where the upstream completes texts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.observed import Observed, observed
+from tests.support.scripted_openai import Failure, ScriptedOpenAI
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+async def completed(body: dict[str, Any], index: int) -> Any:
+    """A legacy answer as vLLM gives it."""
+    logprobs = {
+        "tokens": [" a", " b"],
+        "token_logprobs": [-0.5, -1.5],
+        "top_logprobs": [{" a": -0.5, " c": -2.0}, None],
+        "text_offset": [0, 2],
+    }
+    choice = {"index": 0, "text": " a b", "finish_reason": "length", "stop_reason": None}
+    asked = "logprobs" in body
+    return {
+        "id": "cmpl-1",
+        "choices": [{**choice, "logprobs": logprobs if asked else None}],
+        "usage": USAGE,
+    }
+
+
+async def legacy(o: Observed, prompt: Any, **more: Any) -> Any:
+    """A legacy completion over the wire."""
+    body = {"model": "any", "prompt": prompt, "max_tokens": 2, **more}
+    return await o.client.post("/v1/completions", json=body)
+
+
+@pytest.mark.parametrize("prompt", ["Say", [5, 6, 7]])
+async def test_the_prompt_goes_upstream_as_it_came(tmp_path: Path, prompt: Any) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, completed
+        async with observed(tmp_path, upstream) as o:
+            told = await legacy(o, prompt, temperature=0.5, logprobs=1)
+            assert told.status_code == 200, told.text
+            (choice,) = told.json()["choices"]
+            assert (choice["text"], choice["finish_reason"]) == (" a b", "length")
+            assert choice["logprobs"]["tokens"] == [" a", " b"]
+            assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.5]
+            assert choice["logprobs"]["top_logprobs"][0] == {" a": -0.5}
+            assert told.json()["usage"]["prompt_tokens"] == 3
+            await o.world.closed()
+            assert not upstream.calls
+            assert len(upstream.bare) == 4
+            wanted = {"model": "tiny", "prompt": prompt, "max_tokens": 2}
+            for body in upstream.bare:
+                assert body == {**wanted, "temperature": 0.5, "logprobs": 1}
+            group = next(iter(o.world.state.groups.values()))
+            assert group.query == ("Say" if prompt == "Say" else "5 6 7")
+
+
+async def test_what_is_told_of_the_prompt_reaches_the_client(tmp_path: Path) -> None:
+    about = {"prompt_logprobs": [None, {"5": {"logprob": -0.5}}], "prompt_token_ids": [5, 6]}
+
+    async def told(body: dict[str, Any], index: int) -> Any:
+        found = await completed(body, index)
+        return {**found, "choices": [{**found["choices"][0], **about, "token_ids": [7, 8]}]}
+
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, told
+        async with observed(tmp_path, upstream) as o:
+            answer = await legacy(o, "Say", prompt_logprobs=1, return_token_ids=True)
+            (choice,) = answer.json()["choices"]
+            assert {name: choice[name] for name in about} == about
+            assert choice["token_ids"] == [7, 8]
+            assert all(body["prompt_logprobs"] == 1 for body in upstream.bare)
+
+
+async def test_each_of_several_choices_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, completed
+        async with observed(tmp_path, upstream) as o:
+            assert (await legacy(o, "Say", seed=42, n=3)).status_code == 200
+            await o.world.closed()
+            assert sorted(body["seed"] for body in upstream.bare) == [42, 43, 44, 45]
+            upstream.bare.clear()
+            assert (await legacy(o, "Say", seed=42)).status_code == 200
+            await o.world.closed()
+            assert [body["seed"] for body in upstream.bare] == [42] * 4
+
+
+@pytest.mark.parametrize("answer", ["best", "live"])
+async def test_streams_and_several_prompts(tmp_path: Path, answer: str) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, completed
+        async with observed(tmp_path, upstream, proxy={"answer": answer}) as o:
+            streamed = await legacy(o, "Say", stream=True)
+            assert streamed.status_code == 200
+            assert streamed.text.endswith("data: [DONE]\n\n")
+            assert " a b" in streamed.text
+            several = await legacy(o, [[1, 2], [3]])
+            assert [one["text"] for one in several.json()["choices"]] == [" a b", " a b"]
+            await o.world.closed()
+            asked = [body["prompt"] for body in upstream.bare]
+            assert (asked.count("Say"), asked.count([1, 2]), asked.count([3])) == (4, 4, 4)
+
+
+async def test_an_upstream_that_only_chats_is_asked_as_before(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        assert (await legacy(o, "Say")).status_code == 200
+        assert (await legacy(o, [5, 6])).status_code == 200
+        await o.world.closed()
+        asked = [body["messages"] for body, _ in o.upstream.calls]
+        assert [one[0]["content"] for one in asked] == ["Say"] * 4 + ["5 6"] * 4
+        assert not any("ajetc_prompt" in body for body, _ in o.upstream.calls)
+
+
+async def test_token_ids_need_a_tokenizer(tmp_path: Path) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer = False
+        async with observed(tmp_path, upstream) as o:
+            told = await legacy(o, [5, 6])
+            assert told.status_code == 400
+            assert told.json()["error"]["param"] == "prompt"
+            assert not o.world.state.groups
+
+
+async def test_a_refusal_of_the_upstream_is_the_users(tmp_path: Path) -> None:
+    async def refused(body: dict[str, Any], index: int) -> Any:
+        return Failure(400, "no such prompt")
+
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, refused
+        async with observed(tmp_path, upstream) as o:
+            told = await legacy(o, "Say")
+            assert told.status_code == 400
+            assert "no such prompt" in told.text

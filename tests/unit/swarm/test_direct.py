@@ -1,0 +1,153 @@
+"""Claims that a script sends itself, by the client's `_http_client`, as AgentJet's scripts do."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from swarm.compat import (
+    ClaimEpisodeRequest,
+    ClaimEpisodeResponse,
+    SwarmThrottlePolicy,
+    Task,
+    WorkflowOutput,
+)
+from swarm.errors import SwarmError, WrongUse
+from swarm.sync import SwarmClient
+from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+
+
+@pytest.fixture
+def swarm() -> Iterator[ThreadedSwarm]:
+    with threaded_swarm(batch=4, repeat=4) as swarm:
+        yield swarm
+
+
+@pytest.fixture
+def client(swarm: ThreadedSwarm) -> Iterator[SwarmClient]:
+    with SwarmClient(swarm.url) as client:
+        yield client
+    assert not swarm.server.claimed()
+
+
+def claim(client: SwarmClient) -> ClaimEpisodeResponse:
+    body = ClaimEpisodeRequest(
+        client_uuid=client.client_uuid,
+        episode_type="train",
+        discard_episode_timeout=120,
+        throttle_policy=None,
+    )
+    answer = client._http_client.post(f"{client.server_url}/claim_episode", json=body.model_dump())
+    answer.raise_for_status()
+    return ClaimEpisodeResponse.model_validate(answer.json())
+
+
+def test_an_episode_claimed_directly_is_ended_and_aborted(
+    swarm: ThreadedSwarm, client: SwarmClient
+) -> None:
+    first, second = claim(client), claim(client)
+    assert first.success
+    assert first.openai_base_url.startswith("http")
+    assert client.can_continue_episode(first.episode_uuid)
+    output = WorkflowOutput(reward=-0.5, metadata={})
+    assert client.end_episode(Task(task_id="t"), first.episode_uuid, output).ended
+    assert swarm.server.rewards == {first.episode_uuid: -0.5}
+    assert client.abort_episode(second.episode_uuid)
+    assert [one["episode_uuid"] for one in swarm.server.aborts] == [second.episode_uuid]
+
+
+def test_many_threads_share_one_client(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    together = threading.Barrier(16)
+
+    def run(number: int) -> tuple[int, str]:
+        together.wait(60)
+        made = client._http_client
+        return id(made), claim(client).episode_uuid
+
+    with ThreadPoolExecutor(16) as pool:
+        done = list(pool.map(run, range(16)))
+    assert len({made for made, _ in done}) == 1
+    assert len({uuid for _, uuid in done}) == 16
+    for _, uuid in done:
+        assert client.end_episode("t", uuid, WorkflowOutput(reward=1)).ended
+
+
+def test_a_claim_of_another_client_is_not_ours(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+    body = ClaimEpisodeRequest(
+        client_uuid="another", episode_type="train", discard_episode_timeout=120
+    )
+    answer = client._http_client.post(f"{swarm.url}/claim_episode", json=body.model_dump())
+    uuid = answer.json()["episode_uuid"]
+    assert not client.abort_episode(uuid)
+    assert [one.client for one in swarm.server.claimed()] == ["another"]
+    with SwarmClient(swarm.url, client_uuid="another") as other:
+        assert other.abort_episode(uuid)
+
+
+def test_it_is_closed_with_the_client(
+    swarm: ThreadedSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, never_read = SwarmClient(swarm.url), SwarmClient(swarm.url)
+    made = client._http_client
+    assert isinstance(made, httpx.Client)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.getpid", lambda: 1)
+        with pytest.raises(WrongUse, match="another process"):
+            _ = client._http_client
+    claim(client)
+    for one in (client, never_read):
+        one.close()
+        with pytest.raises(WrongUse, match="is closed"):
+            _ = one._http_client
+    assert made.is_closed
+    assert not swarm.server.claimed()
+
+
+def test_a_claim_is_written_out() -> None:
+    policy = SwarmThrottlePolicy(expected_batch_size=2, expected_num_repeat=4, current_task_id="t")
+    claim = ClaimEpisodeRequest(
+        client_uuid="me",
+        episode_type="eval",
+        discard_episode_timeout=60,
+        throttle_policy=policy,
+        partition_limit=None,  # of an older AgentJet
+    )
+    assert claim.model_dump() == {
+        "client_uuid": "me",
+        "episode_type": "eval",
+        "discard_episode_timeout": 60.0,
+        "throttle_policy": policy.wire,
+    }
+    assert json.loads(claim.model_dump_json()) == claim.model_dump()
+    assert ClaimEpisodeRequest.model_validate(claim.model_dump()) == claim
+    assert ClaimEpisodeRequest.model_validate_json(claim.model_dump_json()) == claim
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"client_uuid": 3}, "`client_uuid` is a int, not a str"),
+        ({"episode_type": None}, "`episode_type` is a NoneType, not a str"),
+        ({"discard_episode_timeout": "soon"}, "`discard_episode_timeout` is 'soon', not a number"),
+        ({"throttle_policy": {"ratio": 1.0}}, "`throttle_policy`: .*expected_batch_size"),
+    ],
+)
+def test_a_claim_that_cannot_be_meant(fields: dict[str, object], said: str) -> None:
+    good = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 60}
+    assert ClaimEpisodeRequest.model_validate(good).throttle_policy is None
+    with pytest.raises(SwarmError, match=said):
+        ClaimEpisodeRequest.model_validate({**good, **fields})
+    with pytest.raises(SwarmError, match="`client_uuid`, `episode_type` is missing"):
+        ClaimEpisodeRequest.model_validate({"discard_episode_timeout": 60})
+
+
+def test_an_answer_does_not_show_its_key() -> None:
+    answer = ClaimEpisodeResponse(
+        success=True, client_uuid="me", episode_uuid="e", openai_api_key="secret"
+    )
+    assert "secret" not in repr(answer)
+    with pytest.raises(SwarmError, match="`success` is a str"):
+        ClaimEpisodeResponse.model_validate({**answer.model_dump(), "success": "yes"})

@@ -1,0 +1,208 @@
+"""Jobs for AgentJet servers: what is added, what is refused, what passes through."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from swarm.agentjet_job import AgentJetJob
+from swarm.client import AsyncSwarmClient
+from swarm.errors import SwarmError
+from swarm.job import (
+    BATCH,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    Job,
+    JobError,
+    default_job,
+    dump_job,
+    get,
+    hand_job,
+    put,
+)
+from swarm.job_check import check_job
+from swarm.server_job import (
+    MODEL_VARIABLE,
+    REQUIRED,
+    for_server,
+    server_hand_job,
+    server_job,
+)
+from swarm.transport import HttpTransport
+from tests.support.scripted_job import compose, trainer_error
+from tests.support.scripted_swarm import ScriptedSwarm
+
+SHORT = "ajet: {model: {path: m}}"
+METHOD = "ajet.interchange_server.interchange_method"
+
+
+def values(text: str) -> dict[str, Any]:
+    tree = yaml.safe_load(text)
+    return {path: get(tree, path) for path in REQUIRED}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SHORT,
+        dump_job(server_job("m")),
+        dump_job(server_hand_job("m")),
+        AgentJetJob(model="m").to_yaml(),
+        "ajet: {model: {path: m}, task_judge: null}\ndefaults: null\nhydra: {run: {dir: x}}\n",
+    ],
+)
+def test_every_key_that_starts_a_server_is_there(text: str) -> None:
+    sent = for_server(text).text
+    assert values(sent) == dict(REQUIRED)
+    assert trainer_error(compose(sent)) == ""
+
+
+def test_what_the_job_says_is_never_changed() -> None:
+    text = (
+        "ajet: {model: {path: m}, backbone: debug, rollout: {agent_madness_reward: -1.0, "
+        "user_workflow: mine->Flow}, interchange_server: {num_fastapi_process: 2}}\n"
+        "defaults: [mine]\nhydra: {searchpath: [file://mine], run: {dir: x}}\n"
+    )
+    sent = yaml.safe_load(for_server(text).text)
+    assert get(sent, "ajet.backbone") == "debug"
+    assert get(sent, "ajet.rollout.agent_madness_reward") == -1.0
+    assert get(sent, "ajet.rollout.user_workflow") == "mine->Flow"
+    assert get(sent, "ajet.interchange_server.num_fastapi_process") == 2
+    assert get(sent, METHOD) == "ipc"
+    assert sent["defaults"] == ["mine"]
+    assert sent["hydra"] == {"searchpath": ["file://mine"], "run": {"dir": "x"}}
+
+
+def test_a_whole_tree_passes_through_as_it_is() -> None:
+    tree = yaml.safe_load(for_server(SHORT).text)
+    put(tree, "actor_rollout_ref.model.path", "m")
+    text = "# mine\n" + dump_job(tree)
+    done = for_server(text)
+    assert done.text is text
+    assert done.added == ()
+
+
+def test_several_nodes_use_tcp() -> None:
+    text = "ajet: {model: {path: m}, trainer_common: {nnodes: 2}}"
+    assert values(for_server(text).text)[METHOD] == "tcp"
+
+
+@pytest.mark.parametrize("text", ["ajet: {}", "ajet: {model: {path: null}}"])
+def test_a_job_without_a_model(text: str) -> None:
+    with pytest.raises(JobError) as caught:
+        for_server(text)
+    assert caught.value.what == "no model is named"
+    assert MODEL_VARIABLE in caught.value.todo
+    assert get(yaml.safe_load(for_server(text, "m").text), MODEL) == "m"
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2"])
+def test_a_model_of_the_embedded_engine_is_refused(model: str) -> None:
+    with pytest.raises(JobError, match="a model of the embedded engine"):
+        for_server(f"ajet: {{model: {{path: {model}}}}}", "m")
+
+
+@pytest.mark.parametrize("make", [default_job, hand_job])
+def test_a_job_made_for_the_embedded_engine_is_refused_whatever_model_it_names(
+    make: Callable[[str], Job],
+) -> None:
+    job = make("a/real-model")
+    put(job, BATCH, 2)
+    put(job, LEARNING_RATE, 1e-4)
+    with pytest.raises(JobError) as caught:
+        for_server(dump_job(job))
+    assert "made for the embedded engine (learning rate 0.0001, KL 0.1)" in caught.value.what
+    assert "--preset default --set model=PATH" in caught.value.todo
+    put(job, KL, 0.002)
+    put(job, "ajet.trainer_common.optim.grad_clip", 20.0)
+    assert for_server(dump_job(job)).added, "values that somebody has set are theirs"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ajet: {model: {path: m}, task_judge: off}", "`ajet.task_judge` is False"),
+        ("ajet: {model: {path: m}}\nhydra: mine\n", "`hydra` is 'mine'"),
+        (
+            "ajet: {model: {path: m}, interchange_server: {interchange_server_port: auto}}",
+            "interchange_server_port` is 'auto'",
+        ),
+        ("ajet: {model: {path: m}, trainer_common: {nnodes: two}}", "nnodes` is 'two'"),
+    ],
+)
+def test_values_that_no_server_starts_with_are_refused(text: str, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        for_server(text)
+    assert words in caught.value.what
+
+
+def test_an_empty_list_is_filled() -> None:
+    sent = for_server(f"{SHORT}\ndefaults: []\nhydra: {{searchpath: []}}\n").text
+    assert values(sent) == dict(REQUIRED)
+
+
+@pytest.mark.parametrize("job", [server_job("m"), server_hand_job("m")])
+def test_the_presets_leave_training_to_the_server(job: dict[str, Any]) -> None:
+    for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", "ajet.rollout.temperature"):
+        assert get(job, path) is None
+    assert get(job, BATCH) in (None, 1)
+    assert not check_job(dump_job(job)).notices
+
+
+def test_the_library_job_lacks_nothing_and_sends_no_default_of_the_server() -> None:
+    job = AgentJetJob(model="m", lr=1e-6)
+    assert for_server(job.to_yaml()).added == ()
+    sent = yaml.safe_load(job.to_yaml())
+    assert get(sent, LEARNING_RATE) == 1e-6, "set by the caller, although it is the default"
+    assert get(sent, KL) is None
+    assert job.config.ajet.trainer_common.kl_loss_coef == 0.002
+    job.config.ajet.trainer_common.kl_loss_coef = 0.5
+    assert get(yaml.safe_load(job.to_yaml()), KL) == 0.5
+
+
+async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as server, HttpTransport() as transport:
+        client = AsyncSwarmClient(server.url, transport, "me")
+        assert not await client.is_embedded()
+        sent = await client.sync_train_config(SHORT)
+        assert server.config == sent == for_server(SHORT).text
+        monkeypatch.setenv(MODEL_VARIABLE, "from-the-environment")
+        await client.sync_train_config("ajet: {}")
+        assert get(yaml.safe_load(server.config), MODEL) == "from-the-environment"
+        asked = server.requests["/sync_train_config"]
+        with pytest.raises(JobError, match="embedded engine"):
+            await client.sync_train_config(dump_job(default_job()))
+        assert server.requests["/sync_train_config"] == asked
+
+        async def embedded(_: AsyncSwarmClient, *, again: bool = False) -> frozenset[str]:
+            return frozenset({"/ajetc/info"})
+
+        monkeypatch.setattr(AsyncSwarmClient, "features", embedded)
+        await client.sync_train_config(SHORT)
+        assert server.config == SHORT
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (SHORT, "'defaults'"),
+        (f"{SHORT}\ndefaults: [ajet_default]\n", "'hydra'"),
+        (f"{SHORT}\ndefaults: [a]\nhydra: {{searchpath: [b]}}\n", "'interchange_server'"),
+    ],
+)
+async def test_the_scripted_server_is_as_strict_as_a_real_one(text: str, error: str) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as server, HttpTransport() as transport:
+        client = AsyncSwarmClient(server.url, transport, "me")
+        server.config = text
+        with pytest.raises(SwarmError) as caught:
+            await client.start_engine()
+        assert caught.value.what.endswith(f": {error}")
+        assert (await client.status()).state.value == "BOOTING"
+        await client.stop_engine()
+        await client.sync_train_config(text)
+        await client.start_engine()
+        await server.until(lambda: server.state == "ROLLING")

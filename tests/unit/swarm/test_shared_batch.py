@@ -1,0 +1,217 @@
+"""Groups whose episodes are claimed in one turn: who gets what, and what goes back."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.answers import Claimed, Refused, RefusedKind
+from swarm.claim_request import ClaimRequest
+from swarm.shared_batch import MOST, SharedBatch
+from swarm.shares import Lane
+from swarm.turn_queue import TurnQueue
+
+NONE = Refused(RefusedKind.NONE_AVAILABLE, "none free")
+OTHER = Refused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")
+
+
+def request(n: int = 4, kind: str = "train", lane: Lane = ()) -> ClaimRequest:
+    return ClaimRequest(n, kind, 240.0, None, None, lane)
+
+
+def episode(number: int) -> Claimed:
+    return Claimed(f"uuid-{number}", "http://x/v1", "key", "train", 0.0, 240.0)
+
+
+def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[Refused]]:
+    refusals: list[Refused] = []
+
+    def took(one: ClaimRequest, claimed: Claimed) -> None:
+        one.granted += 1
+        one.held.append(claimed)
+
+    return SharedBatch(requests, took=took, refused=refusals.append), refusals
+
+
+# --- who gets what ------------------------------------------------------------------------------
+
+
+def test_the_first_is_complete_before_the_second_has_any() -> None:
+    one, two = request(2), request(2)
+    found, _ = batch(one, two)
+    done = [found.answered(episode(number)) for number in range(4)]
+    assert done == [None, one, None, two]
+    assert [len(one.held), len(two.held), found.left] == [2, 2, 0]
+    assert found.stop is None
+
+
+def test_a_refusal_is_waited_for_while_the_others_may_still_do() -> None:
+    one, two = request(2), request(2)
+    found, refusals = batch(one, two)
+    found.answered(NONE)
+    assert not list(found.to_return())
+    found.answered(episode(1))
+    assert not list(found.to_return())
+    assert found.answered(episode(2)) is one
+    found.answered(episode(3))
+    assert list(found.to_return()) == [two]
+    assert (one.stop, two.stop, refusals) == (None, NONE, [NONE])
+
+
+def test_an_engine_that_does_not_roll_ends_it_at_once() -> None:
+    one, two = request(2), request(2)
+    found, _ = batch(one, two)
+    found.answered(episode(1))
+    found.answered(OTHER)
+    assert list(found.to_return()) == [one]
+    assert (one.stop, two.stop) == (OTHER, OTHER)
+    assert not found.wanted
+
+
+def test_what_nobody_wants_any_more_goes_back() -> None:
+    one, two = request(2), request(2)
+    found, _ = batch(one, two)
+    found.answered(episode(1))
+    one.stop = OTHER  # it was cancelled
+    one.take_held()
+    assert found.answered(episode(2)) is None
+    assert found.answered(episode(3)) is two
+    assert found.answered(episode(4)) is None
+    assert list(found.to_return()) == [one]
+
+
+def test_a_claim_that_breaks_is_told_to_who_would_have_had_it() -> None:
+    one, two = request(1), request(2)
+    found, _ = batch(one, two)
+    assert found.answered(episode(1)) is one
+    error = ValueError("odd")
+    found.broken(error)
+    assert (one.error, two.error) == (None, error)
+    assert two.stop is not None
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=MOST),
+    st.lists(st.sampled_from(["episode", "none", "other", "gone", "broken"]), max_size=40),
+)
+def test_never_do_two_hold_parts(sizes: list[int], answers: list[str]) -> None:
+    requests = [request(n) for n in sizes]
+    found, _ = batch(*requests)
+    back = 0
+    granted = 0
+    complete: list[ClaimRequest] = []
+    for number, answer in enumerate(answers):
+        if not found.left:
+            break
+        if answer == "episode":
+            granted += 1
+            if (done := found.answered(episode(number))) is not None:
+                complete.append(done)
+        elif answer == "broken":
+            found.broken(None)
+        elif answer == "gone":
+            if waiting := [one for one in requests if not (one.complete or one.stopped())]:
+                waiting[-1].stop = OTHER
+        else:
+            found.answered(NONE if answer == "none" else OTHER)
+        for one in found.to_return():
+            back += len(one.take_held())
+        parts = [one for one in requests if one.held and not one.complete]
+        assert len(parts) <= 1
+        assert all(one.granted < one.n for one in parts)
+    held = sum(len(one.held) for one in requests)
+    assert held + back == granted
+    assert complete == [one for one in requests if one.complete]
+    if not found.left:
+        assert not found.wanted
+
+
+# --- the queue ----------------------------------------------------------------------------------
+
+
+async def test_who_is_taken_along_and_put_back_keeps_its_place() -> None:
+    queue, went = TurnQueue(), []
+    first = request(lane=("a",))
+    assert await queue.take(first)
+
+    async def one(name: str, mine: ClaimRequest) -> None:
+        went.append((name, await queue.take(mine)))
+        queue.release()
+
+    names = ("a1", "b1", "c1", "a2")
+    requests = {name: request(lane=(name[0],)) for name in names}
+    async with asyncio.TaskGroup() as tasks:
+        for name, mine in requests.items():
+            tasks.create_task(one(name, mine))
+        await asyncio.sleep(0)
+        along = queue.share(first, 3)
+        assert along == [requests[name] for name in ("b1", "c1", "a1")]
+        assert all(one.shared for one in along)
+        queue.put_back(along)
+        assert not went
+        queue.release()
+    assert went == [("b1", True), ("c1", True), ("a1", True), ("a2", True)]
+    assert not queue.taken
+
+
+async def test_lanes_keep_their_turns_when_some_are_put_back() -> None:
+    queue = TurnQueue()
+    went: list[str] = []
+    first = request()
+    assert await queue.take(first)
+
+    async def one(name: str) -> None:
+        assert await queue.take(requests[name])
+        went.append(name)
+        queue.release()
+
+    requests = {name: request(lane=(name[0],)) for name in ("a1", "a2", "b1", "a3")}
+    async with asyncio.TaskGroup() as tasks:
+        for name in requests:
+            tasks.create_task(one(name))
+        await asyncio.sleep(0)
+        queue.put_back(queue.share(first, 3))
+        queue.release()
+    assert went == ["a1", "b1", "a2", "a3"]
+    assert not queue.busy
+
+
+async def test_only_those_that_want_the_same_are_taken_along() -> None:
+    queue = TurnQueue()
+    first = request()
+    assert await queue.take(first)
+    tried = request()
+    tried.refused_before = True
+    async with asyncio.TaskGroup() as tasks:
+        requests = [request(8), request(), request(kind="eval"), request(), tried]
+        waiting = [tasks.create_task(queue.take(one)) for one in requests]
+        await asyncio.sleep(0)
+        along = queue.share(first, 7)
+        assert along == requests[:2]
+        for one in along:
+            queue.serve(one)
+        for _ in range(3):
+            queue.release()
+            await asyncio.sleep(0)
+    assert [one.result() for one in waiting] == [False, False, True, True, True]
+    assert not requests[4].may_share(first) or not first.may_share(requests[4])
+
+
+async def test_one_that_leaves_while_it_is_along_is_not_put_back() -> None:
+    queue = TurnQueue()
+    first = request()
+    assert await queue.take(first)
+    async with asyncio.TaskGroup() as tasks:
+        leaves, stays = request(), request()
+        gone = tasks.create_task(queue.take(leaves))
+        left = tasks.create_task(queue.take(stays))
+        await asyncio.sleep(0)
+        along = queue.share(first, 2)
+        queue.release()  # the one that took them along is done already
+        assert not queue.taken
+        gone.cancel()
+        await asyncio.sleep(0)
+        queue.put_back(along)
+        assert await left
+    queue.release()
+    assert not queue.taken

@@ -1,0 +1,54 @@
+"""The order of a queue with shares, and who gives way when it is full."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.shares import Lane, Shares, crowding
+
+
+def drained(shares: Shares[str]) -> list[str]:
+    """All items in the order of their turns."""
+    found = []
+    while shares:
+        lane, item = next(iter(shares))
+        shares.served(lane)
+        assert shares.remove(lane, item)
+        found.append(item)
+    return found
+
+
+def test_keys_take_turns_then_addresses_then_sessions() -> None:
+    shares: Shares[str] = Shares()
+    for lane in ("AxS", "AxS", "AxT", "AyS", "BxS", "BxS"):
+        shares.push(tuple(lane), lane)
+    shares.push(("C", "x", "S"), "CxS")
+    assert drained(shares) == ["AxS", "BxS", "CxS", "AyS", "BxS", "AxT", "AxS"]
+
+
+def test_what_is_put_back_goes_first() -> None:
+    shares: Shares[str] = Shares()
+    for name in ("a1", "b1", "a2"):
+        shares.push((name[0],), name)
+    first = [next(iter(shares))]
+    shares.served(first[0][0])
+    shares.remove(*first[0])
+    shares.put_back(*first[0])
+    assert drained(shares) == ["a1", "b1", "a2"]
+    assert not shares.remove(("a",), "a1")
+
+
+lanes = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
+
+
+@given(lanes, st.tuples(*[st.sampled_from("abc")] * 3))
+def test_nobody_keeps_more_than_half_while_others_ask(waiting: list[Lane], lane: Lane) -> None:
+    """Whatever waits, one more of a sender with less than a third gets in."""
+    pairs = [(one, number) for number, one in enumerate(waiting)]
+    found = crowding(pairs, lane)
+    mine = sum(one[0] == lane[0] for one in waiting)
+    most = max((sum(one[0] == key for one in waiting) for key in "abc"), default=0)
+    assert (found is not None) or most <= mine + 1
+    if found is not None and most > mine + 1:
+        gives_way = waiting[found]
+        assert sum(one[0] == gives_way[0] for one in waiting) == most
+        assert not any(one == gives_way for one in waiting[found + 1 :])
