@@ -24,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -37,6 +38,10 @@ AGENT_SECONDS = 120.0
 """An agent that runs longer is ended, and the episode given back."""
 RUNNING: set["subprocess.Popen[str]"] = set()
 """Agents that have not ended yet."""
+STARTING = threading.Lock()
+"""Held while an agent starts, until `RUNNING` has it."""
+ENDING = threading.Event()
+"""Set when the script exits: no agent starts from then on."""
 REWARD_MODE = os.environ.get("REWARD_MODE", "function")
 
 
@@ -61,16 +66,19 @@ def query_of(item: Task) -> str:
 
 def run_agent(query: str, base_url: str, api_key: str) -> str:
     """What the agent prints."""
-    agent = subprocess.Popen(
-        AGENT,
-        env={**os.environ, "OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": api_key},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # it may start programs of its own, which end with it
-    )
-    RUNNING.add(agent)
+    with STARTING:
+        if ENDING.is_set():
+            raise RuntimeError("the script exits")
+        agent = subprocess.Popen(
+            AGENT,
+            env={**os.environ, "OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": api_key},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # it may start programs of its own, which end with it
+        )
+        RUNNING.add(agent)
     try:
         out, err = agent.communicate(query, timeout=AGENT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -95,9 +103,11 @@ def kill(agent: "subprocess.Popen[str]") -> None:
 
 @atexit.register
 def end_agents() -> None:
-    """Ctrl-C reaches none of them, being in sessions of their own."""
-    for agent in tuple(RUNNING):
-        kill(agent)
+    """Kill every agent: Ctrl-C does not reach them, as each has a session of its own."""
+    with STARTING:
+        ENDING.set()
+        for agent in tuple(RUNNING):
+            kill(agent)
 
 
 def compute_reward(item: Task, answer: str) -> float:

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -120,3 +122,56 @@ def test_no_endpoint_and_no_reward_are_said(endpoint: Endpoint) -> None:
     done = run("--item", '{"question": "no answer to it"}', "--base-url", endpoint.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert "no reward: item item has no number in its `answer`" in done.stderr
+
+
+def test_an_agent_that_starts_while_the_script_exits_is_killed() -> None:
+    program = textwrap.dedent(
+        """
+        import subprocess, sys, threading, time
+        import run_episode_once as episode
+
+        forked, exiting = threading.Event(), threading.Event()
+
+        class Slow(subprocess.Popen):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                print(self.pid, flush=True)
+                forked.set()
+                exiting.wait(5)
+
+        subprocess.Popen = Slow
+        episode.AGENT = [sys.executable, "-c", "import time; time.sleep(600)"]
+        ask = lambda: episode.run_agent("3 + 4", "http://127.0.0.1:9/v1", "none")
+        asks = threading.Thread(target=ask, daemon=True)
+        asks.start()
+        forked.wait()
+        ends = threading.Thread(target=episode.end_agents)
+        ends.start()
+        ends.join(0.2)
+        exiting.set()
+        ends.join()
+        asks.join(10)
+        try:
+            ask()
+        except RuntimeError as error:
+            print(error, flush=True)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=FOLDER,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    pid, *said = done.stdout.splitlines()
+    try:
+        _, left = psutil.wait_procs([psutil.Process(int(pid))], timeout=10)
+    except psutil.NoSuchProcess:
+        left = []
+    for one in left:
+        one.kill()
+    assert not left
+    assert said == ["the script exits"]
