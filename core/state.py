@@ -142,6 +142,9 @@ class Group(msgspec.Struct, kw_only=True):
     expires_at: float | None = None
     damping: float = 0.0
     """What the engine adds to the deviation when it computes advantages."""
+    lost: str = ""
+    """What discarded its finished episodes before an update, see `core.events.GroupLost`; empty
+    while none did."""
     marked: bool = False
     note: str = ""
     generating_at: float | None = None
@@ -155,6 +158,11 @@ class Group(msgspec.Struct, kw_only=True):
     def open(self) -> bool:
         """Whether anything can still happen to it."""
         return self.phase in OPEN_PHASES
+
+    @property
+    def discarded(self) -> bool:
+        """Whether it ended in order and its server discarded its episodes before an update."""
+        return self.phase == "DONE" and bool(self.lost)
 
     @property
     def prompt_cut(self) -> bool:
@@ -347,6 +355,9 @@ class Totals(msgspec.Struct, kw_only=True):
 
     groups: int = 0
     done: int = 0
+    """Groups that ended in order and are not `lost`."""
+    lost: int = 0
+    """Groups that ended in order and whose episodes their server discarded before an update."""
     aborted: int = 0
     failed: int = 0
     dead: int = 0
