@@ -246,6 +246,11 @@ class Server(msgspec.Struct, kw_only=True):
     work: Work | None = None
     """What is being done to its engine, or was last."""
 
+    def is_finished(self, step: StepStats) -> bool:
+        """Whether the update of `step` is done: it has figures, or a later step has begun."""
+        newest = self.steps[-1].step if self.steps else 0
+        return bool(step.update) or step.step < max(self.step or 0, newest)
+
     @property
     def last_update(self) -> StepStats | None:
         """The newest step whose update has figures."""
