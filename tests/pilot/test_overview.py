@@ -488,3 +488,18 @@ def test_thinning_keeps_the_last_point() -> None:
 def test_a_sparkline_shows_nothing_as_dots() -> None:
     assert sparkline([0, 0]).plain == "··"
     assert sparkline([0, 1, 2]).plain == "·▄█"
+
+
+async def test_a_panel_of_one_line_has_its_title_in_the_border_like_the_others() -> None:
+    left = [
+        one
+        for one in sample_events()
+        if not isinstance(one, AlertRaised | MockStarted | MockRowDone)
+    ]
+    async with seat(state_of(*left), size=(160, 48)) as console:
+        rows = console.text().splitlines()
+        assert any("╭─ ALERTS ─" in row for row in rows)
+        assert any("╭─ MOCK USER ─" in row for row in rows)
+        assert any("│ none " in row for row in rows)
+        assert any("│ not started: press 4 then s" in row for row in rows)
+        assert not any("│ ALERTS" in row or "│ MOCK USER" in row for row in rows)
