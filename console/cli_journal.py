@@ -44,16 +44,20 @@ def _read(path: Path) -> JournalStats:
 
 def _stats(given: argparse.Namespace, home: Home) -> int:
     found, limits = _read(home.journal), settings_of(home).journal
-    on_disk = sum(
-        path.stat().st_size
+    sizes = {
+        end: path.stat().st_size
         for end in ("", *SIBLINGS)
         if (path := Path(f"{home.journal}{end}")).exists()
-    )
+    }
+    on_disk, wal = sum(sizes.values()), sizes.get("-wal", 0)
     if given.json:
         row = msgspec.to_builtins(found)
-        say_json({**row, "file": str(home.journal), "on_disk": on_disk, **_limits(limits)})
+        say_json(
+            {**row, "file": str(home.journal), "on_disk": on_disk, "wal": wal, **_limits(limits)}
+        )
         return 0
     say(f"{home.journal}: {_size(on_disk)} on disk, {_size(found.used)} in use")
+    say(f"  {_size(wal)} of it is the write-ahead log (-wal): SQLite removes it as the proxy ends")
     say(f"  schema {found.schema}, {found.events} events, {found.texts} texts")
     say(f"  {found.groups} groups: {found.rated} rated, {found.open} open{_each(found)}")
     if found.groups:

@@ -116,6 +116,7 @@ def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None
             "open_groups": len(state.open_groups()),
             "groups": state.totals.groups,
             "answered": state.totals.answered,
+            "lost_groups": state.totals.lost,
             "consoles": state.consoles,
             "alerts": [one_line(alert.cause) for alert in state.alerts.values()],
         }
@@ -186,9 +187,11 @@ def _proxy_line(proxy: dict[str, Any] | None) -> str:
         return "proxy    not running"
     if proxy["error"]:
         return f"proxy    {proxy['url']}  does not answer: {proxy['error']}"
+    lost = proxy["lost_groups"]
     return (
         f"proxy    {proxy['url']}  pid {proxy['pid']}  rating {proxy['rating_mode']}  "
         f"{proxy['open_groups']} open, {proxy['groups']} groups, {proxy['answered']} answered"
+        + (f", {lost} finished and lost: will not train" if lost else "")
     )
 
 

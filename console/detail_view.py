@@ -250,7 +250,7 @@ def _repair(group: Group, width: int) -> list[Line]:
         fill = "R refill it · " if short else ""
         again = "S score it again" if short else "S score it again with the rewards as they are now"
         said = f"→ {fill}1-9 rate it · {again} · x abort it"
-    elif group.phase == "DONE" and not group.dead:
+    elif group.phase == "DONE" and not group.dead and not group.lost:
         return []
     else:
         said = "→ A asks it again, as a new group"

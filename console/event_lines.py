@@ -115,6 +115,11 @@ def _closed(event: ev.GroupClosed) -> Told:
     return Told(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
 
 
+def _lost(event: ev.GroupLost) -> Told:
+    text = f"finished, lost by {event.cause}: will not train"
+    return Told(event.group_id, one_line(text), "warning")
+
+
 def _alert(event: ev.AlertRaised) -> Told:
     level = event.level if event.level in ("info", "warning", "error") else "warning"
     return Told("alert", one_line(". ".join(filter(None, (event.cause, event.todo)))), level)
@@ -238,6 +243,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.GroupSealed: _sealed,
     ev.EpisodeAborted: lambda e: f"episode of candidate {e.index + 1} given back: {e.reason}",
     ev.GroupClosed: _closed,
+    ev.GroupLost: _lost,
     ev.GroupMarked: lambda e: "marked" if e.marked else "mark cleared",
     ev.GroupNoted: lambda e: f"note: {e.note}" if e.note else "note removed",
     ev.GroupEdited: lambda e: f"candidate {e.index + 1} corrected",

@@ -18,7 +18,9 @@ _TERM = re.compile(
 _PHASES = OPEN_PHASES | SEALED_PHASES
 _SHOWN = {"DONE": "FINISHED"}
 """Phases whose word on screen is another one; their own name is taken, too."""
-STATES = ("open", *sorted(_SHOWN.get(phase, phase).lower() for phase in _PHASES))
+_LOST = "LOST"
+"""What `state:` calls a group that ended and whose episodes the engine discarded."""
+STATES = ("open", *sorted(_SHOWN.get(phase, phase).lower() for phase in {*_PHASES, _LOST}))
 """What `state:` takes."""
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -154,7 +156,7 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
         return lambda group: group.open
     known = {
         phase
-        for phase in _PHASES
+        for phase in {*_PHASES, _LOST}
         if phase.startswith(word) or _SHOWN.get(phase, phase).startswith(word)
     }
     if sign not in (":", "="):
@@ -163,7 +165,7 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
         raise FilterError(
             f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
         )
-    return lambda group: group.phase in known
+    return lambda group: (_LOST if group.discarded else group.phase) in known
 
 
 def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:

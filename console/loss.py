@@ -75,6 +75,7 @@ def _by_hand(state: State, server: Server) -> int:
     return sum(
         group.server == server.name
         and group.phase == "DONE"
+        and not group.lost
         and group.source == "human"
         and group.episode_type == "train"
         and (group.sealed_at or 0.0) >= began

@@ -113,7 +113,7 @@ def digest(group: Group) -> Digest:
         for one, reward in zip(group.candidates, rewards, strict=False)
         if reward is not None
     ]
-    over = group.phase in ("ABORTED", "FAILED")
+    over = group.phase in ("ABORTED", "FAILED") or group.discarded
     sent = group.sealed_at is not None and not over
     return Digest(
         group_id=group.group_id,
@@ -145,6 +145,8 @@ def _automatic(one: Candidate, by_hand: bool) -> float | None:
 def _lost(group: Group) -> str:
     if group.cause.startswith(UNSCORED):
         return ""  # it counts among those that were not scored
+    if group.discarded:
+        return group.lost
     cause = f": {cause_words(group.cause)}" if group.cause else ""
     return f"{group.phase.lower()}{cause}"
 

@@ -56,11 +56,14 @@ PHASES: dict[str, PhaseLook] = {
     "FAILED": PhaseLook("!", "failed", "$reward-down"),
 }
 _DEAD = PhaseLook("○", "dead", "$dead")
+_LOST = PhaseLook("×", "lost", "$reward-down")
 _UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
 
 
 def phase_look(group: Group) -> PhaseLook:
     """The look of a group's phase; one nobody knows keeps its own word."""
+    if group.discarded:
+        return _LOST
     if group.phase == "DONE" and unconfirmed(group):
         return _UNSURE
     if group.phase == "DONE" and group.dead:
@@ -172,7 +175,8 @@ class Verdict:
     """Whether a group teaches something, by what is known now."""
 
     kind: str
-    """train, dead (sealed without a signal), lost (aborted or failed), open or none."""
+    """train, dead (sealed without a signal), lost (aborted, failed, or discarded by the engine),
+    open or none."""
     text: str
 
     @property
@@ -195,6 +199,8 @@ def verdict(group: Group) -> Verdict:
     if group.episode_type != "train":
         return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")
     if group.sealed_at is not None:
+        if group.lost:
+            return Verdict("lost", f"finished, lost by {one_line(group.lost, 40)}: will not train")
         if group.dead:
             return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
         if group.phase == "DONE" and unconfirmed(group):

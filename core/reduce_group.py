@@ -22,6 +22,7 @@ from core.events import (
     GenerationStarted,
     GroupClosed,
     GroupEvent,
+    GroupLost,
     GroupMarked,
     GroupNoted,
     GroupOpened,
@@ -298,9 +299,17 @@ def _closed(state: State, group: Group, event: GroupClosed) -> None:
     group.until = None
     group.latency = event.latency
     totals = state.totals
-    totals.done += event.phase == "DONE"
+    totals.done += event.phase == "DONE" and not group.lost
+    totals.lost += group.discarded
     totals.aborted += event.phase == "ABORTED"
     totals.failed += event.phase == "FAILED"
+
+
+def _lost(state: State, group: Group, event: GroupLost) -> None:
+    known, group.lost = group.discarded, event.cause
+    if group.discarded and not known:
+        state.totals.done -= 1
+        state.totals.lost += 1
 
 
 def _marked(state: State, group: Group, event: GroupMarked) -> None:
@@ -331,6 +340,7 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     EpisodesEnded: _all_ended,
     EpisodeAborted: _aborted,
     GroupClosed: _closed,
+    GroupLost: _lost,
     GroupMarked: _marked,
     GroupNoted: _noted,
     **RATING_HANDLERS,

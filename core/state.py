@@ -142,6 +142,9 @@ class Group(msgspec.Struct, kw_only=True):
     expires_at: float | None = None
     damping: float = 0.0
     """What the engine adds to the deviation when it computes advantages."""
+    lost: str = ""
+    """What discarded its finished episodes before an update, see `core.events.GroupLost`; empty
+    while none did."""
     marked: bool = False
     note: str = ""
     generating_at: float | None = None
@@ -155,6 +158,11 @@ class Group(msgspec.Struct, kw_only=True):
     def open(self) -> bool:
         """Whether anything can still happen to it."""
         return self.phase in OPEN_PHASES
+
+    @property
+    def discarded(self) -> bool:
+        """Whether it ended in order and its server discarded its episodes before an update."""
+        return self.phase == "DONE" and bool(self.lost)
 
     @property
     def prompt_cut(self) -> bool:
@@ -237,6 +245,11 @@ class Server(msgspec.Struct, kw_only=True):
     """When another client last started its engine, Unix seconds; 0 after a start from here."""
     work: Work | None = None
     """What is being done to its engine, or was last."""
+
+    def is_finished(self, step: StepStats) -> bool:
+        """Whether the update of `step` is done: it has figures, or a later step has begun."""
+        newest = self.steps[-1].step if self.steps else 0
+        return bool(step.update) or step.step < max(self.step or 0, newest)
 
     @property
     def last_update(self) -> StepStats | None:
@@ -347,6 +360,9 @@ class Totals(msgspec.Struct, kw_only=True):
 
     groups: int = 0
     done: int = 0
+    """Groups that ended in order and are not `lost`."""
+    lost: int = 0
+    """Groups that ended in order and whose episodes their server discarded before an update."""
     aborted: int = 0
     failed: int = 0
     dead: int = 0

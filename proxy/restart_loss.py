@@ -1,8 +1,14 @@
-"""Names what a server lost with a restart: claimed episodes, open and finished groups, tokens."""
+"""Names what a server lost with a restart: claimed episodes, open and finished groups, tokens.
 
+Finished groups that no update trains on are marked as lost, also those of an engine that is stopped
+from here before its update.
+"""
+
+from core.events import GroupLost
 from core.state import Group, Server
 from proxy.alerts import replace_alert
 from proxy.seat import Seat, ServerSeat
+from swarm.schemas import EngineState
 from swarm.watcher import Seen
 
 ADVICE = (
@@ -11,6 +17,10 @@ ADVICE = (
 UNTRAINED = "Enter opens them: no update trains on finished ones, A asks one again"
 HELD = frozenset({"claimed", "answered"})
 """Phases of a candidate whose episode its server still holds."""
+FILLING = frozenset({"ROLLING", "ROLLING_POST"})
+"""States in which a server gathers episodes that a stop discards."""
+CAUSES = {EngineState.OFFLINE: "an engine stop", EngineState.BOOTING: "an engine restart"}
+"""What discarded the episodes of a server that entered such a state while it gathered them."""
 
 
 class RestartLoss:
@@ -41,10 +51,25 @@ class RestartLoss:
             return
         if seen.trouble != "restarted":
             self._told = self._lost = False
+            if seen.state in CAUSES and not seen.trouble:
+                self._mark_stopped(CAUSES[seen.state])
             return
         if not self._told:
             self._told, self._lost = True, False
             self._tell()
+
+    def _mark_stopped(self, cause: str) -> None:
+        state = self._seat.bus.state
+        server = state.servers.get(self._server.name)  # as it was before this look
+        if server is None or (server.lost and server.seen_at is None):
+            return  # it has not answered this proxy yet: an update may have come in between
+        if server.state in FILLING:
+            self._mark(_untrained(list(state.groups.values()), server), cause)
+
+    def _mark(self, groups: tuple[Group, ...], cause: str) -> None:
+        for one in groups:
+            bus, name = self._seat.bus, self._server.name
+            bus.publish(GroupLost(server=name, group_id=one.group_id, cause=cause))
 
     def _remember(self) -> None:
         state, name = self._seat.bus.state, self._server.name
@@ -66,6 +91,7 @@ class RestartLoss:
         if self._groups:
             lost.append(f"the answers of {_count(len(self._groups), 'open group')}")
         if self._untrained:
+            self._mark(self._untrained, "an engine restart")
             rated = sum(one.rating is not None for one in self._untrained)
             votes = f" ({rated} human-rated)" if rated else ""
             lost.append(f"{_count(len(self._untrained), 'finished group')} of this update{votes}")
@@ -87,12 +113,15 @@ class RestartLoss:
 
 def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:
     """Groups whose rewards `server` has and did not train on yet."""
+    if any(one.step == server.step and one.update for one in server.steps):
+        return ()  # the update of the step is done
     return tuple(
         one
         for one in groups
         if one.server == server.name
         and one.sealed_at is not None
         and one.phase not in ("ABORTED", "FAILED")
+        and not one.lost
         and one.episode_type != "eval"
         and one.step is not None
         and (one.engine_run, one.step) == (server.engine_run, server.step)

@@ -132,7 +132,11 @@ class Candidates(Container):
         return list(zip(self.query_children(Pane), self.window(), strict=False))
 
     def _arrange(self) -> None:
-        if not self.is_mounted or not self.size.width:
+        if not self.is_mounted:
+            return
+        if not self.size.width:  # it is hidden: the frame before its resize has no old answers
+            for pane in self.query_children(Pane):
+                pane.display = False
             return
         stacked = self.stack and not self.side_by_side and not self.zoomed
         self.set_class(stacked, "-stacked")

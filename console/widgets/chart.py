@@ -29,6 +29,15 @@ class Point:
     engine_run: int = 0
     version: str = ""
     """Version of the rewards; empty where it is not known."""
+    finished: bool = True
+    """Whether the update of the step is done: its value changes no more."""
+
+
+def latest(points: Sequence[Point]) -> tuple[Point, str]:
+    """The newest finished point, else the newest one, and its step in words."""
+    done = next((one for one in reversed(points) if one.finished), None)
+    shown = done or points[-1]
+    return shown, f"step {shown.step}" + ("" if shown.finished else " so far")
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:

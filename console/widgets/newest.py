@@ -88,6 +88,8 @@ def newest_head(session: Session) -> Line:
     if not session.state.groups:
         return (("NEWEST GROUPS", "bold $heading"),)
     said = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
+    if totals.lost:
+        said += f" · {totals.lost} lost"
     if totals.aborted or totals.failed:
         said += f" · {totals.aborted} aborted · {totals.failed} failed"
     return (("NEWEST GROUPS", "bold $heading"), (said, "$muted"))

@@ -162,7 +162,7 @@ def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
 
 
 def _dead(groups: Sequence[Group]) -> Content:
-    ended = [group for group in groups if group.phase not in ("ABORTED", "FAILED")]
+    ended = [one for one in groups if one.phase not in ("ABORTED", "FAILED") and not one.lost]
     sealed = [group for group in ended if group.sealed_at is not None][-SEALED:]
     if not sealed:
         return Content("")

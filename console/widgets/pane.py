@@ -100,6 +100,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
     def _rebuild(self) -> None:
         self._width = self.scrollable_content_region.width
         if self._width <= 0:
+            self._lines = ()  # hidden: the frame before its resize must not have the old ones
             return
         before = len(self._lines)
         self._lines = self._build(self._width)

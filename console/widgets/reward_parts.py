@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from console.session import Session
-from console.widgets.chart import Point, curve, sparkline
+from console.widgets.chart import Point, curve, latest, sparkline
 from console.widgets.section import Room, heading, lines
 from console.widgets.step_table import reward_of, share_of
 from console.widgets.words import duration, figure, number
@@ -30,6 +30,7 @@ def reward_points(server: Server) -> list[Point]:
             one.hand_mean if one.hand else None,
             one.engine_run,
             one.version,
+            server.is_finished(one),
         )
         for one, mean, std in found
         if mean is not None
@@ -47,11 +48,11 @@ def rewards(session: Session, room: Room) -> Content:
         elif server is not None and any(one.by_hand for one in server.steps):
             what = "Only human ratings so far: the curve is of automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
-    last = points[-1]
+    last, step = latest(points)
     said = Content.assemble(
         (f"{number(last.mean)}", "bold $curve"),
         (f" ±{number(last.std)}", "$curve"),
-        (f" at step {last.step}", "$muted"),
+        (f" at {step}", "$muted"),
     )
     below = learned(server, room.width) if room.tall else []
     plot = curve(points, room.width, max(3, (room.height or 6) - 1 - len(below)))
@@ -71,6 +72,10 @@ def _with_room(width: int, said: Content, points: Sequence[Point], beside: Conte
 
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
+    """How the reward changed over the finished steps of one version of the rewards."""
+    points = [one for one in points if one.finished]
+    if not points:
+        return _note("" if short else "no update yet")
     if len(points) < 2:
         return _note("" if short else "one step so far")
     points = _of_last_version(points)

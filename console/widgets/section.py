@@ -32,13 +32,16 @@ class Room:
     """Rows of the terminal."""
 
 
+HEADING = "bold $heading"
+"""Style of a title."""
+
 Build = Callable[[Session, Room], Content]
 
 
 class Section(Relaid, Static):
     """Shows what `build` makes of the session and the room there is.
 
-    The first line stands in the border where there is one, unless it is the only line.
+    The first line stands in the border where there is one; of a single line its heading alone.
     """
 
     DEFAULT_CSS = """
@@ -71,8 +74,10 @@ class Section(Relaid, Static):
         content = self._build(session, room)
         if framed:
             title, *rest = content.split("\n", allow_blank=True)
-            self.put_in_border(title if rest else Content(""))
-            content = Content("\n").join(rest) if rest else content
+            content = Content("\n").join(rest)
+            if not rest:
+                title, content = _divided(title)
+            self.put_in_border(title)
         last = self._last
         if last is not None and content.plain == last.plain and content.spans == last.spans:
             return
@@ -91,6 +96,14 @@ class Section(Relaid, Static):
         self.repaint()
 
 
+def _divided(line: Content) -> tuple[Content, Content]:
+    """A heading, and what is said beside it; no heading for a line that begins with none."""
+    styled = [one.end for one in line.spans if one.start == 0 and one.style == HEADING]
+    at = max(styled, default=0)
+    rest = line[at:]
+    return line[:at], rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+
+
 def host(widget: Widget) -> "ConsoleApp":
     """The app of a widget, typed."""
     return cast("ConsoleApp", widget.app)
@@ -98,7 +111,7 @@ def host(widget: Widget) -> "ConsoleApp":
 
 def heading(title: str, *parts: Content | str) -> Content:
     """A section's first line: the title, then what is said beside it."""
-    pieces: list[Content | tuple[str, str]] = [(title, "bold $heading")]
+    pieces: list[Content | tuple[str, str]] = [(title, HEADING)]
     for part in parts:
         if not part:
             continue

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from textual.content import Content
 
-from console.widgets.chart import Point, curve
+from console.widgets.chart import Point, curve, latest
 from console.widgets.step_table import reward_of
 from console.widgets.words import figure, number
 from core.state import Server
@@ -73,7 +73,13 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
     found = []
     for one in _SERIES:
         points = [
-            Point(step.step, value, 0.0, engine_run=step.engine_run)
+            Point(
+                step.step,
+                value,
+                0.0,
+                engine_run=step.engine_run,
+                finished=server.is_finished(step),
+            )
             for step in server.steps
             if (value := one.value(step)) is not None
         ]
@@ -85,11 +91,12 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
 def _curve(
     one: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
 ) -> list[Content]:
-    """Title with the newest value, then the curve in `height` - 1 lines, and the steps below."""
+    """Title of the newest finished step, then the curve in `height` - 1 lines, and the steps."""
+    newest, step = latest(points)
     title = Content.assemble(
         (f"{one.title} ", "bold $heading"),
-        (one.said(points[-1].mean), "bold $curve"),
-        (f"  step {points[-1].step}", "$muted"),
+        (one.said(newest.mean), "bold $curve"),
+        (f"  {step}", "$muted"),
     )
     plot = curve(points, width, height)
     return [title, *(plot if axis else plot[:-1])]

@@ -24,6 +24,7 @@ from core.events.group import (
     GenerationStarted,
     GroupClosed,
     GroupEvent,
+    GroupLost,
     GroupMarked,
     GroupNoted,
     GroupOpened,
@@ -117,6 +118,7 @@ AnyEvent = (
     | EpisodesEnded
     | EpisodeAborted
     | GroupClosed
+    | GroupLost
     | GroupMarked
     | GroupNoted
     | GroupLeased
@@ -195,6 +197,7 @@ __all__ = [
     "GroupEdited",
     "GroupEvent",
     "GroupLeased",
+    "GroupLost",
     "GroupMarked",
     "GroupNoted",
     "GroupOpened",

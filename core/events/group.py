@@ -326,6 +326,13 @@ class GroupClosed(GroupEvent, frozen=True, kw_only=True):
     (from the request to what the user got), and keepalives, a number."""
 
 
+class GroupLost(GroupEvent, frozen=True, kw_only=True):
+    """Its server discarded the finished episodes before an update: no update trains on them."""
+
+    cause: str
+    """`an engine restart` or `an engine stop`."""
+
+
 class GroupMarked(GroupEvent, frozen=True, kw_only=True):
     """The operator set or cleared the mark of a group."""
 

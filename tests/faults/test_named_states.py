@@ -10,8 +10,11 @@ import pytest
 
 import proxy.watch
 import swarm.watcher
+from console.cli_status import _proxy, _proxy_line
 from console.session import Session
+from console.views import verdict
 from console.widgets.engine_parts import server_panel
+from console.widgets.newest import newest_head
 from console.widgets.overview_parts import alerts, engines
 from console.widgets.section import Room
 from console.widgets.status_bar import bar_line
@@ -141,6 +144,33 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
 
 async def alert(w: World, key: str) -> Any:
     return await w.until(lambda: w.state.alerts.get(key))
+
+
+async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
+    tmp_path: Path,
+) -> None:
+    async with watched(tmp_path) as (w, far):
+        ticket = await w.ask("finished before it")
+        await w.reply(ticket)
+        await w.closed()
+        group = w.group(ticket)
+        assert verdict(group).text == "finished, will train"
+        await far.relay.become("gone")
+        await w.until(lambda: server(w).lost.startswith("gone: "))
+        far.set_state("OFFLINE", 0)
+        await far.relay.become("well")
+        told = await alert(w, "tokens:s")
+        assert "1 finished group of this update" in told.cause
+        assert verdict(group).text == "finished, lost by an engine restart: will not train"
+        head = "".join(text for text, _ in newest_head(session(w)))
+        assert "1 group · 0 finished · 0 dead · 1 lost" in head
+        proxy_data = _proxy("http://127.0.0.1", w.state, "")
+        assert proxy_data is not None
+        assert proxy_data["lost_groups"] == 1
+        assert "1 finished and lost: will not train" in _proxy_line(proxy_data)
+        journal, seq = w.seat.bus.journal, w.state.seq
+        await journal.durable(seq)
+        assert journal.replayed_state().groups[group.group_id].discarded
 
 
 @pytest.mark.parametrize("empty", [False, True])

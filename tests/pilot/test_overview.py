@@ -13,6 +13,7 @@ from console.widgets.newest import NewestGroups, newest_items
 from console.widgets.overview_parts import PARTS, alerts, engines, mock, pace
 from console.widgets.reward_parts import rewards
 from console.widgets.section import Room
+from console.widgets.step_curves import with_curves
 from console.widgets.step_table import step_table
 from core.errors import AjetError
 from core.events import (
@@ -61,8 +62,8 @@ async def test_a_seat_in_use() -> None:
             "● ROLLING 1m26",
             "step 12",
             "2/4 tasks",
-            "0.67 ±0.19 at step 12",
-            "▲ up 0.38 since step 1",
+            "0.74 ±0.12 at step 11",
+            "▲ up 0.45 since step 1",
             "raised ValueError",
             "→ See the traceback",
             "groups/min",
@@ -388,6 +389,7 @@ def test_votes_leave_the_trend_to_the_automatic_rewards() -> None:
                 best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
                 event = replace(event, source="human", rewards=tuple(best))
             events.append(event)
+    events.append(UpdateDone(server="embedded", step=2, stats={"kl": 0.1}))
     session = session_of(state_of(*events))
     head, *plot = rewards(session, LARGE).plain.splitlines()
     assert "0.45" in head
@@ -402,6 +404,35 @@ def test_votes_leave_the_trend_to_the_automatic_rewards() -> None:
     assert figured.reward is not None
     assert figured.reward.mean == pytest.approx(0.425)
     assert (figured.by_hand, figured.hand) == (1, 1.0)
+
+
+def test_the_headline_and_the_trend_are_of_finished_updates() -> None:
+    def shown(*steps: tuple[int, float], update: int = 0) -> tuple[str, str]:
+        events: list[Event] = []
+        for step, level in steps:
+            events.append(EngineChanged(server="embedded", state="ROLLING", step=step))
+            events += group_events(step, step=step, rewards=[level, level - 0.1] * 2)
+        if update:
+            events.append(UpdateDone(server="embedded", step=update, stats={"kl": 0.1}))
+        session = session_of(state_of(*events))
+        server = session.state.servers["embedded"]
+        head = with_curves(server, [], step_table(server, NOW, 60, 5), 160)
+        return rewards(session, LARGE).plain.splitlines()[0], "\n".join(one.plain for one in head)
+
+    head, engine = shown((1, 0.5))
+    assert "0.45 ±0.05 at step 1 so far  no update yet" in head
+    assert "reward 0.45  step 1 so far" in engine
+    head, engine = shown((1, 0.5), (2, 0.9))
+    assert "0.45 ±0.05 at step 1  one step so far" in head
+    assert "reward 0.45  step 1" in engine
+    assert "so far" not in engine
+    head, engine = shown((1, 0.5), (2, 0.6), (3, 0.1))
+    assert "0.55 ±0.05 at step 2" in head
+    assert "▲ up 0.10 since step 1" in head
+    assert "reward 0.55  step 2" in engine
+    head, _ = shown((1, 0.5), (2, 0.6), (3, 0.1), update=3)  # the next step has not begun yet
+    assert "0.05 ±0.05 at step 3" in head
+    assert "▼ down 0.40 since step 1" in head
 
 
 def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -> None:
@@ -423,10 +454,12 @@ def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> 
         for event in group_events(step, step=step, rewards=[level, level - 0.1] * 2):
             sent = isinstance(event, GroupSealed)
             events.append(replace(event, version=version) if sent else event)
-    shown = rewards(session_of(state_of(*events)), LARGE).plain
+    done = EngineChanged(server="embedded", state="ROLLING", step=5)
+    shown = rewards(session_of(state_of(*events, done)), LARGE).plain
     assert "▲ up 0.10 since step 3" in shown  # not "down 0.60 since step 1"
     assert "┆" in shown
-    first = rewards(session_of(state_of(*events[: 1 + len(events[1:]) * 3 // 4])), LARGE).plain
+    older = events[: 1 + len(events[1:]) * 3 // 4]
+    first = rewards(session_of(state_of(*older, replace(done, step=4))), LARGE).plain
     assert "first step of this version of the rewards" in first
     marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
     rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
@@ -455,3 +488,18 @@ def test_thinning_keeps_the_last_point() -> None:
 def test_a_sparkline_shows_nothing_as_dots() -> None:
     assert sparkline([0, 0]).plain == "··"
     assert sparkline([0, 1, 2]).plain == "·▄█"
+
+
+async def test_a_panel_of_one_line_has_its_title_in_the_border_like_the_others() -> None:
+    left = [
+        one
+        for one in sample_events()
+        if not isinstance(one, AlertRaised | MockStarted | MockRowDone)
+    ]
+    async with seat(state_of(*left), size=(160, 48)) as console:
+        rows = console.text().splitlines()
+        assert any("╭─ ALERTS ─" in row for row in rows)
+        assert any("╭─ MOCK USER ─" in row for row in rows)
+        assert any("│ none " in row for row in rows)
+        assert any("│ not started: press 4 then s" in row for row in rows)
+        assert not any("│ ALERTS" in row or "│ MOCK USER" in row for row in rows)

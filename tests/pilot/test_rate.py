@@ -2,9 +2,12 @@
 
 import pytest
 from msgspec.structs import replace
+from textual.screen import Screen
 
 from console.ballot import Ballot, shown_order
 from console.places import SCREENS
+from console.widgets.candidates import Candidates
+from console.widgets.pane import Pane
 from core.errors import AjetError
 from core.events import (
     AnswerReturned,
@@ -281,6 +284,30 @@ async def test_a_vote_that_is_refused_comes_back() -> None:
         await here.press("4", "enter")
         assert votes(here)[-1] == ("g0001", "best", (order_of(1)[3],))
         assert "Nothing waits for you" in here.text()
+
+
+async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        here.link.publish(sent_vote(1))
+        await here.settle()
+        assert "Nothing waits for you" in here.text()
+        cards = here.app.screen.query_one(Candidates)
+        painted: list[str] = []
+        paint = Screen._compositor_refresh
+
+        def noted(screen: Screen[object]) -> None:
+            if cards.display and cards.size:
+                painted.extend(one.text for one in cards.query_children(Pane) if one.display)
+            paint(screen)
+
+        monkeypatch.setattr(Screen, "_compositor_refresh", noted)
+        for event in group_events(2, texts=list("abcd"), at=NOW - 2, until="AWAITING_RATING"):
+            here.link.publish(event)
+        await here.settle()
+        assert any("a" in text for text in painted)
+        assert not any("answer" in text for text in painted)
 
 
 async def test_no_key_falls_through_to_another_group_when_a_clock_runs_out() -> None:

@@ -78,7 +78,7 @@ async def test_empty_charts_say_what_fills_them() -> None:
 async def test_engine_shows_curves_beside_the_table() -> None:
     async with seat(sample_state(), size=WIDE, at="engine") as here:
         rows = here.text().split("\n")
-        curves = [row for row in rows if "KL 0.110" in row or "reward 0.67" in row]
+        curves = [row for row in rows if "KL 0.110" in row or "reward 0.74" in row]
         assert len(curves) == 2
         assert any("PROCESSES" in row for row in rows)
 

@@ -71,6 +71,20 @@ def asked(home: Home, *args: str) -> int:
     return main(["journal", *args, "--home", str(home.root)])
 
 
+def test_stats_say_which_share_is_the_write_ahead_log(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(sqlite3.connect(home.journal)) as db:  # keeps the log in place
+        db.execute("create table more(data)")
+        db.execute("insert into more values (zeroblob(300000))")
+        db.commit()
+        wal = home.journal.with_name(f"{home.journal.name}-wal").stat().st_size
+        assert asked(home, "stats", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["wal"] == wal > 300_000
+        assert asked(home, "stats") == 0
+    assert " kB of it is the write-ahead log (-wal)" in capsys.readouterr().out
+
+
 def test_stats_say_what_is_there(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(home, "stats") == 0
     text = capsys.readouterr().out

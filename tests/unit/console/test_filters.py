@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.filter_help import complete
 from console.filters import FilterError, parse
 from console.rows import RowModel
 from console.views import (
@@ -79,6 +80,14 @@ def test_filters(line: str, found: set[int]) -> None:
     groups[1].marked = True
     wanted = parse(line)
     assert {number for number, one in groups.items() if wanted.matches(one)} == found
+
+
+def test_groups_that_the_engine_discarded_are_a_state_of_their_own() -> None:
+    finished, lost = group(1, until="DONE"), group(2, until="DONE")
+    lost.lost = "an engine restart"
+    assert [parse("state:finished").matches(one) for one in (finished, lost)] == [True, False]
+    assert [parse("state:lost").matches(one) for one in (finished, lost)] == [False, True]
+    assert "lost" in complete("state:", 6, {}).options
 
 
 @pytest.mark.parametrize(

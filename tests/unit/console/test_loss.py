@@ -4,7 +4,7 @@ import msgspec
 
 from console.bulk import abort_cost
 from console.loss import abort_loss, stop_loss, waiting_loss
-from core.events import EngineChanged, Event, GroupSealed, PoolChanged, RatingAwaited
+from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChanged, RatingAwaited
 from tests.support.console import NOW, group_events, state_of
 
 
@@ -74,6 +74,8 @@ def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
     ]
     assert said(*story).endswith(": 3 tasks, 2 human-rated.")
     assert said(*story, pool(1)).endswith(": 1 task, 1 human-rated.")
+    lost = GroupLost(server="embedded", group_id="g0002", cause="an engine restart")
+    assert said(*story, lost).endswith(": 3 tasks, 1 human-rated.")
     again = [engine("OFFLINE", NOW - 40), engine("ROLLING", NOW - 30), pool(1)]
     assert said(*story, *again).endswith("is thrown away: 1 task.")
     assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is thrown away: 3 tasks.")

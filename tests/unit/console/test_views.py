@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from console.detail_view import Sight, header_lines, vote_refusal
+from console.event_lines import told
 from console.views import (
     Line,
     advantages,
@@ -18,7 +19,7 @@ from console.views import (
     verdict,
 )
 from console.widgets.words import UNKNOWN
-from core.events import ScoringAbstained
+from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
@@ -71,6 +72,24 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
 def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
     found = verdict(group(**changes))
     assert (found.kind, found.text) == (kind, text)
+
+
+def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -> None:
+    lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
+    one = state_of(*group_events(1), lost).groups["g0001"]
+    found = verdict(one)
+    assert (found.kind, found.sign) == ("lost", "×")
+    assert found.text == "finished, lost by an engine restart: will not train"
+    row = text_of([row_line(one, columns_for(120, False), NOW)])
+    assert "× lost" in row
+    assert "finished" not in row
+    shown = text_of(header_lines(one, NOW, 120, Sight()))
+    assert found.text in shown
+    assert "will train" not in shown
+    assert "A asks it again" in shown
+    line = told(lost)
+    assert line is not None
+    assert (line.text, line.level) == (found.text, "warning")
 
 
 def test_verdict_of_ratings_before_they_are_sent() -> None:

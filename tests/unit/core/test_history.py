@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from core.bus import Bus
-from core.events import GroupMarked, GroupNoted
+from core.events import GroupLost, GroupMarked, GroupNoted
 from core.history import read_group, read_page
 from core.journal import Journal
 from core.state import GROUP_CAP
@@ -44,9 +44,11 @@ async def test_what_came_after_the_end_is_in_it(tmp_path: Path) -> None:
     assert "g0003" not in bus.state.groups
     bus.publish(GroupMarked(group_id="g0003", marked=True))
     bus.publish(GroupNoted(group_id="g0003", note="see this"))
+    bus.publish(GroupLost(group_id="g0003", cause="an engine restart"))
     await journal.durable(bus.state.seq)
     found = read_page(journal, 3, 1).groups[0]
     assert (found.marked, found.note, found.phase) == (True, "see this", "DONE")
+    assert found.discarded
     assert read_group(journal, "g0003") == found
     assert read_group(journal, "nobody") is None
     journal.close()

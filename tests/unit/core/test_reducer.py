@@ -25,6 +25,7 @@ from core.events import (
     Event,
     GenerationStarted,
     GroupClosed,
+    GroupLost,
     GroupOpened,
     GroupRated,
     GroupScored,
@@ -48,6 +49,7 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
+from tests.support.sample import group_events
 
 
 def made(*events: Event) -> State:
@@ -352,6 +354,29 @@ def test_the_groups_of_a_stopped_run_are_not_those_of_the_next() -> None:
         (1, 1, 1),
         (2, 2, 2),
     ]
+
+
+def test_a_finished_group_that_the_engine_discarded_is_not_counted_as_finished() -> None:
+    lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
+    events = [*group_events(1), *group_events(2)]
+    before = [*group_events(2), *group_events(1)]
+    state = made(*events)
+    assert (state.totals.done, state.totals.lost) == (2, 0)
+    assert not state.groups["g0001"].discarded
+    for late in ([*events, lost], [*events, lost, lost], [*before[:-1], lost, before[-1]]):
+        state = made(*late)
+        assert (state.totals.done, state.totals.lost) == (1, 1)
+        assert state.groups["g0001"].discarded
+        assert state.groups["g0001"].lost == "an engine restart"
+    assert decode(encode(lost)) == lost
+
+
+def test_a_group_that_failed_after_the_engine_discarded_it_is_not_counted_as_lost() -> None:
+    lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
+    events = group_events(1, until="ABORTED")
+    state = made(*events[:-1], lost, events[-1])
+    assert (state.totals.done, state.totals.lost, state.totals.aborted) == (0, 0, 1)
+    assert not state.groups["g0001"].discarded
 
 
 def test_a_group_of_an_earlier_run_counts_in_no_step() -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.bus import Bus
-from core.events import AlertCleared, AlertRaised, Event
+from core.events import AlertCleared, AlertRaised, Event, GroupLost
 from core.journal import Journal
 from core.state import State
 from proxy.alerts import (
@@ -190,3 +190,33 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         assert "A asks one again; open ones get new episodes" in alert.todo
         assert alert.groups == (group.group_id, "done")
         assert len([one for one in w.kinds(AlertRaised) if one.key == "tokens:s"]) == 1
+        marks = [(one.group_id, one.cause) for one in w.kinds(GroupLost)]
+        assert marks == [("done", "an engine restart")]
+        assert w.state.groups["done"].lost == "an engine restart"
+        assert not w.state.groups["before"].lost
+
+
+@pytest.mark.parametrize(
+    ("before", "lost", "after", "cause"),
+    [
+        ("ROLLING", "", EngineState.OFFLINE, "an engine stop"),
+        ("ROLLING_POST", "", EngineState.OFFLINE, "an engine stop"),
+        ("ROLLING", "", EngineState.BOOTING, "an engine restart"),
+        ("ROLLING", "not asked yet", EngineState.OFFLINE, ""),  # its update may have been done
+        ("WEIGHT_SYNCING", "", EngineState.OFFLINE, ""),
+        ("OFFLINE", "", EngineState.BOOTING, ""),
+    ],
+)
+async def test_a_stop_before_the_update_marks_the_finished_groups(
+    tmp_path: Path, before: str, lost: str, after: EngineState, cause: str
+) -> None:
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
+        ticket = await w.ask("hello")
+        await w.reply(ticket)
+        await w.closed()
+        server = w.state.servers["s"]
+        group = w.group(ticket)
+        server.state, server.step, server.lost = before, group.step, lost
+        watch = RestartLoss(w.seat, w.server, keeps_tokens=False)
+        watch.seen(Seen(state=after, reachable=True, error="", down=False))
+        assert group.lost == cause
