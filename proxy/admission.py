@@ -57,7 +57,7 @@ class Placed(msgspec.Struct, frozen=True):
     lane: Lane
     """Whom it takes turns with: key, address, session."""
     newcomer: bool
-    """The first request of its session, on a calm connection."""
+    """The first request of its session, on an idle connection."""
 
 
 class Admission:
@@ -175,7 +175,7 @@ class Admission:
         # Conversations that begin unmarked share a lane: else many of them would be many sessions.
         name = session if marked or turn > 1 else ""
         lane = (key, address, f"{name} {helper}" if helper else name)
-        return Placed(request, turn, lane, request.calm and turn == 1)
+        return Placed(request, turn, lane, request.idle and turn == 1)
 
     def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
         """Count a request of its key and its session; returns which turn of the session it is."""

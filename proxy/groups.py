@@ -195,7 +195,7 @@ class Groups(GroupCommands):
         gives_way: Run | None = None
         if len(self._runs) >= most and self.waiting >= most:
             lane = self._admission.lane(request)
-            gives_way = _crowding(self._runs.values(), lane, request.calm)
+            gives_way = _crowding(self._runs.values(), lane, request.idle)
         if request.shown is not None:
             tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
             check_vision(server, self.seat.settings, own=tells)
@@ -396,10 +396,10 @@ def _waits(run: Run) -> bool:
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _crowding(runs: Iterable[Run], lane: Lane, calm: bool) -> Run:
+def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
     """The waiting run that gives way to a request of `lane`.
 
-    Where its sender has its share, a request of a calm connection takes the place of the one in
+    Where its sender has its share, a request of an idle connection takes the place of the one in
     the middle of its lane, or of its key and address when its lane has none: the oldest and the
     newest wait least, and the older half is sure of its places.
 
@@ -411,7 +411,7 @@ def _crowding(runs: Iterable[Run], lane: Lane, calm: bool) -> Run:
         return found
     own = [run for one, run in waiting if one == lane]
     own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
-    if not calm or len(own) < 3:
+    if not idle or len(own) < 3:
         raise busy(2)
     return own[len(own) // 2]
 

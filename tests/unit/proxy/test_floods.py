@@ -28,30 +28,30 @@ async def say(
     key: str = "a",
     address: str = ONE,
     session: str = "",
-    calm: bool = False,
+    idle: bool = False,
 ) -> Ticket:
-    """Submit one request of a sender; `calm` is on a connection of its own."""
+    """Submit one request of a sender; `idle` is on a connection of its own."""
     headers = {**HEADERS, "authorization": f"Bearer {key}"}
     if session:
         headers["x-session-id"] = session
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     request = read_request(json.dumps(body).encode(), headers, address)
-    return await w.groups.submit(msgspec.structs.replace(request, calm=calm))
+    return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
 
 
-async def flood(w: World, kind: str, calm: bool) -> list[Ticket]:
+async def flood(w: World, kind: str, idle: bool) -> list[Ticket]:
     """As many requests as get in."""
     names = {"unmarked": lambda number: "", "sessions": lambda number: f"s{number}"}
     name = names.get(kind, lambda number: "s")
     tickets: list[Ticket] = []
     for number in range(FLOOD):
         with contextlib.suppress(Refusal):
-            tickets.append(await say(w, f"flood {number}", session=name(number), calm=calm))
+            tickets.append(await say(w, f"flood {number}", session=name(number), idle=idle))
     return tickets
 
 
 @pytest.mark.parametrize(
-    ("kind", "key", "address", "session", "calm"),
+    ("kind", "key", "address", "session", "idle"),
     [
         ("unmarked", "b", ONE, "", ""),
         ("unmarked", "a", OTHER, "", ""),
@@ -70,18 +70,18 @@ async def flood(w: World, kind: str, calm: bool) -> list[Ticket]:
     ],
 )
 async def test_one_request_beside_a_flood(
-    tmp_path: Path, kind: str, key: str, address: str, session: str, calm: str
+    tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str
 ) -> None:
     async with (
         ScriptedSwarm(slots=8) as swarm,
         world(tmp_path, swarm, UNCAPPED) as w,
     ):
         swarm.delay = 0.2  # two groups at a time: the whole queue takes 25 s
-        tickets = await flood(w, kind, calm == "all")
+        tickets = await flood(w, kind, idle == "all")
         assert len(tickets) >= 256
         await w.until(lambda: swarm.claims)
         watch = Stopwatch()
-        alone = await say(w, "alone", key, address, session, calm=bool(calm))
+        alone = await say(w, "alone", key, address, session, idle=bool(idle))
         reply = await w.reply(alone)
         assert watch.seconds < 2.0
         assert reply.answer is not None
@@ -124,7 +124,7 @@ async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: P
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
     ):
-        flood = [await say(w, f"a{number}", calm=True) for number in range(12)]
+        flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
         one = await say(w, "mine", session="s")  # of another lane: the newest gives way
         for ticket in flood[3:9] + flood[11:]:
             reply = await w.reply(ticket)
@@ -137,18 +137,18 @@ async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: P
         await w.closed()
 
 
-async def test_only_the_first_request_of_a_session_on_a_calm_connection_is_a_newcomer(
+async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_newcomer(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
         place = w.groups._admission.place
-        told = []
-        for session, calm in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
+        newcomers = []
+        for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
-            request = msgspec.structs.replace(read_request(body, headers, ONE), calm=calm)
-            told.append(place(request, None, "s").newcomer)
-        assert told == [True, False, False, True, False]
+            request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
+            newcomers.append(place(request, None, "s").newcomer)
+        assert newcomers == [True, False, False, True, False]
 
 
 async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
