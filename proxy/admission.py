@@ -56,6 +56,8 @@ class Placed(msgspec.Struct, frozen=True):
     """Which request of its session it is, from 1; 0 for helper calls and without a session."""
     lane: Lane
     """Whom it takes turns with: key, address, session."""
+    newcomer: bool
+    """The first request of its session, on an idle connection."""
 
 
 class Admission:
@@ -172,7 +174,8 @@ class Admission:
             request = msgspec.structs.replace(request, body=own)
         # Conversations that begin unmarked share a lane: else many of them would be many sessions.
         name = session if marked or turn > 1 else ""
-        return Placed(request, turn, (key, address, f"{name} {helper}" if helper else name))
+        lane = (key, address, f"{name} {helper}" if helper else name)
+        return Placed(request, turn, lane, request.idle and turn == 1)
 
     def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
         """Count a request of its key and its session; returns which turn of the session it is."""

@@ -14,6 +14,7 @@ import msgspec
 from core.text import one_line
 from proxy.asgi import (
     AT_ONCE,
+    IDLE,
     ON_LEAVE,
     App,
     ClientLeft,
@@ -241,6 +242,7 @@ class _Exchange:
         "dialect",
         "gone",
         "headers",
+        "idle",
         "marks",
         "more",
         "name",
@@ -262,6 +264,7 @@ class _Exchange:
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
         client = scope.get("client")
         self.client: str = client[0] if client else ""
+        self.idle = IDLE in scope
         self.path: str = scope["path"]
         self.name = ""
         """The client's own id of the request; ours once it was read."""
@@ -285,7 +288,7 @@ class _Exchange:
             request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
         if request.dialect == "messages" or request.continuous_usage:
             self.marks = marks_of(request)
-        return request
+        return msgspec.structs.replace(request, idle=True) if self.idle else request
 
 
 async def _news(ticket: Ticket | Several, seconds: float) -> Reply | Piece | None:

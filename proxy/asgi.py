@@ -37,6 +37,10 @@ AT_ONCE = "ajet.at_once"
 """Key of a scope: a function that writes a whole answer in one step, see `proxy.at_once`. Servers
 of other makes have none; who changes what is sent on its way takes it away."""
 
+IDLE = "ajet.idle"
+"""Key of a scope: the connection is new, or was idle for `proxy.httpwire.IDLE` seconds before this
+request. Left out otherwise."""
+
 Extra = tuple[tuple[bytes, bytes], ...]
 """Headers of an answer beyond the usual ones."""
 

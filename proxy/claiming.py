@@ -19,7 +19,7 @@ async def take_turn(run: Run) -> None:
     """
     if run.gate is None or run.entered:
         return
-    entering = Begun(run.gate.enter(run.lane, lambda: run.deadline, run.n))
+    entering = Begun(run.gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer))
     if entering.done:
         await entering
     else:
@@ -65,6 +65,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
             discard_timeout=run.discard_timeout,
             deadline=lambda: run.deadline,
             lane=run.lane,
+            newcomer=run.newcomer,
             on_intent=intend,
             on_claimed=partial(_took, run),
             on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),

@@ -57,6 +57,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Equal for a request sent again: same sender, same bytes."""
     address: str = ""
     """Where its connection comes from."""
+    idle: bool = False
+    """Its connection is new, or was idle for `proxy.httpwire.IDLE` seconds before it."""
     headers: Mapping[str, str]
     """Lower-case names."""
     extra: Any = None

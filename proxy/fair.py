@@ -1,7 +1,8 @@
 """Lets senders take turns at a server's episodes, and bounds the groups that hold some.
 
 A sender with a hundred requests does not keep one with a single request waiting: API keys go in
-turn, then addresses, then sessions; the requests of one lane in order (`swarm.shares`). Only
+turn, then addresses, then sessions; the requests of one lane in order, while newcomers pass in
+every second turn (`swarm.shares`). Only
 `CLAIMING` groups claim at a time, so that who is next is decided here and not in the order in which
 they began to claim.
 
@@ -93,7 +94,7 @@ class FairGate:
             self._take(turn)
             return
         place = _Place(asyncio.get_running_loop().create_future(), turn)
-        self._queue.push(turn.lane, place)
+        self._queue.push(turn.lane, place, turn.newcomer)
         entered = False
         try:
             self._admit()  # it may be smaller than those that wait before it
@@ -128,7 +129,7 @@ class FairGate:
 
     def _admit(self) -> None:
         while (place := self._next()) is not None:
-            self._queue.served(place.turn.lane)
+            self._queue.served(place.turn.lane, place)
             self._queue.remove(place.turn.lane, place)
             if not place.open.done():
                 self._take(place.turn)
@@ -163,10 +164,11 @@ class Turn:
     Attributes:
         lane: Whom it takes turns with.
         size: Episodes it wants.
+        newcomer: It passes others of its key and address in every second turn.
         beyond: It was let in beyond the places, as the only one of its lane.
     """
 
-    __slots__ = ("_gate", "_holding", "_inside", "beyond", "lane", "size")
+    __slots__ = ("_gate", "_holding", "_inside", "beyond", "lane", "newcomer", "size")
 
     def __init__(self, gate: FairGate) -> None:
         self._gate = gate
@@ -174,21 +176,25 @@ class Turn:
         self._holding = False
         self.lane: Lane = ()
         self.size = 1
+        self.newcomer = False
         self.beyond = False
 
-    async def enter(self, lane: Lane, deadline: Deadline, size: int = 1) -> None:
+    async def enter(
+        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+    ) -> None:
         """Wait for a turn; at once when inside already.
 
         Args:
             lane: Whose turn it is: key, address, session.
             deadline: On the loop's clock.
             size: Episodes it wants.
+            newcomer: See `Shares`.
 
         Raises:
             TimeoutError: it did not come before the deadline.
         """
         if not self._inside:
-            self.lane, self.size = lane, size
+            self.lane, self.size, self.newcomer = lane, size, newcomer
             await self._gate._enter(self, deadline)
             self._inside = True
 

@@ -194,7 +194,8 @@ class Groups(GroupCommands):
         most = self.seat.settings.proxy.queue_limit
         gives_way: Run | None = None
         if len(self._runs) >= most and self.waiting >= most:
-            gives_way = _crowding(self._runs.values(), self._admission.lane(request))
+            lane = self._admission.lane(request)
+            gives_way = _crowding(self._runs.values(), lane, request.idle)
         if request.shown is not None:
             tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
             check_vision(server, self.seat.settings, own=tells)
@@ -233,6 +234,7 @@ class Groups(GroupCommands):
             opened_at=self.seat.clock(),
             on_alone=self._alone,
             lane=placed.lane,
+            newcomer=placed.newcomer,
             kind=_kind(request, server),
         )
         if request.helper:
@@ -394,16 +396,24 @@ def _waits(run: Run) -> bool:
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _crowding(runs: Iterable[Run], lane: Lane) -> Run:
+def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
     """The waiting run that gives way to a request of `lane`.
+
+    Where its sender has its share, a request of an idle connection takes the place of the one in
+    the middle of its lane, or of its key and address when its lane has none: the oldest and the
+    newest wait least, and the older half is sure of its places.
 
     Raises:
         Refusal: the request's sender has its share of the places.
     """
-    found = crowding([(run.lane, run) for run in runs if _waits(run)], lane)
-    if found is None:
+    waiting = [(run.lane, run) for run in runs if _waits(run)]
+    if (found := crowding(waiting, lane)) is not None:
+        return found
+    own = [run for one, run in waiting if one == lane]
+    own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
+    if not idle or len(own) < 3:
         raise busy(2)
-    return found
+    return own[len(own) // 2]
 
 
 def _give_way(run: Run) -> None:

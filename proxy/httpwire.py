@@ -6,6 +6,7 @@ not read what it is sent, is answered or dropped; it holds nothing for long.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
@@ -14,6 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from core.settings import ProxySettings
+from proxy import asgi
 from proxy.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_refusal
 from proxy.at_once import whole_of
 from proxy.errors import Refusal, busy, reason_phrase
@@ -26,6 +28,9 @@ WHOLE = 10
 """Times the limit on a pause that a body may take in all, so that drops of it hold nothing."""
 AHEAD = 4
 """Requests that are read while the answer of one before is still awaited."""
+IDLE = 3.0
+"""Seconds without a request after which a connection counts as a new one. It exceeds the
+`Retry-After` of a full queue, so that a retry on the same connection is no newcomer."""
 LINGER = 1.0
 """Seconds a refused connection stays open: closed at once, it would be reset before the client
 has read why."""
@@ -207,6 +212,8 @@ class BoundedProtocol(_Ending):
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
         """The parser is fed what it has told before."""
+        self._idle_since = -math.inf
+        """On the loop's clock: when its last answer was complete; infinite until it is."""
         self._leaving: dict[object, Callable[[], None]] = {}
         """Whom to tell that the client has left."""
 
@@ -349,6 +356,9 @@ class BoundedProtocol(_Ending):
                 self.flow.resume_reading()  # paused for it, we would not see that the client leaves
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave
+            if self.loop.time() - self._idle_since >= IDLE:
+                scope[asgi.IDLE] = True
+            self._idle_since = math.inf
             if scope["http_version"] == "1.0":
                 self.cycle.__class__ = _Unchunked
                 self.cycle.waiting_for_100_continue = False  # it knows no such answer
@@ -363,6 +373,7 @@ class BoundedProtocol(_Ending):
     def on_response_complete(self) -> None:
         if self._done:
             return
+        self._idle_since = self.loop.time()
         if not (self._in_head or self._in_body):
             self._set_alarm(None)
         super().on_response_complete()

@@ -84,13 +84,16 @@ class Stop:
 class Gate(Protocol):
     """Bounds the groups that hold episodes, and lets senders take turns."""
 
-    async def enter(self, lane: Lane, deadline: Deadline, size: int = 1) -> None:
+    async def enter(
+        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+    ) -> None:
         """Wait for a turn.
 
         Args:
             lane: Whose turn it is: key, address, session.
             deadline: On the loop's clock.
             size: Episodes it wants.
+            newcomer: It passes others of its key and address in every second turn.
 
         Raises:
             TimeoutError: it did not come before the deadline.
@@ -130,6 +133,8 @@ class Run(msgspec.Struct, eq=False):
     tickets: set[Ticket] = set()
     lane: Lane = ("", "", "")
     """Whom it takes turns with: key, address, session."""
+    newcomer: bool = False
+    """It passes others of its key and address in every second turn."""
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
     entered: bool = False

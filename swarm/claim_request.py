@@ -39,6 +39,8 @@ class ClaimRequest(msgspec.Struct, eq=False):
     on_returned: OnReturned | None
     lane: Lane = ()
     """Key, address and session: the queue takes turns between them."""
+    newcomer: bool = False
+    """It passes others of its key and address in every second turn, see `Shares`."""
     held: list[Claimed] = []
     granted: int = 0
     """Claims of this attempt that were answered with an episode."""

@@ -100,6 +100,7 @@ class GroupClaimer:
         discard_timeout: float = 240.0,
         deadline: Deadline | None = None,
         lane: Lane = (),
+        newcomer: bool = False,
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -117,6 +118,8 @@ class GroupClaimer:
                 is asked again at the time it named.
             lane: The queue takes turns between lanes: key, address and session, or fewer names;
                 all lanes of one claimer have as many.
+            newcomer: The newest newcomer of a lane without its last name has every second turn of
+                it: a single request then does not wait for a burst that came before.
             on_intent: Awaited once, before the first claim: time to make the intent durable.
             on_claimed: Called for each episode at the moment it is ours, also when it is given
                 back right after.
@@ -129,7 +132,9 @@ class GroupClaimer:
             ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
             Exception: what `on_intent` or `on_claimed` raised; nothing is held.
         """
-        request = ClaimRequest(n, episode_type, discard_timeout, on_claimed, on_returned, lane)
+        request = ClaimRequest(
+            n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
+        )
         try:
             async with Limit(deadline, self._attempts.loop):
                 if on_intent is not None:

@@ -16,6 +16,9 @@ class Shares(Generic[T]):
 
     A name that comes anew goes before the one that had the last turn. All lanes of one queue have
     as many names.
+
+    Of the newcomers of one sender (a lane without its session) the newest passes all others of the
+    sender, in every second of its turns at most: nobody waits more than twice as long for them.
     """
 
     def __init__(self) -> None:
@@ -31,27 +34,41 @@ class Shares(Generic[T]):
         """All items; those of the names whose turn is next come first."""
         return self._root.items(())
 
-    def served(self, lane: Lane) -> None:
-        """The lane had a turn: at each level its name goes behind the others."""
+    def served(self, lane: Lane, item: T | None = None) -> None:
+        """The lane had a turn: at each level its name goes behind the others.
+
+        Args:
+            lane: Of the item that has the turn.
+            item: None when it does not wait in the queue.
+        """
         self._last = lane
         node = self._root
         for name in lane:
             if name not in node.names:
                 return
+            node.passed = item is not None and item is node.first_newcomer()
             node.names.move_to_end(name)
             node = node.names[name]
 
-    def push(self, lane: Lane, item: T) -> None:
-        """Add an item behind those of its lane."""
-        node = self._root
+    def push(self, lane: Lane, item: T, newcomer: bool = False) -> None:
+        """Add an item behind those of its lane.
+
+        Args:
+            lane: All of its names.
+            item: Hashable if it is a newcomer.
+            newcomer: It may pass.
+        """
+        node = sender = self._root
         for level, name in enumerate(lane):
             if name not in node.names:
                 node.names[name] = _Node()
                 beside = self._last[:level] == lane[:level] and level < len(self._last)
                 if beside and self._last[level] in node.names:
                     node.names.move_to_end(self._last[level])
-            node = node.names[name]
+            sender, node = node, node.names[name]
         node.waiting.append(item)
+        if newcomer and lane:
+            sender.newcomers[item] = lane
         self._size += 1
 
     def put_back(self, lane: Lane, item: T) -> None:
@@ -76,6 +93,8 @@ class Shares(Generic[T]):
         if item not in nodes[-1].waiting:
             return False
         nodes[-1].waiting.remove(item)
+        if len(nodes) > 1 and nodes[-2].newcomers:
+            nodes[-2].newcomers.pop(item, None)
         self._size -= 1
         for name, node in zip(reversed(lane), reversed(nodes[:-1]), strict=True):
             if node.names[name].names or node.names[name].waiting:
@@ -87,19 +106,31 @@ class Shares(Generic[T]):
 class _Node(Generic[T]):
     """One name of a level."""
 
-    __slots__ = ("names", "waiting")
+    __slots__ = ("names", "newcomers", "passed", "waiting")
 
     def __init__(self) -> None:
         self.names: OrderedDict[str, _Node[T]] = OrderedDict()
         """Of the next level, the one whose turn is next first."""
         self.waiting: deque[T] = deque()
+        self.newcomers: dict[T, Lane] = {}
+        """Those of the lanes directly below."""
+        self.passed = False
+        """The last turn was that of a newcomer that passed others."""
 
-    def items(self, lane: Lane) -> Iterator[tuple[Lane, T]]:
-        """All items below, with their lanes."""
+    def first_newcomer(self) -> T | None:
+        """The newcomer that goes before all others now."""
+        return next(reversed(self.newcomers), None) if not self.passed else None
+
+    def items(self, lane: Lane, besides: T | None = None) -> Iterator[tuple[Lane, T]]:
+        """All items below but one, with their lanes."""
+        if self.newcomers and (first := self.first_newcomer()) is not None:
+            besides = first
+            yield self.newcomers[first], first
         for item in self.waiting:
-            yield lane, item
+            if item is not besides:
+                yield lane, item
         for name, node in self.names.items():
-            yield from node.items((*lane, name))
+            yield from node.items((*lane, name), besides)
 
 
 def crowding(waiting: Iterable[tuple[Lane, T]], lane: Lane) -> T | None:

@@ -19,7 +19,8 @@ class QueuedRequest(msgspec.Struct, eq=False):
 
 class TurnQueue:
     """Groups that wait for the turn, see `Shares`: lanes take turns, the groups of one lane go in
-    order. A session with one request does not wait for all requests of another session.
+    order, newcomers pass. A session with one request does not wait for all requests of another
+    session.
     """
 
     def __init__(self) -> None:
@@ -125,14 +126,14 @@ class TurnQueue:
             request, waits = queued.request, not queued.turn.done()
             if waits and sharing is not None and not sharing.may_share(request):
                 return None
-            self._waiting.served(request.lane)
+            self._waiting.served(request.lane, queued)
             self._waiting.remove(request.lane, queued)
             if waits:
                 return queued
         return None
 
     async def _wait(self, queued: QueuedRequest) -> bool:
-        self._waiting.push(queued.request.lane, queued)
+        self._waiting.push(queued.request.lane, queued, queued.request.newcomer)
         try:
             return await queued.turn
         except asyncio.CancelledError:

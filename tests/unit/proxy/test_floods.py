@@ -5,6 +5,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.events import AlertRaised
@@ -21,51 +22,66 @@ FLOOD = 500
 ONE, OTHER = "10.0.0.1", "10.0.0.2"
 
 
-async def say(w: World, text: str, key: str = "a", address: str = ONE, session: str = "") -> Ticket:
-    """Submit one request of a sender."""
+async def say(
+    w: World,
+    text: str,
+    key: str = "a",
+    address: str = ONE,
+    session: str = "",
+    idle: bool = False,
+) -> Ticket:
+    """Submit one request of a sender; `idle` is on a connection of its own."""
     headers = {**HEADERS, "authorization": f"Bearer {key}"}
     if session:
         headers["x-session-id"] = session
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
-    return await w.groups.submit(read_request(json.dumps(body).encode(), headers, address))
+    request = read_request(json.dumps(body).encode(), headers, address)
+    return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
 
 
-async def flood(w: World, kind: str) -> list[Ticket]:
+async def flood(w: World, kind: str, idle: bool) -> list[Ticket]:
     """As many requests as get in."""
     names = {"unmarked": lambda number: "", "sessions": lambda number: f"s{number}"}
     name = names.get(kind, lambda number: "s")
     tickets: list[Ticket] = []
     for number in range(FLOOD):
         with contextlib.suppress(Refusal):
-            tickets.append(await say(w, f"flood {number}", session=name(number)))
+            tickets.append(await say(w, f"flood {number}", session=name(number), idle=idle))
     return tickets
 
 
 @pytest.mark.parametrize(
-    ("kind", "key", "address", "session"),
+    ("kind", "key", "address", "session", "idle"),
     [
-        ("unmarked", "b", ONE, ""),
-        ("unmarked", "a", OTHER, ""),
-        ("unmarked", "a", ONE, "mine"),
-        ("sessions", "b", ONE, ""),
-        ("sessions", "a", OTHER, ""),
-        ("one session", "a", ONE, "mine"),
-        ("one session", "a", ONE, ""),
+        ("unmarked", "b", ONE, "", ""),
+        ("unmarked", "a", OTHER, "", ""),
+        ("unmarked", "a", ONE, "mine", ""),
+        ("sessions", "b", ONE, "", ""),
+        ("sessions", "a", OTHER, "", ""),
+        ("one session", "a", ONE, "mine", ""),
+        ("one session", "a", ONE, "", ""),
+        # Nothing but its time tells it from the flood: each on a connection of its own.
+        ("unmarked", "a", ONE, "", "all"),
+        ("sessions", "a", ONE, "", "all"),
+        ("sessions", "a", ONE, "mine", "all"),
+        # The flood keeps its connections.
+        ("unmarked", "a", ONE, "", "one"),
+        ("sessions", "a", ONE, "mine", "one"),
     ],
 )
 async def test_one_request_beside_a_flood(
-    tmp_path: Path, kind: str, key: str, address: str, session: str
+    tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str
 ) -> None:
     async with (
         ScriptedSwarm(slots=8) as swarm,
         world(tmp_path, swarm, UNCAPPED) as w,
     ):
         swarm.delay = 0.2  # two groups at a time: the whole queue takes 25 s
-        tickets = await flood(w, kind)
+        tickets = await flood(w, kind, idle == "all")
         assert len(tickets) >= 256
         await w.until(lambda: swarm.claims)
         watch = Stopwatch()
-        alone = await say(w, "alone", key, address, session)
+        alone = await say(w, "alone", key, address, session, idle=bool(idle))
         reply = await w.reply(alone)
         assert watch.seconds < 2.0
         assert reply.answer is not None
@@ -101,6 +117,38 @@ async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Pa
         await w.closed()
         causes = [group.cause for group in w.state.groups.values() if group.phase == "ABORTED"]
         assert causes == ["gave way to another sender"] * 4
+
+
+async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
+    ):
+        flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
+        one = await say(w, "mine", session="s")  # of another lane: the newest gives way
+        for ticket in flood[3:9] + flood[11:]:
+            reply = await w.reply(ticket)
+            assert reply.refusal is not None
+            assert reply.refusal.status == 503
+        assert w.groups.waiting == 6
+        swarm.finish_sync()
+        replies = await asyncio.gather(*(w.reply(it) for it in (*flood[:3], *flood[9:11], one)))
+        assert all(it.answer is not None for it in replies)
+        await w.closed()
+
+
+async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_newcomer(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        place = w.groups._admission.place
+        newcomers = []
+        for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
+            headers = {**HEADERS, "x-session-id": session} if session else HEADERS
+            body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
+            request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
+            newcomers.append(place(request, None, "s").newcomer)
+        assert newcomers == [True, False, False, True, False]
 
 
 async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:

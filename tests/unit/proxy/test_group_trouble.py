@@ -297,7 +297,9 @@ class Gate:
         self.entered: list[str] = []
         self.left = 0
 
-    async def enter(self, session: str, deadline: Deadline, size: int = 1) -> None:
+    async def enter(
+        self, session: str, deadline: Deadline, size: int = 1, newcomer: bool = False
+    ) -> None:
         async with Limit(deadline):
             await self.open.wait()
         self.entered.append(session)

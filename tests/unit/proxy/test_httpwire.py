@@ -12,6 +12,7 @@ import uvicorn
 from core.settings import ProxySettings
 from proxy import httpwire
 from proxy.asgi import (
+    IDLE,
     ON_LEAVE,
     Receive,
     Scope,
@@ -71,6 +72,27 @@ async def test_requests_in_turn_on_one_connection() -> None:
             assert (await one.answer()).status == 200
         await one.ask("POST", "/", b"x" * 300_000)
         assert (await one.answer()).body == b"300000"
+
+
+async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(IDLE in scope)
+        await echo(scope, receive, send)
+
+    async with serving(app) as url, wire(url) as one:
+        for _ in range(2):
+            await one.send(GET)
+            await one.answer()
+        monkeypatch.setattr(httpwire, "IDLE", 0.0)
+        await one.send(GET)
+        await one.answer()
+        await one.send(GET * 2)  # the second while the first is not answered
+        assert [(await one.answer()).status for _ in range(2)] == [200] * 2
+    assert seen == [True, False, True, True, False]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:

@@ -11,7 +11,7 @@ def drained(shares: Shares[str]) -> list[str]:
     found = []
     while shares:
         lane, item = next(iter(shares))
-        shares.served(lane)
+        shares.served(lane, item)
         assert shares.remove(lane, item)
         found.append(item)
     return found
@@ -35,6 +35,44 @@ def test_what_is_put_back_goes_first() -> None:
     shares.put_back(*first[0])
     assert drained(shares) == ["a1", "b1", "a2"]
     assert not shares.remove(("a",), "a1")
+
+
+def test_the_newest_newcomer_of_a_sender_has_every_second_turn() -> None:
+    shares: Shares[str] = Shares()
+    for number in range(6):
+        shares.push(("A", ""), f"A{number}", newcomer=True)
+    for number in range(2):
+        shares.push(("A", "S"), f"S{number}")
+    shares.push(("B", ""), "B")
+    assert [item for _, item in shares] == ["A5", "A0", "A1", "A2", "A3", "A4", "S0", "S1", "B"]
+    assert shares.remove(("A", ""), "A4")
+    order = drained(shares)
+    assert order[1] == "B"
+    order.remove("B")
+    assert order == ["A5", "S0", "A3", "S1", "A2", "A0", "A1"]
+
+
+def test_one_item_beside_many_that_keep_coming_again() -> None:
+    """What is sent again at once on connections in use does not keep a newcomer waiting."""
+    shares: Shares[str] = Shares()
+    for number in range(100):
+        shares.push(("A", ""), f"old {number}")
+    shares.served(*next(iter(shares)))
+    shares.push(("A", ""), "one", newcomer=True)
+    assert next(iter(shares))[1] == "one"
+
+
+coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.booleans()))
+
+
+@given(coming)
+def test_each_item_has_one_turn_whoever_passes(items: list[tuple[str, str, bool]]) -> None:
+    shares: Shares[str] = Shares()
+    names = [f"item {number}" for number in range(len(items))]
+    for name, (sender, session, newcomer) in zip(names, items, strict=True):
+        shares.push((sender, session), name, newcomer)
+    assert sorted(item for _, item in shares) == sorted(names)
+    assert sorted(drained(shares)) == sorted(names)
 
 
 lanes = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
