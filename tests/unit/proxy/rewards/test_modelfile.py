@@ -37,6 +37,7 @@ def test_the_built_in_model_weighs_as_its_text_says() -> None:
         "refusal",
     ]
     reference = model.named("reference")
+    assert reference is not None
     assert (reference.kind, reference.share, reference.line) == ("reference", 0.8, 8)
     assert reference.settings == {"sums": True}
     length = model.named("length")
