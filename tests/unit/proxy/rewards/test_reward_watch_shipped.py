@@ -1,7 +1,7 @@
 """The watch over what the built-in rewards give: they raise no alert by themselves."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,14 @@ SENTENCES = (
 )
 
 
-def scored(number: int, query: str, texts: Sequence[str]) -> Group:
+def scored(number: int, query: str, texts: Sequence[str], reference: str | None = None) -> Group:
     """A sealed group with the rewards and parts that the built-in model gives."""
     answers = [
         Answer(at, {"role": "assistant", "content": said}, "stop", f"e{at}", 0.5, {})
         for at, said in enumerate(texts)
     ]
     asked = [{"role": "user", "content": query}]
-    context = GroupContext(f"g{number}", "r", "t", query, asked, {}, None, (*answers,))
+    context = GroupContext(f"g{number}", "r", "t", query, asked, {}, reference, (*answers,))
     candidates = [
         Candidate(
             index=score.index,
@@ -69,7 +69,20 @@ def ordinary(number: int, rng: random.Random) -> Group:
     return scored(number, "Why does the colour of the evening sky change with the weather?", texts)
 
 
-async def test_the_shipped_rewards_raise_no_alert_about_length(tmp_path: Path) -> None:
+def right(number: int, rng: random.Random) -> Group:
+    """A group of right answers to a question with a reference, in few words and in many.
+
+    The reference part gives most to the reference alone, and the others to a sentence.
+    """
+    texts = ["Lima.", "It is Lima.", "I say it is Lima.", "The capital of Peru is Lima."]
+    texts[rng.randint(1, 3)] += rng.choice([" Take good care.", " I hope that this helps you."])
+    return scored(number, "What is the capital of Peru?", texts, "Lima")
+
+
+@pytest.mark.parametrize("answers", [ordinary, right])
+async def test_the_shipped_rewards_raise_no_alert_about_length(
+    answers: Callable[[int, random.Random], Group], tmp_path: Path
+) -> None:
     journal = Journal(tmp_path / "j.db")
     state = State()
     state.rewards = Rewards(
@@ -81,7 +94,7 @@ async def test_the_shipped_rewards_raise_no_alert_about_length(tmp_path: Path) -
     guard = RewardGuard(Bus(journal, "run", state))
     try:
         for number in range(100):
-            guard.take(ordinary(number, rng))
+            guard.take(answers(number, rng))
             guard._tell()
             assert "hacking:length" not in state.alerts
     finally:
@@ -93,7 +106,7 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
     kind: str, alert: bool, tmp_path: Path
 ) -> None:
     """After right answers alone; of a hook it may be a mistake of its own."""
-    right = ("7.", "It is 7.", "That makes 7.", "3 + 4 is 7.")
+    texts = ("7.", "It is 7.", "That makes 7.", "3 + 4 is 7.")
     journal = Journal(tmp_path / "j.db")
     state = State()
     state.rewards = Rewards(
@@ -102,8 +115,8 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
     guard = RewardGuard(Bus(journal, "run", state))
     try:
         for number in range(20):
-            texts = (*right[:3], "It is 6.") if number == 15 else right
-            guard.take(scored(number, "What is 3 + 4?", texts))
+            said = (*texts[:3], "It is 6.") if number == 15 else texts
+            guard.take(scored(number, "What is 3 + 4?", said))
             guard._tell()
         assert ("rewards:outlier" in state.alerts) == alert
     finally:
