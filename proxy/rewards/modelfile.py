@@ -33,12 +33,12 @@ parts:
   finished: {gate: true}
   refusal: {gate: true}
   # A share is taken first where the part applies; the weights divide what is left.
-  reference: {share: 0.8}
+  reference: {share: 0.8, sums: true}
   tools: {share: 0.9, declared: true}
   code: {share: 0.4}
   length: {weight: 0.4, by_query: true}
   relevance: {weight: 0.4}
-  diversity: {weight: 0.2}
+  diversity: {weight: 0.2, by_query: true}
 # Winners that parts which look back compare with.
 recent: 50
 """

@@ -365,3 +365,11 @@ class _Kinds(Mapping[str, Kind]):
 
 
 KINDS: Mapping[str, Kind] = _Kinds()
+
+
+def ruled(kind: str) -> bool:
+    """Whether values of this kind lie in 0 to 1 by a fixed rule of this program.
+
+    Those of a hook, of a judge and of another package's kind need not.
+    """
+    return kind in _OWN and not KINDS[kind].slow

@@ -19,6 +19,7 @@ from core.state import Group
 from core.text import one_line
 from proxy.alerts import clear_alert, show_alert
 from proxy.rewards.math import combine
+from proxy.rewards.part import ruled
 from proxy.rewards.watch_hacking import WINDOW, HackingWatch
 from proxy.rewards.watch_signal import SignalWatch
 from proxy.rewards.watch_traits import MORE, WORDS, Grams, Traits, lengths
@@ -113,7 +114,8 @@ class RewardGuard:
         indices = [one.index for one in sent]
         if group.step is not None:
             self._signal.take(group.server, group.step, is_dead(rewards), group.group_id)
-        far = self._values.take(group.group_id, list(zip(indices, rewards, strict=True)))
+        by_index = list(zip(indices, rewards, strict=True))
+        far = self._values.take(group.group_id, by_index, self._ruled())
         self._calm = 0 if far else self._calm + 1
         if not texts or is_dead(rewards):
             return
@@ -130,6 +132,11 @@ class RewardGuard:
         """Names of the parts that reward length by their nature."""
         parts = self._bus.state.rewards.parts
         return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
+
+    def _ruled(self) -> bool:
+        """Whether all parts that score have values from 0 to 1 by a fixed rule."""
+        kinds = [one.kind for one in self._bus.state.rewards.parts if one.enabled]
+        return bool(kinds) and all(map(ruled, kinds))
 
     # --- telling --------------------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class HackingWatch:
             group_id: Which.
             rewards: One an answer.
             traits: For each answer one number for each of `TRAITS`.
-            instead: Rewards to compare with a trait in place of `rewards`, by the trait's name.
+            instead: What else makes the rewards, by the name of a trait that some parts reward by
+                their nature: the rewards follow it only as far as these do as well.
         """
         n = len(rewards)
         if is_dead(rewards):
@@ -79,16 +80,19 @@ class HackingWatch:
         counts: list[int] = []
         both: list[float] = []
         for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
-            off_here, size_here = others.get(trait, (off, size))
-            if min(column) == max(column) or not size_here:
+            other, other_size = others.get(trait, (off, size))
+            if min(column) == max(column) or not other_size:
                 counts.append(0)
                 both.append(0.0)
                 continue
             middle = sum(column) / n
             away = [one - middle for one in column]
             square = sum(map(mul, away, away))
+            r = sum(map(mul, away, off)) / math.sqrt(square * size)
+            if other is not off:
+                r = _shared(r, sum(map(mul, away, other)) / math.sqrt(square * other_size))
             counts.append(n)
-            both.append(n * sum(map(mul, away, off_here)) / math.sqrt(square * size_here))
+            both.append(n * r)
         self._add(_Row(group_id, tuple(counts), tuple(both)))
 
     def _add(self, row: _Row) -> None:
@@ -140,6 +144,13 @@ class HackingWatch:
         way = 1.0 if r > 0 else -1.0
         rows = sorted(reversed(self._rows), key=lambda row: way * row.both[at], reverse=True)
         return tuple(row.group_id for row in rows[:SHOWN] if way * row.both[at] > 0)
+
+
+def _shared(one: float, two: float) -> float:
+    """What two correlations have in common: the weaker, 0 where their signs differ."""
+    if one * two <= 0.0:
+        return 0.0
+    return one if abs(one) < abs(two) else two
 
 
 def _centred(rewards: Sequence[float]) -> tuple[list[float], float]:

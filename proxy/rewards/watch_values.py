@@ -66,11 +66,21 @@ class Values:
             return 0.0, 0.0
         return min(row[3] for row in self._rows), max(row[4] for row in self._rows)
 
-    def take(self, group_id: str, rewards: Sequence[tuple[int, float]]) -> bool:
-        """Look at a group's rewards by candidate, then count them; whether one is an outlier."""
+    def take(
+        self, group_id: str, rewards: Sequence[tuple[int, float]], ruled: bool = False
+    ) -> bool:
+        """Look at a group's rewards by candidate, then count them; whether one is an outlier.
+
+        Args:
+            group_id: Which.
+            rewards: Candidate and reward of each answer.
+            ruled: A fixed rule gives rewards from 0 to 1: one within them is no outlier, for the
+                first wrong answer after many right ones is a plain wrong answer.
+        """
         values = [value for _, value in rewards]
         low, high = min(values), max(values)
-        far = self._far(group_id, rewards, low, high) if self._signal[0] >= LEAST else []
+        ordinary = self._signal[0] < LEAST or (ruled and low >= 0.0 and high <= 1.0)
+        far = [] if ordinary else self._far(group_id, rewards, low, high)
         self.outliers.extend(far)
         if len(self._rows) == self._rows.maxlen:
             old = self._rows[0]

@@ -5,6 +5,7 @@ asks for an explanation.
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 import msgspec
@@ -66,6 +67,18 @@ _CODE = re.compile(
     rf"|\b{_LANGUAGE}\b(?: \w+)? (?:script|class|program|query|command|decorator|component|code)\b)"
 )
 
+_TERM = r"\d{1,9}(?:\.\d{1,6})?"
+_SIGN = r"[-−+*×x/÷]|plus|minus|times|divided by"
+_SUM = re.compile(
+    rf"(?:please )?(?:what(?:'s| is)|how much is|calculate|compute|evaluate|solve)? ?:? ?"
+    rf"({_TERM}(?: ?(?:{_SIGN}) ?{_TERM})+) ?(=?)[ ?.!]*"
+)
+_STEP = re.compile(rf" ?({_SIGN}) ?")
+_TIGHT = re.compile(r"\d[-−/x]\d")
+"""A date, a range or a format as often as a sum: `9/11`, `10-12`, `4x4`."""
+_SUM_LIMIT = 100
+"""Characters of a query that may be a sum alone."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What one query asks for."""
@@ -110,3 +123,33 @@ def asked_by(query: str) -> Asked:
     if len(query) > _HEAD + _TAIL:
         text = f"{query[:_HEAD]} {query[-_TAIL:]}"
     return _asked(text, len(query) > _HEAD or query.count(" ") >= _LONG)
+
+
+def sum_of(query: str) -> float | None:
+    """The value of a query that is plain arithmetic and nothing else: `What is 3 + 4?`.
+
+    None for any other query, and for a quotient that is no whole number: it can be written in many
+    ways.
+    """
+    return _sum(query) if len(query) <= _SUM_LIMIT else None
+
+
+@lru_cache(maxsize=512)
+def _sum(query: str) -> float | None:
+    found = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
+    if found is None or (_TIGHT.search(found[1]) and not found[2]):
+        return None
+    first, *steps = _STEP.split(found[1])
+    total, term = Fraction(0), Fraction(first)
+    for sign, number in zip(steps[::2], map(Fraction, steps[1::2]), strict=True):
+        if sign in ("+", "plus"):
+            total, term = total + term, number
+        elif sign in ("-", "−", "minus"):
+            total, term = total + term, -number
+        elif sign in ("*", "×", "x", "times"):
+            term *= number
+        elif number and (term / number).denominator == 1:
+            term /= number
+        else:
+            return None
+    return float(total + term)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.parts.asked import asked_by
 from proxy.rewards.text import Reading
 
 _EMPTY = PartValue(0.0, "nothing to compare")
@@ -65,12 +66,17 @@ def against_history(
 class Diversity:
     """Compares with the siblings, with recent winners, or takes the lower of the two."""
 
-    def __init__(self, against: str = "group") -> None:
-        self._against = against
+    def __init__(self, against: str = "group", by_query: bool = False) -> None:
+        self._against, self._by_query = against, by_query
         self.looks_back = against != "group"
 
-    def score(self, group: Looked) -> list[PartValue]:
-        """One value an answer."""
+    def score(self, group: Looked) -> list[PartValue] | None:
+        """One value an answer; with `by_query` None for a question for a fact that no tools are
+        offered for: right answers to it are alike, and the one that differs is seldom right.
+        """
+        context = group.context
+        if self._by_query and not context.tools and asked_by(context.query).fact:
+            return None
         if self._against == "group":
             return among_siblings(group.readings)
         past = against_history(group.readings, group.recent)
@@ -81,7 +87,7 @@ class Diversity:
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Diversity:
-    return Diversity(settings["against"])
+    return Diversity(settings["against"], settings["by_query"])
 
 
 _AGAINST = ("group", "recent", "both")
@@ -92,6 +98,9 @@ KIND = Kind(
     {
         "against": Setting(
             "text", "group", "the siblings, the newest winners, or both", choices=_AGAINST
-        )
+        ),
+        "by_query": Setting(
+            "flag", False, "it does not apply to a question for a fact, without tools"
+        ),
     },
 )

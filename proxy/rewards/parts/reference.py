@@ -4,7 +4,8 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue
+from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.parts.asked import sum_of
 from proxy.rewards.parts.compare import (
     TOLERANCE,
     bare,
@@ -43,20 +44,39 @@ def reference(text: str, wanted: str, asked: Container[float] = ()) -> PartValue
 
 
 class Reference:
-    """`reference` of each answer; does not apply where the row has none."""
+    """`reference` of each answer; does not apply where the row has none.
+
+    Args:
+        sums: Where the row has none, compare with the value of a query that is plain arithmetic;
+            not where tools are offered, for then a call may come before the number.
+    """
+
+    def __init__(self, sums: bool = False) -> None:
+        self._sums = sums
 
     def score(self, group: Looked) -> list[PartValue] | None:
-        wanted = group.context.reference
-        if wanted is None:
+        wanted, query = group.context.reference, group.context.query
+        if wanted is not None:
+            asked = numbers_of(query[:READ_LIMIT])
+            return [reference(reading.text, wanted, asked) for reading in group.readings]
+        value = sum_of(query) if self._sums and not group.context.tools else None
+        if value is None:
             return None
-        asked = numbers_of(group.context.query[:READ_LIMIT])
-        return [reference(reading.text, wanted, asked) for reading in group.readings]
+        asked = numbers_of(query)
+        return [_computed(reading.text, value, asked) for reading in group.readings]
+
+
+def _computed(text: str, value: float, asked: Container[float]) -> PartValue:
+    share, reason = numeric(text, value, ELSEWHERE, TOLERANCE, FIRST, asked)
+    return PartValue(share, f"{reason}, computed from the query")
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:
-    return Reference()
+    return Reference(settings["sums"])
 
 
 KIND = Kind(
-    make, "Agreement with the dataset's reference: text, number, phrase or word F1, in this order"
+    make,
+    "Agreement with the dataset's reference: text, number, phrase or word F1, in this order",
+    {"sums": Setting("flag", False, "a row without one: the value of a query that is a sum")},
 )

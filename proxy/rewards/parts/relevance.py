@@ -11,10 +11,14 @@ from proxy.rewards.text import READ_LIMIT, words_of
 ENOUGH = 0.5
 """Share of the query's words that is enough: who only repeats the question is not better."""
 
-
 TERSE = 4
-"""Words that may be the whole answer to a question for a fact."""
-_TERSE = PartValue(0.5, "too short to compare with the query")
+"""Words that may be the whole answer to a question for a fact, also when the query has them all."""
+SENTENCE = 8
+"""Words of an answer to such a question that may have none of the query's: `It is Paris, of course`
+is no worse than `Paris`."""
+NEUTRAL = 0.5
+"""What an answer gets that is too short to compare."""
+_TERSE = PartValue(NEUTRAL, "too short to compare with the query")
 _ECHO = PartValue(0.0, "repeats words of the query only")
 
 
@@ -56,6 +60,8 @@ class Relevance:
                     found += 1
             value = factor * found / size
             reason = f"{found} of {size} query words used"
+            if value < NEUTRAL and asked.fact and 0 < len(words) <= SENTENCE:
+                value, reason = NEUTRAL, f"{reason}, a short sentence"
             values.append(PartValue(value if value < 1.0 else 1.0, reason))
         return values
 

@@ -62,14 +62,43 @@ def test_the_same_group_gets_the_same_scores(group: Any) -> None:
 
 
 def test_equal_answers_are_honestly_dead(group: Any) -> None:
-    scores = score_group(group(*[CHAT[0]] * 4))
-    assert is_dead([score.reward for score in scores])
+    for query in ("What is the capital of France?", "Describe the capital of France."):
+        scores = score_group(group(*[CHAT[0]] * 4, query=query))
+        assert is_dead([score.reward for score in scores])
     assert part(scores[0], "diversity") == 0.0
 
 
 def test_a_right_answer_beats_a_pretty_one(group: Any) -> None:
     right, wrong = score_group(group("x = 42", CHAT[0], reference="42"))
     assert right.reward > wrong.reward
+
+
+@pytest.mark.parametrize("query", ["What is 3 + 4?", "3+4=?", "How much is 3 plus 4?"])
+def test_a_right_sum_beats_a_wrong_one_without_a_reference(group: Any, query: str) -> None:
+    """However many of the answers are alike, and in few words or many."""
+    texts = (
+        "The answer is 7.",
+        "The answer is 7.",
+        "6.",
+        "3 + 4 is 7.",
+        "The sum of 3 and 4 is 8.",
+    )
+    scores = score_group(group(*texts, query=query))
+    right, wrong = ([scores[place].reward for place in some] for some in ((0, 1, 3), (2, 4)))
+    assert min(right) > 0.8 > 0.2 >= max(wrong)
+    assert [one.reason for one in scores[2].parts if one.name == "reference"] == [
+        "ends with 6, 7 expected, computed from the query"
+    ]
+
+
+def test_the_answer_that_most_give_to_a_fact_is_no_worse_for_it(group: Any) -> None:
+    paris, _, _, lyon = score_group(group("It is Paris.", "It is Paris.", "It is Paris.", "Lyon."))
+    assert paris.reward > lyon.reward
+
+
+def test_a_short_sentence_is_no_worse_than_one_word_for_a_fact(group: Any) -> None:
+    word, sentence = score_group(group("Lyon.", "The answer to that is Paris."))
+    assert sentence.reward > word.reward
 
 
 def test_a_loop_is_crushed(group: Any) -> None:

@@ -36,7 +36,10 @@ def test_the_built_in_model_weighs_as_its_text_says() -> None:
         "finished",
         "refusal",
     ]
-    assert model.named("reference") == PartSpec("reference", "reference", share=0.8, line=8)
+    reference = model.named("reference")
+    assert reference is not None
+    assert (reference.kind, reference.share, reference.line) == ("reference", 0.8, 8)
+    assert reference.settings == {"sums": True}
     length = model.named("length")
     assert length is not None
     assert (length.weight, dict(length.settings)) == (0.4, {"by_query": True})

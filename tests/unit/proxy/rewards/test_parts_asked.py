@@ -4,12 +4,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from proxy.rewards.base import GroupContext
 from proxy.rewards.builtin import score_group
 from proxy.rewards.part import KINDS, Looked
-from proxy.rewards.parts.asked import FACT, OPEN, asked_by
+from proxy.rewards.parts.asked import FACT, OPEN, asked_by, sum_of
 from proxy.rewards.text import content_stems, read
 
 WHERE = Path()
@@ -49,6 +50,54 @@ def test_what_a_query_asks_for(
     asked = asked_by(query)
     assert (asked.least, asked.most) == pytest.approx(band)
     assert (asked.fact, asked.code) == (fact, code)
+
+
+@pytest.mark.parametrize(
+    ("query", "value"),
+    [
+        ("What is 3 + 4?", 7),
+        ("What’s 3+4", 7),
+        ("18-4=?", 14),
+        ("Calculate 6 + 1.", 7),
+        ("How much is 12 divided by 4 minus 5?", -2),
+        ("Compute: 2 + 3 * 4", 14),
+        ("10 - 3 - 2", 5),
+        ("0.1 + 0.2", 0.3),
+        ("8 / 4", 2),
+        ("1 x 7", 7),
+        ("7 / 2", None),
+        ("5 / 0", None),
+        ("What is 9/11?", None),
+        ("What is 4x4?", None),
+        ("10-12", None),
+        ("What is 7?", None),
+        ("What is 3 + 4 in binary?", None),
+        ("Is 3 + 4 = 8?", None),
+        ("2 ** 3", None),
+        ("1 + " * 5_000 + "1", None),
+        ("", None),
+    ],
+)
+def test_the_value_of_a_query_that_is_a_sum(query: str, value: float | None) -> None:
+    assert sum_of(query) == value
+
+
+def test_a_sum_counts_where_asked_for_and_without_tools(group: Any) -> None:
+    ctx = group("7", "6", "I like cheese.", query="What is 3 + 4?")
+    assert values("reference", ctx, sums=True) == [1.0, 0.0, 0.0]
+    assert values("reference", ctx) == [None, None, None]
+    with_tools = msgspec.structs.replace(ctx, tools=({"type": "function"},))
+    assert values("reference", with_tools, sums=True) == [None, None, None]
+    given = group("7", "8", query="What is 3 + 4?", reference="8")
+    assert values("reference", given, sums=True) == [0.0, 1.0]
+
+
+def test_diversity_leaves_facts_alone_where_asked_to(group: Any) -> None:
+    ctx = group("It is Lima.", "It is Lima.", "It is Cuzco.", query="What is the capital of Peru?")
+    assert values("diversity", ctx) == [0.0, 0.0, 1.0]
+    assert values("diversity", ctx, by_query=True) == [None, None, None]
+    with_tools = msgspec.structs.replace(ctx, tools=({"type": "function"},))
+    assert values("diversity", with_tools, by_query=True) == [0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,6 @@ from core.state import Candidate, Group, Rewards, State
 from core.tasks import Tasks
 from proxy.alerts import dismiss_alert
 from proxy.rewards import watch_guard
-from proxy.rewards.base import Answer, GroupContext
-from proxy.rewards.builtin import score_group
-from proxy.rewards.modelfile import default_model
 from proxy.rewards.watch_guard import RewardGuard
 from proxy.rewards.watch_hacking import LEAST, WINDOW, HackingWatch, interval
 from proxy.rewards.watch_signal import SignalWatch
@@ -426,62 +423,6 @@ async def test_the_length_that_a_part_rewards_is_no_alert(
             if told:
                 cause = bus.state.alerts["hacking:length"].cause
                 assert "follow length, without what the part `words` gives: r +0.9" in cause
-    finally:
-        journal.close()
-
-
-SENTENCES = (
-    "It is a question that many people ask.",
-    "Light of short waves is scattered more than light of long waves.",
-    "You may want to read a book about this.",
-    "The answer depends on where you live and on the season.",
-    "Most of it was found out a hundred years ago.",
-    "Water boils at a lower temperature on a mountain.",
-    "Cats sleep for more than half of the day.",
-    "There are several reasons, and each of them is simple.",
-)
-
-
-def scored_as_shipped(number: int, rng: random.Random) -> Group:
-    """A group of ordinary answers with the rewards the built-in model gives them."""
-    query = "Why does the colour of the evening sky change with the weather?"
-    words = ["colour", "evening", "sky", "weather", "change", "sun", "air", "cloud"]
-    texts = []
-    for _ in range(4):
-        said = rng.sample(SENTENCES, rng.randint(1, 4))
-        some = rng.sample(words, rng.randint(1, 2 * len(said)))
-        texts.append(" ".join([*said, "Think of the", " and the ".join(some) + "."]))
-    answers = [
-        Answer(at, {"role": "assistant", "content": said}, "stop", f"e{at}", 0.5, {})
-        for at, said in enumerate(texts)
-    ]
-    told = [{"role": "user", "content": query}]
-    context = GroupContext(f"g{number}", "r", "t", query, told, {}, None, (*answers,))
-    scores = score_group(context)
-    made = group(number, texts, [score.reward for score in scores])
-    for one, score in zip(made.candidates, scores, strict=True):
-        one.parts = tuple(
-            Part(part.name, part.value, part.weight, part.gate) for part in score.parts
-        )
-    return made
-
-
-async def test_the_shipped_rewards_raise_no_alert_about_length(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    state = State()
-    state.rewards = Rewards(
-        parts=tuple(
-            RewardPart(name=one.name, kind=one.kind, gate=one.gate) for one in default_model().parts
-        )
-    )
-    rng = random.Random(7)
-    bus = Bus(journal, "run", state)
-    guard = RewardGuard(bus)
-    try:
-        for number in range(100):
-            guard.take(scored_as_shipped(number, rng))
-            guard._tell()
-            assert "hacking:length" not in state.alerts
     finally:
         journal.close()
 
