@@ -234,9 +234,9 @@ class Packer:
         rows: list[tuple[int, bytes]] = []
         lines: list[bytes] = []
         size, plain = 0, False
-        data = encode_lines(self._events)
-        self._texts.look_up(one for one in self._events if isinstance(one, _TEXTS))
-        for event, whole in zip(self._events, data.split(b"\n"), strict=False):
+        pairs = list(zip(self._events, encode_lines(self._events).split(b"\n"), strict=False))
+        self._texts.look_up([pair for pair in pairs if isinstance(pair[0], _TEXTS)])
+        for event, whole in pairs:
             line = self._texts.shortened(whole, event) if isinstance(event, _TEXTS) else whole
             lines.append(line)
             size += len(line)
