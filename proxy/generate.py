@@ -33,7 +33,6 @@ _ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
 TOO_LATE, NO_TIME = "too late for its group", "no time is left"
 AGAIN = "its group claims fresh episodes"
-_REASONING = ("reasoning", "reasoning_content")
 _UNFINISHED = frozenset({"", "abort", "error"})
 """Finish reasons of a completion that broke off."""
 LAST_TRY = 1.0
@@ -367,7 +366,7 @@ def incomplete(answer: ChatAnswer) -> str:
     fault of the server.
     """
     message = answer.message
-    if message.get("tool_calls") or any(message.get(name) for name in _REASONING):
+    if message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content"):
         return ""
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):
