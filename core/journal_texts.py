@@ -123,11 +123,11 @@ def texts_of(event: Event, line: bytes) -> list[bytes]:
 def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
     """Add the JSON of the long strings in these values."""
     for value in values:
+        if not value or isinstance(value, _BARE):  # most of an answer is null
+            continue
         if isinstance(value, str):
             if len(value) * 6 >= least and len(data := _encode(value)) >= least:
                 found.append(data)
-        elif not value or isinstance(value, _BARE):
-            continue
         elif isinstance(value, dict):  # quicker to ask than `Mapping`
             _strings(value.values(), least, found)
         elif isinstance(value, list | tuple):
