@@ -105,7 +105,8 @@ class FairGate:
         self._wishes[turn.lane, turn.size] += 1
         entered = False
         try:
-            self._admit()  # it may be smaller than those that wait before it
+            if self._may_enter(turn.lane, turn.size):  # it may be smaller than those before it
+                self._admit()
             async with Limit(deadline):
                 await place.open
             entered = True
@@ -131,7 +132,8 @@ class FairGate:
 
     def _out(self, turn: "Turn") -> None:
         self.inside -= 1
-        self._claimed(turn)
+        if self.limit or turn in self._trying:  # else nobody waited for it
+            self._claimed(turn)
 
     def _claimed(self, turn: "Turn") -> None:
         if turn in self._trying:
@@ -157,7 +159,10 @@ class FairGate:
         """Whose turn it is: the first of all that may go in, the kept place is for a small one."""
         if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
             return None
-        if not any(self._may_enter(*wish) for wish in self._wishes):  # they are few, places many
+        for wish in self._wishes:  # they are few, places many
+            if self._may_enter(*wish):
+                break
+        else:
             return None
         tried: set[tuple[Lane, int]] = set()
         for lane, place in self._queue:
