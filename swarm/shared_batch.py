@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from swarm.answers import Claimed, Refused, RefusedKind
@@ -100,9 +100,9 @@ class SharedBatch:
         """A request still waits for an episode."""
         return self._first_incomplete() is not None
 
-    def to_return(self) -> Iterator[ClaimRequest]:
+    def to_return(self) -> list[ClaimRequest]:
         """Return the stopped requests that hold episodes."""
-        return (one for one in self.requests if one.stop is not None and one.held)
+        return [one for one in self.requests if one.stop is not None and one.held]
 
     def _first_incomplete(self) -> ClaimRequest | None:
         for request in self.requests:
