@@ -62,7 +62,7 @@ class SharedBatch:
         self.left -= 1
         completed: ClaimRequest | None = None
         if isinstance(answer, Claimed):
-            request = self._receiver()
+            request = self._first_incomplete() or self._stopped_receiver()
             self._took(request, answer)
             completed = request if request.complete else None
         else:
@@ -70,7 +70,8 @@ class SharedBatch:
             self.stop = self.stop or answer
             if answer.kind is not RefusedKind.NONE_AVAILABLE:
                 self.stop_all(answer)
-        self._stop_when_too_few()
+        if self.stop is not None:
+            self._stop_when_too_few()
         return completed
 
     def broken(self, error: Exception | None) -> None:
@@ -110,10 +111,8 @@ class SharedBatch:
                 return request
         return None
 
-    def _receiver(self) -> ClaimRequest:
-        """Return the first request that waits; else a stopped one, which gives it back."""
-        if (request := self._first_incomplete()) is not None:
-            return request
+    def _stopped_receiver(self) -> ClaimRequest:
+        """Return a stopped request, which gives back an episode that none waits for."""
         return next(one for one in self.requests if one.granted < one.n)
 
     def _stop_when_too_few(self) -> None:

@@ -31,6 +31,15 @@ class Shares(Generic[T]):
         """All items; those of the names whose turn is next come first."""
         return self._root.items(())
 
+    def first(self) -> T | None:
+        """The first item of all; None when there is none."""
+        node = self._root
+        while not node.waiting:
+            if not node.names:
+                return None
+            node = next(iter(node.names.values()))
+        return node.waiting[0]
+
     def served(self, lane: Lane) -> None:
         """The lane had a turn: at each level its name goes behind the others."""
         self._last = lane
