@@ -78,6 +78,8 @@ class _Effort:
     def __init__(self, run: Run, scope: Limit, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
+        self.seeds = run.request.seeds
+        """Each candidate has a seed of its own in its body."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
@@ -138,8 +140,7 @@ class _Effort:
             raise
 
     def _body_of(self, candidate: Candidate) -> bytes:
-        request = self.run.request
-        return request.encoded(candidate.index) if request.seeds else self.body
+        return self.run.request.encoded(candidate.index) if self.seeds else self.body
 
     def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
