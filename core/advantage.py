@@ -32,7 +32,8 @@ def is_dead(rewards: Sequence[float]) -> bool:
     """Whether a group teaches nothing: fewer than two rewards, or all equal."""
     if len(rewards) < 2:
         return True
-    return spread(rewards) <= EQUAL * max(1.0, *map(abs, rewards))
+    low, high = min(rewards), max(rewards)
+    return high - low <= EQUAL * max(1.0, -low, high)
 
 
 def advantages(rewards: Sequence[float], damping: float) -> list[float]:

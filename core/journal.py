@@ -270,7 +270,7 @@ class Journal(JournalReader):
             self._urgent.wait(LINGER)
             began, cpu = time.monotonic(), time.thread_time()
             jobs = self._taken()
-            running = not any(isinstance(job, Stop) for job in jobs)
+            running = Stop not in map(type, jobs)
             try:
                 self._db = self._db or self._opened()
                 self.disk.writing = began
@@ -435,10 +435,8 @@ class Journal(JournalReader):
         self._some.clear()
         self._urgent.clear()
         self._told = False  # last: what is put in before is taken below
-        jobs: list[Job] = []
-        with contextlib.suppress(IndexError):
-            while len(jobs) < BATCH:
-                jobs.append(self._jobs.popleft())
+        jobs = [self._jobs.popleft() for _ in range(min(BATCH, len(self._jobs)))]
+        if len(jobs) == BATCH:
             self._some.set()
             self._urgent.set()
         return jobs

@@ -78,6 +78,8 @@ _TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
 """Events with texts that may be long."""
 BY_A_PERSON = (GroupRated, GroupEdited, GroupMarked, GroupNoted)
 """Events after which a group counts as rated: it is pruned last."""
+_MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
+"""Events that change the row of their group in `groups`."""
 
 _ROWS = "select seq, cast(data as blob) from events"
 _OPEN = "QUEUED"
@@ -190,6 +192,10 @@ class Packer:
         if not isinstance(event, GroupEvent):
             return
         name = event.group_id
+        if type(event) not in _MARKS:
+            if name not in self._opened:
+                self._late.append((name, seq))
+            return
         if isinstance(event, BY_A_PERSON):
             self._rated.append(name)
         if isinstance(event, GroupOpened):
@@ -231,20 +237,21 @@ class Packer:
 
     def _rows(self) -> list[tuple[int, bytes]]:
         """Rows of `events`, number and data; one is closed once it is as large as `ROW_BYTES`."""
+        events, lines = self._events, encode_lines(self._events).split(b"\n")
+        long = [at for at, event in enumerate(events) if isinstance(event, _TEXTS)]
+        self._texts.look_up([(events[at], lines[at]) for at in long])
+        for at in long:
+            lines[at] = self._texts.shortened(lines[at], events[at])
         rows: list[tuple[int, bytes]] = []
-        lines: list[bytes] = []
-        size, plain = 0, False
-        data = encode_lines(self._events)
-        self._texts.look_up(one for one in self._events if isinstance(one, _TEXTS))
-        for event, whole in zip(self._events, data.split(b"\n"), strict=False):
-            line = self._texts.shortened(whole, event) if isinstance(event, _TEXTS) else whole
-            lines.append(line)
-            size += len(line)
-            plain |= isinstance(event, ProxyStarted)  # found by a search in the bytes of the rows
+        size = first = 0
+        for at, event in enumerate(events):
+            size += len(lines[at])
             if size >= ROW_BYTES or event.seq == self.last:
-                row = b"\n".join(lines)
+                row = b"\n".join(lines[first : at + 1])
+                # That one is looked for in the bytes of the rows.
+                plain = ProxyStarted in map(type, events[first : at + 1])
                 rows.append((event.seq, row if plain else packed(row)))
-                lines, size, plain = [], 0, False
+                size, first = 0, at + 1
         return rows
 
 

@@ -42,6 +42,8 @@ _SMALL = 96
 """Bytes that are not worth compressing."""
 _MARK = ord("@")
 _PACKED = ord("x")
+_BARE = (bool, int, float)
+"""Values that hold no text."""
 _encode = msgspec.json.encode
 
 
@@ -96,39 +98,42 @@ def lines_in(data: bytes) -> list[bytes]:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def texts_of(event: Event) -> list[bytes]:
+def texts_of(event: Event, line: bytes) -> list[bytes]:
     """The JSON of the long texts of an event, in the order in which its line has them."""
     found: list[bytes] = []
     if isinstance(event, GroupOpened):
-        _strings(event.query, LEAST, found)
+        _strings((event.query,), LEAST, found)
         for name, value in event.body.items():
             if name == "messages" or isinstance(value, str):
-                _strings(value, LEAST, found)
+                _strings((value,), LEAST, found)
             elif isinstance(value, list | dict):  # tools, schemas: the same in each request
                 data = _encode(value)
                 if len(data) >= LEAST:
                     found.append(data)
-        _strings(event.reference, LEAST, found)
-        _strings(event.metadata, LEAST, found)
+        _strings((event.reference, event.metadata), LEAST, found)
+    elif len(line) < LEAST_ANSWER:
+        pass
     elif isinstance(event, CandidateAnswered):
-        _strings(event.message, LEAST_ANSWER, found)
+        _strings((event.message,), LEAST_ANSWER, found)
     elif isinstance(event, CandidatesAnswered):
-        for one in event.candidates:
-            _strings(one.message, LEAST_ANSWER, found)
+        _strings([one.message for one in event.candidates], LEAST_ANSWER, found)
     return found
 
 
-def _strings(value: Any, least: int, found: list[bytes]) -> None:
-    """Add the JSON of the long strings in a value."""
-    if isinstance(value, str):
-        if len(value) * 6 >= least and len(data := _encode(value)) >= least:
-            found.append(data)
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            _strings(one, least, found)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _strings(one, least, found)
+def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
+    """Add the JSON of the long strings in these values."""
+    for value in values:
+        if not value or isinstance(value, _BARE):  # most of an answer is null
+            continue
+        if isinstance(value, str):
+            if len(value) * 6 >= least and len(data := _encode(value)) >= least:
+                found.append(data)
+        elif isinstance(value, dict):  # quicker to ask than `Mapping`
+            _strings(value.values(), least, found)
+        elif isinstance(value, list | tuple):
+            _strings(value, least, found)
+        elif isinstance(value, Mapping):
+            _strings(value.values(), least, found)
 
 
 class TextWriter:
@@ -170,14 +175,15 @@ class TextWriter:
         parts.append(line[at:])
         return b"@" + _encode(references) + b"".join(parts)
 
-    def look_up(self, events: Iterable[Event]) -> None:
-        """Find the numbers of all texts of a commit by one statement.
+    def look_up(self, events: Iterable[tuple[Event, bytes]]) -> None:
+        """Find the numbers of all texts of a commit, events with their lines, by one statement.
 
         Each statement gives the interpreter's lock away, and waiting for it costs more than the
         statement.
         """
         self._found = {
-            event.seq: [(text, text_hash(text)) for text in texts_of(event)] for event in events
+            event.seq: [(text, text_hash(text)) for text in texts_of(event, line)]
+            for event, line in events
         }
         keys = {key for texts in self._found.values() for _, key in texts}
         self._numbers.clear()

@@ -48,6 +48,8 @@ class FairGate:
         self._beyond = 0
         """How many of them were let in beyond the places."""
         self._queue: Shares[_Place] = Shares()
+        self._wishes: Counter[tuple[Lane, int]] = Counter()
+        """How many in the queue have the same lane and size: all of them may go in, or none."""
 
     @property
     def claiming(self) -> int:
@@ -63,26 +65,30 @@ class FairGate:
         """The turn of one group."""
         return Turn(self)
 
-    def _free(self, turn: "Turn") -> bool:
-        """Whether it may go in now; says on the turn whether that would be beyond the places."""
+    def _beyond_places(self, lane: Lane, size: int) -> bool | None:
+        """Whether a group that goes in now is beyond the places; None where it may not go in."""
         if self.limit and self.inside >= self.limit:
-            return False
-        turn.beyond = False
+            return None
         claiming = len(self._trying)
         # Nobody inside has anything to give back: the limit's last place is for a smaller one.
         stuck = self.inside == self.limit - 1 and claiming == self.inside
         if not claiming or not (stuck or claiming >= self._most - 1):
-            return True
+            return False
         taken = claiming - self._beyond
         if taken < self._most - 1 and not stuck:
-            return True
-        if taken < self._most and all(turn.size < one.size for one in self._trying):
-            return True
-        most = (2 if turn.lane[:-1] in self._senders else 3) * self._most
-        turn.beyond = not stuck and claiming < most and turn.lane not in self._lanes
-        return turn.beyond
+            return False
+        if taken < self._most and all(size < one.size for one in self._trying):
+            return False
+        if stuck or lane in self._lanes:
+            return None
+        most = (2 if lane[:-1] in self._senders else 3) * self._most
+        return True if claiming < most else None
 
-    def _take(self, turn: "Turn") -> None:
+    def _may_enter(self, lane: Lane, size: int) -> bool:
+        return self._beyond_places(lane, size) is not None
+
+    def _take(self, turn: "Turn", beyond: bool) -> None:
+        turn.beyond = beyond
         self.inside += 1
         self._trying.add(turn)
         self._lanes[turn.lane] += 1
@@ -90,14 +96,18 @@ class FairGate:
         self._beyond += turn.beyond
 
     async def _enter(self, turn: "Turn", deadline: Deadline) -> None:
-        if not self._queue and self._free(turn):
-            self._take(turn)
-            return
+        if not self._queue:
+            beyond = self._beyond_places(turn.lane, turn.size)
+            if beyond is not None:
+                self._take(turn, beyond)
+                return
         place = _Place(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, place, turn.newcomer)
+        self._wishes[turn.lane, turn.size] += 1
         entered = False
         try:
-            self._admit()  # it may be smaller than those that wait before it
+            if self._may_enter(turn.lane, turn.size):  # it may be smaller than those before it
+                self._admit()
             async with Limit(deadline):
                 await place.open
             entered = True
@@ -110,11 +120,21 @@ class FairGate:
         if gate.done() and not (gate.cancelled() or gate.exception()):  # in and gone at once
             self._out(place.turn)
         else:
-            self._queue.remove(place.turn.lane, place)
+            self._remove(place)
+
+    def _remove(self, place: "_Place") -> None:
+        """Take it out of the queue, where it may be no more."""
+        if not self._queue.remove(place.turn.lane, place):
+            return
+        wish = place.turn.lane, place.turn.size
+        self._wishes[wish] -= 1
+        if not self._wishes[wish]:
+            del self._wishes[wish]
 
     def _out(self, turn: "Turn") -> None:
         self.inside -= 1
-        self._claimed(turn)
+        if self.limit or turn in self._trying:  # else nobody waited for it
+            self._claimed(turn)
 
     def _claimed(self, turn: "Turn") -> None:
         if turn in self._trying:
@@ -130,19 +150,25 @@ class FairGate:
     def _admit(self) -> None:
         while (place := self._next()) is not None:
             self._queue.served(place.turn.lane, place)
-            self._queue.remove(place.turn.lane, place)
+            self._remove(place)
             if not place.open.done():
-                self._take(place.turn)
+                beyond = self._beyond_places(place.turn.lane, place.turn.size)
+                self._take(place.turn, bool(beyond))
                 place.open.set_result(None)
 
     def _next(self) -> "_Place | None":
         """Whose turn it is: the first of all that may go in, the kept place is for a small one."""
         if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
             return None
+        for wish in self._wishes:  # they are few, places many
+            if self._may_enter(*wish):
+                break
+        else:
+            return None
         tried: set[tuple[Lane, int]] = set()
         for lane, place in self._queue:
             wish = (lane, place.turn.size)
-            if wish not in tried and self._free(place.turn):
+            if wish not in tried and self._may_enter(*wish):
                 return place
             tried.add(wish)
         return None

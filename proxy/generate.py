@@ -33,7 +33,6 @@ _ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
 TOO_LATE, NO_TIME = "too late for its group", "no time is left"
 AGAIN = "its group claims fresh episodes"
-_REASONING = ("reasoning", "reasoning_content")
 _UNFINISHED = frozenset({"", "abort", "error"})
 """Finish reasons of a completion that broke off."""
 LAST_TRY = 1.0
@@ -79,6 +78,8 @@ class _Effort:
     def __init__(self, run: Run, scope: Limit, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
+        self.seeds = run.request.seeds
+        """Each candidate has a seed of its own in its body."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
@@ -139,8 +140,7 @@ class _Effort:
             raise
 
     def _body_of(self, candidate: Candidate) -> bytes:
-        request = self.run.request
-        return request.encoded(candidate.index) if request.seeds else self.body
+        return self.run.request.encoded(candidate.index) if self.seeds else self.body
 
     def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
@@ -367,7 +367,7 @@ def incomplete(answer: ChatAnswer) -> str:
     fault of the server.
     """
     message = answer.message
-    if message.get("tool_calls") or any(message.get(name) for name in _REASONING):
+    if message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content"):
         return ""
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):

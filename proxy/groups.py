@@ -257,7 +257,7 @@ class Groups(GroupCommands):
                 turn=placed.turn,
                 helper=request.helper,
                 client_timeout=client_timeout(request.headers, request.stream),
-                turns=1 + sum(one.get("role") == "assistant" for one in request.messages),
+                turns=1 + sum([one.get("role") == "assistant" for one in request.messages]),
                 **kept(row),
             )
         )

@@ -44,7 +44,9 @@ def without_images(messages: Messages) -> Messages | None:
 
 def image_words(shown: Messages | None) -> tuple[str, ...]:
     """The texts of the images in the last message of the user, from what `without_images` gives."""
-    users = [one for one in shown or () if one.get("role") == "user"]
+    if shown is None:
+        return ()
+    users = [one for one in shown if one.get("role") == "user"]
     content = users[-1].get("content") if users else None
     parts = content if isinstance(content, list) else []
     words = [str(part["text"]) for part in parts if _is_image(part)]

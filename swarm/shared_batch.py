@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from swarm.answers import Claimed, Refused, RefusedKind
@@ -62,7 +62,7 @@ class SharedBatch:
         self.left -= 1
         completed: ClaimRequest | None = None
         if isinstance(answer, Claimed):
-            request = self._receiver()
+            request = self._first_incomplete() or self._stopped_receiver()
             self._took(request, answer)
             completed = request if request.complete else None
         else:
@@ -70,7 +70,8 @@ class SharedBatch:
             self.stop = self.stop or answer
             if answer.kind is not RefusedKind.NONE_AVAILABLE:
                 self.stop_all(answer)
-        self._stop_when_too_few()
+        if self.stop is not None:
+            self._stop_when_too_few()
         return completed
 
     def broken(self, error: Exception | None) -> None:
@@ -100,9 +101,9 @@ class SharedBatch:
         """A request still waits for an episode."""
         return self._first_incomplete() is not None
 
-    def to_return(self) -> Iterator[ClaimRequest]:
+    def to_return(self) -> list[ClaimRequest]:
         """Return the stopped requests that hold episodes."""
-        return (one for one in self.requests if one.stop is not None and one.held)
+        return [one for one in self.requests if one.stop is not None and one.held]
 
     def _first_incomplete(self) -> ClaimRequest | None:
         for request in self.requests:
@@ -110,10 +111,8 @@ class SharedBatch:
                 return request
         return None
 
-    def _receiver(self) -> ClaimRequest:
-        """Return the first request that waits; else a stopped one, which gives it back."""
-        if (request := self._first_incomplete()) is not None:
-            return request
+    def _stopped_receiver(self) -> ClaimRequest:
+        """Return a stopped request, which gives back an episode that none waits for."""
         return next(one for one in self.requests if one.granted < one.n)
 
     def _stop_when_too_few(self) -> None:

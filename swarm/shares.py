@@ -34,6 +34,18 @@ class Shares(Generic[T]):
         """All items; those of the names whose turn is next come first."""
         return self._root.items(())
 
+    def first(self) -> T | None:
+        """The first item of all; None when there is none."""
+        node = self._root
+        while True:
+            if node.newcomers and (newcomer := node.first_newcomer()) is not None:
+                return newcomer
+            if node.waiting:
+                return node.waiting[0]
+            if not node.names:
+                return None
+            node = next(iter(node.names.values()))
+
     def served(self, lane: Lane, item: T | None = None) -> None:
         """The lane had a turn: at each level its name goes behind the others.
 

@@ -122,7 +122,7 @@ class TurnQueue:
 
     def _next(self, sharing: ClaimRequest | None = None) -> QueuedRequest | None:
         """Take the first request out of the queue; with `sharing`, only if both may share."""
-        while (queued := next((one for _, one in self._waiting), None)) is not None:
+        while (queued := self._waiting.first()) is not None:
             request, waits = queued.request, not queued.turn.done()
             if waits and sharing is not None and not sharing.may_share(request):
                 return None

@@ -140,7 +140,7 @@ class Values:
         rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
         if not rows:
             return found
-        low, high = min(row[3] for row in rows), max(row[4] for row in rows)
+        low, high = min([row[3] for row in rows]), max([row[4] for row in rows])
         return [one for one in found if not low <= one[2] <= high]
 
     def trouble(self) -> str:

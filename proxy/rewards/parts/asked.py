@@ -24,16 +24,22 @@ _HEAD, _TAIL = 400, 200
 _LONG = 40
 """Words from which a query is more than a question for a fact."""
 
+
+def _both(pattern: str, flags: int = 0) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A pattern for any text, and the same for ASCII alone, at about half its cost."""
+    return re.compile(pattern, flags), re.compile(pattern, flags | re.ASCII)
+
+
 _COUNTS = {
     "a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
     "eight": 8, "nine": 9, "ten": 10,
 }  # fmt: skip
 _COUNT = rf"(\d{{1,4}}|{'|'.join(_COUNTS)}|single)"
-_WORDS = re.compile(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]words?\b")
-_SENTENCES = re.compile(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]sentences?\b")
-_BRIEF = re.compile(r"\b(?:briefly|in short|in brief|one[- ]lin(?:e|er)|be concise|concisely)\b")
+_WORDS = _both(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]words?\b")
+_SENTENCES = _both(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]sentences?\b")
+_BRIEF = _both(r"\b(?:briefly|in short|in brief|one[- ]lin(?:e|er)|be concise|concisely)\b")
 
-_FACT = re.compile(
+_FACT = _both(
     r"""\W*(?:(?:please|so|and|ok(?:ay)?|hi|hello)\b\W*)*(?:
     who|when|where|which|whose|what(?:'s|\ (?:is|are|was|were|year|day|time|colou?r|number|kind))
     |how\ (?:many|much|old|long|far|tall|big|often|fast|high|deep)
@@ -45,12 +51,12 @@ _FACT = re.compile(
     )\b""",
     re.VERBOSE,
 )
-_NO_FACT = re.compile(
+_NO_FACT = _both(
     r"\b(?:explain|why|difference|compare|describe|should i|how (?:do|can|to|does)|warum|pourquoi"
     r"|advantages?|steps|in detail|write|give me|best way|summari[sz]e|erkläre?)\b"
 )
 
-_OWN_WORDS = re.compile(
+_OWN_WORDS = _both(
     r"\b(?:translate|übersetze|traduis|traduce|slogan|pun"
     r"|(?:suggest|find|give|think of|come up with|propose)\b[^.?!\n]{0,20}"
     r"\b(?:names?|titles?|words?))\b"
@@ -60,7 +66,7 @@ _LANGUAGE = (
     r"(?:python|javascript|js|typescript|java|c\+\+|c#|golang|rust|ruby|php|bash|shell|sql|html|css"
     r"|powershell|git|react|django|awk|sed|unix|linux)"
 )
-_CODE = re.compile(
+_CODE = _both(
     rf"\b(?:write|show|give|create|implement|generate|provide|code)\b[^.?!\n]{{0,60}}?"
     rf"(?:\b(?:function|one-liner|code snippet|unit test|dockerfile|makefile|regex|sql)s?\b"
     rf"|\bregular expression\b|\bcode (?:that|to|for|which)\b"
@@ -97,19 +103,22 @@ class Asked(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=512)
 def _asked(text: str, long: bool) -> Asked:
     text = text.lower().replace("’", "'")
-    code = _CODE.search(text) is not None
-    own = _OWN_WORDS.search(text) is not None
-    if (found := _WORDS.search(text)) is not None:
+    plain = text.isascii()
+    code = _CODE[plain].search(text) is not None
+    own = _OWN_WORDS[plain].search(text) is not None
+    if (found := _WORDS[plain].search(text)) is not None:
         count = _count(found[1])
         return Asked(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
-    if (found := _SENTENCES.search(text)) is not None:
+    if (found := _SENTENCES[plain].search(text)) is not None:
         count = _count(found[1])
         return Asked(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
     if code:
         return Asked(*CODE, False, True, own)
-    if _BRIEF.search(text) is not None:
+    if _BRIEF[plain].search(text) is not None:
         return Asked(*_SHORT, False, False, own)
-    fact = not long and _FACT.match(text) is not None and _NO_FACT.search(text) is None
+    fact = (
+        not long and _FACT[plain].match(text) is not None and _NO_FACT[plain].search(text) is None
+    )
     return Asked(*(FACT if fact or own else OPEN), fact, False, own)
 
 

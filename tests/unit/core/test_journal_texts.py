@@ -170,8 +170,9 @@ def test_a_stored_line_without_its_texts_is_json() -> None:
         db.execute("create table text_index(hash blob primary key, id integer, used integer)")
         writer = TextWriter(db)
         event = opened(1, [{"role": "user", "content": "x" * 900}])
-        writer.look_up([event])
-        line = writer.shortened(encode(event), event)
+        whole = encode(event)
+        writer.look_up([(event, whole)])
+        line = writer.shortened(whole, event)
         assert len(line) < 300
         assert msgspec.json.decode(without_texts(line))["kind"] == "group_opened"
         assert list(TextReader(db).whole([b"{}", b"@no references", b""])) == [

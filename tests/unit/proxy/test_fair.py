@@ -1,7 +1,7 @@
 """The gate: turns between sessions, its limits, nothing lost when waiters go."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.tasks import Tasks
 from proxy.fair import CLAIMING, FairGate, Turn
+from swarm.shares import Shares
 
 
 @pytest.fixture
@@ -89,6 +90,34 @@ async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) ->
         await settle()
     turns[4].leave()
     turns[0].leave()
+    await asyncio.gather(*waits)
+    assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
+
+
+async def test_a_full_gate_does_not_go_through_its_queue(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = 0
+    walk = Shares.__iter__
+
+    def counted(queue: Shares[object]) -> Iterator[tuple[tuple[str, ...], object]]:
+        nonlocal walks
+        walks += 1
+        return walk(queue)
+
+    monkeypatch.setattr(Shares, "__iter__", counted)
+    gate = FairGate()
+    turns = [gate.turn() for _ in range(200)]
+    waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in turns]
+    await settle()
+    assert gate.waiting == 200 - (CLAIMING - 1)
+    assert walks == 0
+    turns[0].claimed()
+    await settle()
+    assert (walks, gate.waiting) == (1, 200 - CLAIMING)
+    for turn in turns:
+        turn.leave()
+        await settle()
     await asyncio.gather(*waits)
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 

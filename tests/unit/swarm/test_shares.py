@@ -11,6 +11,7 @@ def drained(shares: Shares[str]) -> list[str]:
     found = []
     while shares:
         lane, item = next(iter(shares))
+        assert shares.first() == item
         shares.served(lane, item)
         assert shares.remove(lane, item)
         found.append(item)

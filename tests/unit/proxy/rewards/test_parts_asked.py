@@ -50,6 +50,7 @@ def test_what_a_query_asks_for(
     asked = asked_by(query)
     assert (asked.least, asked.most) == pytest.approx(band)
     assert (asked.fact, asked.code) == (fact, code)
+    assert asked_by(f"{query} (é)") == asked  # other patterns than for ASCII alone
 
 
 @pytest.mark.parametrize(
