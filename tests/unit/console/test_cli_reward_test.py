@@ -141,7 +141,9 @@ def test_the_debugger_stops_in_the_hook(
     assert "on_compute_relative_reward.py(2)" in out
     assert "444" in out
     assert "rewards 0.5 0.5 0.5 0.5" in out
-    for name in [name for name in sys.modules if name.startswith(("on_compute", "ajet"))]:
+    for name in [
+        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
+    ]:
         del sys.modules[name]
 
 
@@ -221,7 +223,9 @@ def test_leaving_the_debugger_ends_it_without_a_fault(
         assert run(home, "--one", "g0001", *source, "--pdb") == 1
         assert not caplog.records
         assert "rewards " not in capsys.readouterr().out
-    for name in [name for name in sys.modules if name.startswith(("on_compute", "ajet"))]:
+    for name in [
+        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
+    ]:
         del sys.modules[name]
 
 
