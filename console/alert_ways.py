@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from console.contact import ended
 from console.places import SCREENS, Place
-from console.session import Session
+from console.session import Child, Session
+from core.sockets import TAKEN
 from core.state import Alert
 
 
@@ -108,22 +110,32 @@ def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = Fal
 
 def fallen(session: Session) -> list[Alert]:
     """Processes that ended unasked, as alerts."""
-    again = "" if session.read_only else " and to start it again"
-    return [
-        Alert(
-            key=f"process:{child.role}",
-            cause=f"{child.role} {child.detail or 'ended'}",
-            todo=f"Press 5 for its last log lines{again}; 7 for its log",
-            level="error",
-            at=0.0,
-        )
-        for child in session.fallen
-    ]
+    return [_fallen(child, session.read_only) for child in session.fallen]
+
+
+def _fallen(child: Child, read_only: bool) -> Alert:
+    again = "" if read_only else " and to start it again"
+    cause = child.detail or "ended"
+    todo = f"Press 5 for its last log lines{again}; 7 for its log"
+    if TAKEN in cause and ". " in cause:  # its advice names the setting: it must not be cut off
+        cause, _, todo = cause.rpartition(". ")
+    return Alert(
+        key=f"process:{child.role}",
+        cause=f"{child.role} {cause}",
+        todo=todo,
+        level="error",
+        at=0.0,
+    )
 
 
 def by_need(session: Session) -> list[Alert]:
-    """All alerts, the worst and newest first; processes that fell lead."""
-    told = sorted(session.state.alerts.values(), key=lambda one: (one.level != "error", -one.at))
+    """All alerts, the worst and newest first; processes that fell lead.
+
+    That a server does not answer is left out while the end of its process is the cause.
+    """
+    silent = {f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)}
+    raised = (one for key, one in session.state.alerts.items() if key not in silent)
+    told = sorted(raised, key=lambda one: (one.level != "error", -one.at))
     return [*fallen(session), *(map(_looked_at, told) if session.read_only else told)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from console.cli_common import say
-from core.addresses import web_address
+from core.addresses import server_root, web_address
 from core.errors import AjetError, UsageError
 from core.text import one_line
 
@@ -127,7 +127,7 @@ def _choices(given: argparse.Namespace, folder: Path) -> Choices:
         raise UsageError(
             "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"
         )
-    return Choices(server.rstrip("/"), model, repeats, batch, _dataset(dataset, folder))
+    return Choices(server_root(server), model, repeats, batch, _dataset(dataset, folder))
 
 
 def _is_address(text: str) -> bool:

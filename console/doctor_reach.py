@@ -51,7 +51,10 @@ def _port(patient: Patient, name: str, role: str, host: str, port: int) -> Findi
             return Finding("ports", name, "fail", f"{host}:{port}: {error.strerror}", todo)
         by = holder(port)
         text = f"{host}:{port} is taken{f' by {by}' if by else ''}"
-        todo = "Stop it, or give another port; the console takes the next free one by itself"
+        todo = (
+            f"Stop it, or set `{role}.port` to another port; the console, when started without "
+            "--port, takes a free one by itself"
+        )
         return Finding("ports", name, "warn", text, todo)
     return Finding("ports", name, "ok", f"{host}:{port} is free")
 

@@ -39,6 +39,7 @@ class RateQueue:
 
     Attributes:
         current: Id of the group on screen; it stays there until it is rated or closed.
+        wanted: Id of the group that comes on screen as soon as it waits for a vote from here.
         second: The group on screen was rated and sent before: it is there for a second vote.
         last: The newest vote, for undo.
         news: What the last key did that was no vote; stands where the last vote does until the
@@ -72,7 +73,7 @@ class RateQueue:
         self._came_back: set[str] = set()
         self._surprised_at = float("-inf")
         self._emptied_at = float("-inf")
-        self._wanted: str | None = None
+        self.wanted: str | None = None
 
     @property
     def ballot(self) -> Ballot | None:
@@ -131,13 +132,13 @@ class RateQueue:
         for gone in [key for key in self._sent if key not in state.groups]:
             del self._sent[gone]
         by_id = {group.group_id: group for group in waiting}
-        if self.second and self._wanted not in by_id:
+        if self.second and self.wanted not in by_id:
             if self.current in state.groups and not _hurried(waiting, now):
                 return False
             self._surprised_at = now
-        if self._wanted in by_id:
-            self.go(by_id[self._wanted], now)
-            self._wanted = None
+        if self.wanted in by_id:
+            self.go(by_id[self.wanted], now)
+            self.wanted = None
             return True
         if self.current in by_id:
             if self.current not in self._ballots:
@@ -233,13 +234,13 @@ class RateQueue:
 
     def bring(self, group_id: str) -> None:
         """Put a group on screen as soon as it waits for a vote from here."""
-        self._wanted = group_id
+        self.wanted = group_id
 
     def take_back(self, group: Group) -> None:
         """The vote on `group` is undone; it comes on screen as soon as it waits again."""
         if self.last is not None and self.last.group_id == group.group_id:
             self.last = None
-        self._wanted = group.group_id
+        self.wanted = group.group_id
         self._sent.pop(group.group_id, None)
         self.progress.undone(group.group_id)
         self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)

@@ -11,3 +11,11 @@ def web_address(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if parts.scheme in ("http", "https") and parts.hostname else None
+
+
+def server_root(url: str) -> str:
+    """The address of a swarm server, without the `/v1` of its OpenAI routes and slashes at its end.
+
+    A server prints its address with `/v1`, as clients of those routes need it.
+    """
+    return url.strip().rstrip("/").removesuffix("/v1").rstrip("/")

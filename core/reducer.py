@@ -99,8 +99,8 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
     for server in state.servers.values():
         server.lost = "not asked yet"
         server.seen_at = None
-        own = server.name in event.embedded
-        server.expected_until = event.at + (STARTS_WITHIN if own else ANSWERS_WITHIN)
+        server.own = server.name in event.embedded
+        server.expected_until = event.at + (STARTS_WITHIN if server.own else ANSWERS_WITHIN)
         server.pool = server.slots = None
     lose_works(state, event.at)
     state.alerts.clear()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
-from core.addresses import web_address
+from core.addresses import server_root, web_address
 from core.server_settings import ServerSettings
 from core.settings_file import SettingsError, read_settings, switched
 from core.text import did_you_mean, one_line
@@ -279,8 +279,9 @@ class Settings(_Section, frozen=True):
         if self.upstream.url:
             return {"upstream": self.upstream.url}
         if isinstance(self.swarm_url, dict):
-            return dict(self.swarm_url)
-        return {"embedded" if self.swarm_url == "embedded" else "swarm": self.swarm_url}
+            return {name: server_root(url) for name, url in self.swarm_url.items()}
+        url = server_root(self.swarm_url)
+        return {"embedded" if url == "embedded" else "swarm": url}
 
     def unknown_servers(self) -> str:
         """What is wrong with the names under `servers`; empty when each is that of a server.
@@ -340,7 +341,7 @@ def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict
         value = text if plain_url else url
         if key in named:
             key = f"{key}{len(named) + 1}"
-        named[key] = value.strip().rstrip("/")
+        named[key] = value.strip().rstrip("/") if upstream else server_root(value)
     for name, url in named.items():
         if not upstream and _LOGIN.match(url):
             raise SettingsError(

@@ -14,6 +14,10 @@ class BindError(UsageError):
     """A process cannot listen where it was told to."""
 
 
+TAKEN = "the port is taken"
+"""What the error of a taken port begins with."""
+
+
 class PortInUse(BindError):
     """Somebody listens on the port already."""
 
@@ -28,7 +32,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bind(host: str, port: int, next_free: bool = False, tries: int = 50) -> socket.socket:
+def bind(
+    host: str, port: int, next_free: bool = False, tries: int = 50, setting: str = "--port"
+) -> socket.socket:
     """A bound TCP socket, not yet listening.
 
     Args:
@@ -36,6 +42,7 @@ def bind(host: str, port: int, next_free: bool = False, tries: int = 50) -> sock
         port: 0 takes any free one.
         next_free: When `port` is taken, try the ones above it.
         tries: How many ports to try then.
+        setting: What sets the port, for the error.
 
     Raises:
         PortInUse: the port is taken; its holder is named where it can be known.
@@ -62,9 +69,9 @@ def bind(host: str, port: int, next_free: bool = False, tries: int = 50) -> sock
         ) from taken
     by = holder(port)
     raise PortInUse(
-        f"the port is taken{f' by {by}' if by else ''}",
+        f"{TAKEN}{f' by {by}' if by else ''}",
         where,
-        "Stop that process, or give another port (0 takes any free one)",
+        f"Stop that process, or set {setting} to another port (0 takes any free one)",
     ) from taken
 
 

@@ -216,6 +216,8 @@ class Server(msgspec.Struct, kw_only=True):
 
     name: str
     url: str
+    own: bool = False
+    """It is the embedded engine of the home."""
     state: str = "CANNOT_CONNECT"
     raw: str = ""
     detail: str = ""

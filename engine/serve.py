@@ -82,7 +82,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
     """
     _check_host(options)
     setup(options.log_level.upper())
-    with Role(options.home, "engine") as role, bind(options.host, options.port) as listener:
+    with Role(options.home, "engine") as role, _listen(options) as listener:
         engine = make_engine(options, factory)
         host, port = listener.getsockname()[:2]
         url = public_url(options.host, port)
@@ -106,6 +106,10 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(server.serve(sockets=[listener]))
         return 0 if server.started else 1
+
+
+def _listen(options: EngineOptions) -> socket.socket:
+    return bind(options.host, options.port, setting="`engine.port` (`engine --port`)")
 
 
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:

@@ -101,7 +101,8 @@ def run(options: ProxyOptions) -> int:
     check_files(absolute(settings.tls_cert), absolute(settings.tls_key))
     raise_file_limit()
     with Role(options.home, "proxy") as role:
-        sock = bind(settings.host, settings.port, options.allow_next_port)
+        port = "`proxy.port` (--port)"
+        sock = bind(settings.host, settings.port, options.allow_next_port, setting=port)
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 return runner.run(_serve(options, role, sock))

@@ -8,6 +8,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from console.contact import as_ended
 from console.screens.abort import AbortScreen
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
@@ -126,7 +127,8 @@ class InsideScreen(ConsoleScreen):
                 [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
             )
             return
-        word, tone = state_word(server, now)
+        shown = as_ended(server, self.session)
+        word, tone = state_word(shown, now)
         episodes = told.episodes if told is not None else ()
         head: Line = (
             (f" {one_line(server.name, 30)}", f"bold {server_color(state, server.name)}"),
@@ -149,8 +151,8 @@ class InsideScreen(ConsoleScreen):
         rest = msgspec.structs.replace(told, episodes=()) if told is not None else None
         trouble = self._trouble
         self.query_one("#inside-detail", Pane).show(
-            tuple(detail(server, rest, trouble, now, 100, ours)),
-            lambda width: detail(server, rest, trouble, now, width, ours),
+            tuple(detail(shown, rest, trouble, now, 100, ours)),
+            lambda width: detail(shown, rest, trouble, now, width, ours),
         )
         self.refresh_bindings()
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import TextArea
 
+from console.contact import as_ended
 from console.editor import EditorError, edit_text
 from console.job_fields import FieldError
 from console.job_offers import loss_of_all
@@ -153,7 +154,7 @@ class JobScreen(ConsoleScreen):
         color = server_color(self.session.state, self._server)
         head: Line = ((" Job of ", "$muted"), (one_line(self._server, 30), f"bold {color}"))
         if server is not None:
-            word, tone = state_word(server, self.session.as_of)
+            word, tone = state_word(as_ended(server, self.session), self.session.as_of)
             head = (*head, ("  ", ""), (word, f"bold {tone}"))
         lines = [head]
         if self._draft.sheet is not None:

@@ -150,7 +150,8 @@ class RateScreen(Asides):
         looks = self.session.read_only
         title = title_line(len(queue), held, state.rating_mode, width, more, read_only=looks)
         self.query_one("#rate-title", Pane).show_lines([title])
-        others = self.queue.with_others(state, now)
+        # an empty page says itself who has the groups
+        others = self.queue.with_others(state, now) if self.group is not None else ()
         banner = banner_line(state, now, width, others, read_only=looks)
         self.query_one("#rate-banner", Pane).show_lines([banner])
         group = self.group

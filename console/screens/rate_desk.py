@@ -103,6 +103,9 @@ class RateDesk(ConversationVerbs):
         shared = session.state.consoles > 1 and session.lost_at is None and not session.read_only
         used = self.host.front is self and now - session.input_at < IDLE
         wanted = current if shared and used and not self.queue.second else None
+        asked = now - self._lease_asked < AGAIN
+        if shared and used and asked and self._leased and self._leased == self.queue.wanted:
+            return  # taken over: on screen as soon as the event of its lease is here
         if self._leased is not None and self._leased != wanted:
             self._give_back(self._leased)
         group = session.state.groups.get(wanted) if wanted is not None else None
@@ -111,7 +114,7 @@ class RateDesk(ConversationVerbs):
         lease = group.lease
         mine = lease is not None and lease.holder == self.queue.holder
         fresh = mine and lease is not None and lease.until - now > RENEW
-        if fresh or (self._leased == wanted and now - self._lease_asked < AGAIN):
+        if fresh or (self._leased == wanted and asked):
             return
         self._leased, self._lease_asked = group.group_id, now
         self._order_lease(group.group_id, LEASE)

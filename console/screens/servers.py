@@ -7,6 +7,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from console.contact import as_ended
 from console.screens.base import ConsoleScreen
 from console.screens.overview import starting
 from console.server_view import detail, table_head, table_row
@@ -118,7 +119,7 @@ class ServersScreen(ConsoleScreen):
         session = self.session
         table = self.query_one(ServerTable)
         now = session.as_of
-        servers = tuple(session.state.servers.values())
+        servers = tuple(as_ended(one, session) for one in session.state.servers.values())
         table.show_head("head", table_head)
 
         def rows(width: int) -> list[Item]:
@@ -139,10 +140,11 @@ class ServersScreen(ConsoleScreen):
             pane.show_lines([(("There is no swarm server to look at.", "$muted"),)])
             return
         told, now = self._looks.get(server.name), session.as_of
+        shown = as_ended(server, session)
         trouble, ours = self._why_old(server.name, told), session.state.client_uuid
 
         def build(width: int) -> list[Line]:
-            return detail(server, told, trouble, now, width, ours)
+            return detail(shown, told, trouble, now, width, ours)
 
         pane.show(tuple(build(100)), build)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from console.contact import is_starting
+from console.contact import as_ended, is_starting
 from console.loss import boot_trouble
 from console.server_color import server_color
 from console.session import Child, Session
@@ -46,7 +46,7 @@ def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
 
 def server_panel(server: Server, session: Session, room: Room) -> Content:
     """Everything known of one server."""
-    now = session.as_of
+    now, server = session.as_of, as_ended(server, session)
     state = state_text(server, now)
     head = Content.assemble(
         (f"{one_line(server.name, 30)}  ", f"bold {server_color(session.state, server.name)}"),

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from console.alert_ways import Way, by_need, way_of
-from console.contact import is_starting
+from console.contact import as_ended, is_starting
 from console.loss import boot_trouble
 from console.mock_view import asked, rate, seconds_left, share
 from console.session import Session
@@ -68,7 +68,7 @@ def engines(session: Session, room: Room) -> Content:
 
 def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
     """Lines of one server; `alone` leaves out what the status bar already says."""
-    now = session.as_of
+    now, server = session.as_of, as_ended(server, session)
     found = newest(server, now, width)
     state = state_text(server, now)
     below = _below(server, session, width)

@@ -8,6 +8,8 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
+from console.alert_ways import by_need
+from console.contact import as_ended
 from console.places import Place, shown_places
 from console.session import Session
 from console.views import user_wait
@@ -111,7 +113,7 @@ def _starting(session: Session) -> list[Item]:
 def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
     if not servers:
         return [Item((Content.styled("no server", "$muted"),))]
-    server, now = servers[0], session.now()
+    server, now = as_ended(servers[0], session), session.now()
     more = f" +{len(servers) - 1}" if len(servers) > 1 else ""
     name = one_line(server.name, 24)
     named = Content.assemble((name, "bold $server-1"), (more, "$muted"))
@@ -165,12 +167,10 @@ def _longest_wait(group: Group) -> tuple[bool, float]:
 
 
 def _alerts(session: Session) -> list[Item]:
-    state = session.state
-    count = len(state.alerts) + len(session.fallen)
-    if count:
-        errors = any(alert.level == "error" for alert in state.alerts.values())
-        color = "bold $engine-lost" if errors or session.fallen else "bold $engine-booting"
-        forms = (f"! {plural(count, 'alert')}", f"!{count}")
+    if found := by_need(session):
+        errors = any(alert.level == "error" for alert in found)
+        color = "bold $engine-lost" if errors else "bold $engine-booting"
+        forms = (f"! {plural(len(found), 'alert')}", f"!{len(found)}")
         return [Item(tuple(Content.styled(form, color) for form in forms), (3,))]
     return []
 

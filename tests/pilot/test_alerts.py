@@ -14,11 +14,14 @@ from console.screens.group import GroupScreen
 from console.screens.inside import InsideScreen
 from console.screens.requests import RequestsScreen
 from console.widgets.alert_list import AlertList
-from core.events import AlertCleared, AlertRaised, Event
+from core.events import AlertCleared, AlertRaised, EngineLost, Event
+from core.sockets import PortInUse
 from core.state import State
 from proxy.alerts import PAST
 from tests.support.console import (
     NOW,
+    FakeBoss,
+    FakeChild,
     Seat,
     group_events,
     sample_events,
@@ -190,3 +193,34 @@ def test_ids_match_by_their_beginning() -> None:
     assert [one.group.group_id for one in id_matches(groups, "r905")] == ["g0905"]
     assert id_matches(groups, "905") == []
     assert id_matches(groups, " ") == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_an_engine_without_a_port_is_one_alert_that_names_the_setting(
+    size: tuple[int, int],
+) -> None:
+    """Its process has ended: it is not starting, and its silence is no second cause."""
+    error = PortInUse(
+        "the port is taken by python (pid 41)",
+        "127.0.0.1:10086",
+        "Stop that process, or set `engine.port` to another port (0 takes any free one)",
+    )
+    detail = f"ended with exit code 2: ajet-console: {error}"
+    child = FakeChild("engine", "exited", None, "", 2, detail)
+    silent = EngineLost(server="embedded", error="gone: no answer", seen_at=0.0)
+    lost = AlertRaised(key="lost:embedded", cause="embedded does not answer: gone", at=NOW)
+    off = AlertRaised(key="lost:far", cause="far does not answer", at=NOW)
+    state = state_of(replace(sample_events()[0], at=NOW - 2), silent, lost)
+    assert state.servers["embedded"].expected_until > NOW
+    async with seat(state, size=size, boss=FakeBoss({"engine": child})) as console:
+        text = console.text()
+        assert "STARTING" not in text
+        assert "waiting for its first answer" not in text
+        assert "NOT REACHED" in text
+        assert "1 alert" in text
+        assert "embedded does not answer" not in text
+        assert "`engine.port`" in text
+        assert "pid 41" in text
+        console.link.publish(off)
+        await console.settle()
+        assert "2 alerts" in console.text()

@@ -213,6 +213,8 @@ def test_a_taken_port_names_its_holder() -> None:
         port = sock.getsockname()[1]
         with pytest.raises(BindError, match=f"pid {os.getpid()}"):
             bind("127.0.0.1", port)
+        with pytest.raises(BindError, match=r"set `proxy\.port` to another port"):
+            bind("127.0.0.1", port, setting="`proxy.port`")
         with bind("127.0.0.1", port, next_free=True) as other:
             assert other.getsockname()[1] > port
 

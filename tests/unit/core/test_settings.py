@@ -105,6 +105,17 @@ def test_several_servers() -> None:
         parse_servers(["ftp://a"])
 
 
+@pytest.mark.parametrize("given", ["http://a:1/v1", "http://a:1/v1/", "http://a:1//v1//"])
+def test_a_server_is_the_same_with_the_v1_that_it_prints(given: str) -> None:
+    assert parse_servers([given]) == "http://a:1"
+    assert parse_servers([f"embedded={given}"]) == {"embedded": "http://a:1"}
+    assert load(None, {"AJET_SWARM_URL": given}).servers() == {"swarm": "http://a:1"}
+    assert load(None, {}, {"swarm_url": given}).servers() == {"swarm": "http://a:1"}
+    assert load(None, {}, {"swarm_url": {"one": given}}).servers() == {"one": "http://a:1"}
+    observed = load(None, {}, {"upstream.url": "http://a:1/v2/v1"})
+    assert observed.servers() == {"upstream": "http://a:1/v2/v1"}  # its path is its own
+
+
 def test_the_limit_of_the_rewards_follows_from_the_answer_budget_and_the_episode_clock() -> None:
     assert load(None, {}).reward_limit == 80.0
     assert load(None, {}, {"proxy.answer_budget": 40}).reward_limit == 40.0

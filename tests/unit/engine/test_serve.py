@@ -228,6 +228,7 @@ def test_a_taken_port_names_its_holder(home: Home) -> None:
             run(EngineOptions(home=home, port=port))
         assert refused.value.where == f"127.0.0.1:{port}"
         assert f"(pid {os.getpid()})" in refused.value.what
+        assert "`engine.port`" in refused.value.todo
     assert running(home, "engine") is None
 
 

@@ -337,10 +337,10 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
     guard = RewardGuard(Told(State()))  # type: ignore[arg-type]  # nothing is published here
     best = 1.0
     for _ in range(20):
-        began = time.perf_counter()
+        began = time.thread_time()  # what others do on the machine is not counted
         for one in groups:
             guard.take(one)
-        best = min(best, (time.perf_counter() - began) / len(groups))
+        best = min(best, (time.thread_time() - began) / len(groups))
     sys.stdout.write(f"\nthe watch takes {best * 1e6:.0f} us a group of four\n")
     assert best < 200e-6 * slowness()  # it is below 50 on a machine with nothing else to do
 
