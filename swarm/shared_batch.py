@@ -103,7 +103,11 @@ class SharedBatch:
 
     def to_return(self) -> list[ClaimRequest]:
         """Return the stopped requests that hold episodes."""
-        return [one for one in self.requests if one.stop is not None and one.held]
+        held: list[ClaimRequest] = []
+        for one in self.requests:
+            if one.stop is not None and one.held:
+                held.append(one)
+        return held
 
     def _first_incomplete(self) -> ClaimRequest | None:
         for request in self.requests:
