@@ -64,7 +64,8 @@ class SharedBatch:
         if isinstance(answer, Claimed):
             request = self._first_incomplete() or self._stopped_receiver()
             self._took(request, answer)
-            completed = request if request.complete else None
+            if request.granted >= request.n and request.complete:
+                completed = request
         else:
             self._refused(answer)
             self.stop = self.stop or answer

@@ -58,7 +58,8 @@ class Shares(Generic[T]):
         for name in lane:
             if name not in node.names:
                 return
-            node.passed = item is not None and item is node.first_newcomer()
+            passed = item is not None and bool(node.newcomers)
+            node.passed = passed and item is node.first_newcomer()
             node.names.move_to_end(name)
             node = node.names[name]
 
