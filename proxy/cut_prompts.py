@@ -30,7 +30,10 @@ class CutPrompts:
 
         Called once for each group whose answers are there.
         """
-        cut = any([was_cut(one.answer) for one in run.usable if one.answer is not None])
+        cut = False
+        for one in run.usable:
+            if one.answer is not None and "ajetc" in one.answer.parsed:
+                cut = cut or was_cut(one.answer)
         recent = self._recent[run.sense.server.name]
         recent.append(run.group_id if cut else "")
         key, bus = f"cut:{run.sense.server.name}", run.seat.bus

@@ -148,28 +148,37 @@ class FairGate:
             self._admit()
 
     def _admit(self) -> None:
-        while (place := self._next()) is not None:
+        while (entry := self._next()) is not None:
+            place, beyond = entry
             self._queue.served(place.turn.lane, place)
             self._remove(place)
             if not place.open.done():
-                beyond = self._beyond_places(place.turn.lane, place.turn.size)
-                self._take(place.turn, bool(beyond))
+                self._take(place.turn, beyond)
                 place.open.set_result(None)
 
-    def _next(self) -> "_Place | None":
-        """Whose turn it is: the first of all that may go in, the kept place is for a small one."""
+    def _next(self) -> "tuple[_Place, bool] | None":
+        """Whose turn it is: the first of all that may go in, the kept place is for a small one; and
+        whether that is beyond the places."""
         if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
             return None
+        first = self._queue.first()
+        if first is None:
+            return None
+        refused = first.turn.lane, first.turn.size
+        beyond = self._beyond_places(*refused)
+        if beyond is not None:
+            return first, beyond
         for wish in self._wishes:  # they are few, places many
-            if self._may_enter(*wish):
+            if wish != refused and self._may_enter(*wish):
                 break
         else:
             return None
-        tried: set[tuple[Lane, int]] = set()
+        tried = {refused}
         for lane, place in self._queue:
             wish = (lane, place.turn.size)
-            if wish not in tried and self._may_enter(*wish):
-                return place
+            beyond = None if wish in tried else self._beyond_places(*wish)
+            if beyond is not None:
+                return place, beyond
             tried.add(wish)
         return None
 

@@ -367,6 +367,8 @@ def incomplete(answer: ChatAnswer) -> str:
     fault of the server.
     """
     message = answer.message
+    if answer.finish_reason not in _UNFINISHED and isinstance(message.get("content"), str):
+        return ""
     if message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content"):
         return ""
     content = message.get("content")
@@ -391,7 +393,7 @@ def answered(
         seconds=round(candidate.seconds, 4),
         prompt_tokens=read if isinstance(read, int) else 0,
         completion_tokens=written if isinstance(written, int) else 0,
-        truncated=was_cut(answer),
+        truncated="ajetc" in answer.parsed and was_cut(answer),
     )
 
 

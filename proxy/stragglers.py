@@ -90,38 +90,47 @@ class StragglerRule:
             self._alarm = None
 
     def _schedule(self) -> None:
-        due = self._due()[0]
+        due, _ = self._due()
         if due is not None:
             self._ring_at(due)
 
     def _ring_at(self, when: float) -> None:
-        self._silence()
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._alarm = self._run.loop.call_at(when, self._check)
 
-    def _due(self) -> tuple[float | None, str]:
-        """When what has not answered is late, on the loop's clock, and why; None for never."""
-        late_at, why = None, ""
+    def _due(self) -> tuple[float | None, bool]:
+        """When what has not answered is late, on the loop's clock, None for never; and whether it
+        is late since the others were settled."""
+        late_at = None
         if self._limit and (self._run.usable or not self._run.limit_used):
-            late_at, why = self._active_at + self._limit, f"no answer in {self._limit:.3g} s"
+            late_at = self._active_at + self._limit
         if self._settled_at is not None:
-            after = self._settings.straggler_after
-            behind_at = max(self._settled_at, self._active_at) + after
+            active_at, settled_at = self._active_at, self._settled_at
+            behind_at = active_at if active_at > settled_at else settled_at
+            behind_at += self._settings.straggler_after
             if late_at is None or behind_at <= late_at:
-                count = len(self._run.usable)
-                others = f"the other {count}" if count > 1 else "the other one"
-                late_at, why = behind_at, f"no answer {after:.3g} s after {others}"
-        return late_at, why
+                return behind_at, True
+        return late_at, False
+
+    def _why(self, behind: bool) -> str:
+        """Why what has not answered is late."""
+        if not behind:
+            return f"no answer in {self._limit:.3g} s"
+        count = len(self._run.usable)
+        others = f"the other {count}" if count > 1 else "the other one"
+        return f"no answer {self._settings.straggler_after:.3g} s after {others}"
 
     def _check(self) -> None:
         run = self._run
         self._silence()
         if len(run.usable) + self._failed >= run.n:
             return
-        due, why = self._due()
+        due, behind = self._due()
         if due is not None and due > run.loop.time():
             self._ring_at(due)
         elif due is not None:
-            self._act(why)
+            self._act(self._why(behind))
 
     def _act(self, why: str) -> None:
         run = self._run

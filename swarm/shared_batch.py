@@ -64,7 +64,8 @@ class SharedBatch:
         if isinstance(answer, Claimed):
             request = self._first_incomplete() or self._stopped_receiver()
             self._took(request, answer)
-            completed = request if request.complete else None
+            if request.granted >= request.n and request.complete:
+                completed = request
         else:
             self._refused(answer)
             self.stop = self.stop or answer
@@ -103,7 +104,11 @@ class SharedBatch:
 
     def to_return(self) -> list[ClaimRequest]:
         """Return the stopped requests that hold episodes."""
-        return [one for one in self.requests if one.stop is not None and one.held]
+        held: list[ClaimRequest] = []
+        for one in self.requests:
+            if one.stop is not None and one.held:
+                held.append(one)
+        return held
 
     def _first_incomplete(self) -> ClaimRequest | None:
         for request in self.requests:

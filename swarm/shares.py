@@ -58,7 +58,8 @@ class Shares(Generic[T]):
         for name in lane:
             if name not in node.names:
                 return
-            node.passed = item is not None and item is node.first_newcomer()
+            passed = item is not None and bool(node.newcomers)
+            node.passed = passed and item is node.first_newcomer()
             node.names.move_to_end(name)
             node = node.names[name]
 
@@ -102,16 +103,20 @@ class Shares(Generic[T]):
             if name not in nodes[-1].names:
                 return False
             nodes.append(nodes[-1].names[name])
-        if item not in nodes[-1].waiting:
+        waiting = nodes[-1].waiting
+        if waiting and waiting[0] is item:
+            waiting.popleft()
+        elif item in waiting:
+            waiting.remove(item)
+        else:
             return False
-        nodes[-1].waiting.remove(item)
         if len(nodes) > 1 and nodes[-2].newcomers:
             nodes[-2].newcomers.pop(item, None)
         self._size -= 1
-        for name, node in zip(reversed(lane), reversed(nodes[:-1]), strict=True):
-            if node.names[name].names or node.names[name].waiting:
+        for level in range(len(lane), 0, -1):
+            if nodes[level].names or nodes[level].waiting:
                 break
-            del node.names[name]
+            del nodes[level - 1].names[lane[level - 1]]
         return True
 
 

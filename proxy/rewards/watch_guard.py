@@ -61,6 +61,8 @@ class RewardGuard:
         self._signal = SignalWatch()
         self._calm = 0
         self._told: object = None
+        self._by_rule: tuple[object, bool] = (None, False)
+        """Parts of the rewards, and whether all have values by a fixed rule."""
 
     async def run(self) -> None:
         """Watch until cancelled; begins with what the state already has."""
@@ -135,8 +137,11 @@ class RewardGuard:
 
     def _ruled(self) -> bool:
         """Whether all parts that score have values from 0 to 1 by a fixed rule."""
-        kinds = [one.kind for one in self._bus.state.rewards.parts if one.enabled]
-        return bool(kinds) and all(map(ruled, kinds))
+        parts = self._bus.state.rewards.parts
+        if parts is not self._by_rule[0]:
+            kinds = [one.kind for one in parts if one.enabled]
+            self._by_rule = parts, bool(kinds) and all(map(ruled, kinds))
+        return self._by_rule[1]
 
     # --- telling --------------------------------------------------------------------------------
 
