@@ -147,6 +147,9 @@ class SwarmBase:
         if self._claimer is not None and self._tasks is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(seconds / 4):
+                            await self._claimer.close()
                     await self._work.drain(seconds / 2)
                     if self._deadlines.ever_claimed and (
                         len(self._deadlines) or self.watcher.current.reachable

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from swarm.answers import Claimed, Refused, RefusedKind
+from swarm.errors import SwarmError
 from swarm.releases import EpisodeReleaser
 from swarm.swarm_api import SwarmApi
 from swarm.watcher import Watcher
@@ -101,6 +102,13 @@ class EpisodeClaimer:
         self._on_dropped = on_dropped
         self.releaser = EpisodeReleaser(client, watcher, known=known)
         self.concurrency = AdaptiveConcurrency()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Refuse further claims, and wait for those on their way."""
+        self._closed = True
+        async with self.releaser.lock:
+            pass
 
     async def claim_one(
         self,
@@ -116,6 +124,9 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes it back.
             policy: What the claim says of its task.
             on_claimed: Called at the moment it is ours.
+
+        Raises:
+            SwarmError: `close` was called.
         """
         work = self.releaser.tasks.spawn(
             self._claim_shared(episode_type, discard_timeout, policy, on_claimed), "claim one"
@@ -135,6 +146,8 @@ class EpisodeClaimer:
         on_claimed: Callable[[Claimed], None],
     ) -> Claimed | Refused:
         async with self.releaser.lock.shared():
+            if self._closed:
+                raise SwarmError("this client is closed", self._client.name)
             answer = await self._client.claim(
                 episode_type,
                 discard_timeout,

@@ -1,6 +1,7 @@
 """Episodes of one server, waited for as scripts do."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -330,3 +331,22 @@ async def test_the_server_tells(server: ScriptedSwarm, swarm: AsyncSwarm) -> Non
     server.pool_default = True
     assert (await swarm.get_rollout_stat()).is_default
     await swarm.abort_episode(uuid)
+
+
+async def test_a_claim_on_its_way_when_the_client_closes_is_given_back(
+    server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    client = AsyncSwarm(server.url, patience=30)
+    await client.begin_episode(30)
+    server.fail_next("/claim_episode", "stall")
+    begin = tasks.spawn(client.begin_episode(30), "begin")
+    await server.until(lambda: server.requests["/claim_episode"] == 2)
+    close = tasks.spawn(client.close(), "close")
+    with contextlib.suppress(TimeoutError):  # it must not list its episodes before the answer
+        await server.until(lambda: server.requests["/get_episode_buffer"] > 0, 0.5)
+    server.release()
+    await close
+    assert len(server.claims) == 2
+    assert not server.claimed()
+    with contextlib.suppress(SwarmError, asyncio.CancelledError):
+        await begin
