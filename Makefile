@@ -55,7 +55,7 @@ pictures: $(READY)
 scenario-pictures: $(READY)
 	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
 
-# docs/reference, from the docstrings of swarm/.
+# docs/reference, from the docstrings of ajet_swarm/.
 reference: $(READY)
 	@$(BIN)/python -m docs.reference
 

@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.protocol.task import WorkflowOutput
 from bench.polling_client import PollingClient
 from bench.verdict import Verdicts
-from swarm.sync import SwarmClient
-from swarm.task import WorkflowOutput
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 THREADS, BATCH, REPEAT = 64, 16, 4

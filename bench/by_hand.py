@@ -20,7 +20,7 @@ import httpx
 from bench.learning_tasks import Question, facts, liveliness
 from bench.verdict import Verdicts
 from core.state import Group
-from proxy.client import ControlClient
+from proxy.control.client import ControlClient
 from tests.support.stack import Stack, until
 
 RATINGS = 25

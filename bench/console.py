@@ -38,7 +38,7 @@ from bench.console_run import (
 from bench.console_seat import Seat
 from bench.console_traffic import PAIR, query
 from bench.verdict import Verdicts
-from core.home import Home
+from core.runtime.home import Home
 
 LINE = "on a machine of its own the same as the line above"
 FLOOD_LIMIT = 300.0

@@ -34,9 +34,9 @@ from bench.console_traffic import (
     start,
 )
 from core.events import CandidateAnswered, ConsoleAttached, EngineChanged, Event, encode
-from core.history import HistoryPage
-from core.home import Home
+from core.journal.history import HistoryPage
 from core.reducer import reduce
+from core.runtime.home import Home
 from core.state import State
 
 TICK = 0.02

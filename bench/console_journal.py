@@ -10,7 +10,7 @@ import msgspec
 from bench.console_seat import Seat
 from bench.console_traffic import life, query, start
 from core.bus import Bus
-from core.journal import Journal
+from core.journal.writer import Journal
 from tests.support.stack import Stack
 
 NOWHERE = "swarm=http://127.0.0.1:9"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.console_run import REQUESTS, Form, Proxy, attached, quantile
 from bench.console_seat import Seat
-from core.home import Home
+from core.runtime.home import Home
 
 RATE = 2_000
 STREAMS = 100

@@ -15,11 +15,11 @@ from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from bench.console_seat import BAND
-from console.views import columns_for, row_line
+from console.views.group import columns_for, row_line
 from core.events import Event
 from core.reducer import reduce
 from core.state import State
-from proxy.client import ControlClient
+from proxy.control.client import ControlClient
 
 
 class Happened(Message):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from bench.console_seat import Seat
-from core.home import Home
+from core.runtime.home import Home
 
 OVERVIEW, REQUESTS = "\x1bOP", "\x1bOQ"
 """F1 and F2."""

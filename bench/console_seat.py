@@ -18,7 +18,7 @@ from typing import Self
 
 import psutil
 
-from core.home import Home
+from core.runtime.home import Home
 
 BAND = "#26354a"
 """What lies under the row with the cursor, in the dark theme and in the naive variant."""

@@ -54,7 +54,7 @@ def peak_mb() -> float:
 def read(path: Path) -> dict[str, float]:
     """Open, find all rows, read some shuffled ones; seconds and memory. In a process of its own."""
     from mock.dataset import Dataset
-    from mock.rows import Row
+    from mock.dataset.rows import Row
 
     small = path.parent / "small.jsonl"
     small.write_text('{"query": "hello"}\n')

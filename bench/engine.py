@@ -28,9 +28,9 @@ import httpx
 import psutil
 import yaml
 
+from ajet_swarm.common.tasks import Tasks
 from bench.verdict import Verdicts
-from core.home import Home, running
-from core.tasks import Tasks
+from core.runtime.home import Home, running
 
 HERE = Path(__file__).parent
 ROUNDS = 7
@@ -39,8 +39,8 @@ _BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_M
 _ENGINE = """
 import sys
 from pathlib import Path
-from core.home import Home
-from engine.serve import EngineOptions, run
+from core.runtime.home import Home
+from engine.main import EngineOptions, run
 sys.exit(run(EngineOptions(home=Home.open(Path(sys.argv[1])), port=0, log_level="warning")))
 """
 

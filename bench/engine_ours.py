@@ -13,17 +13,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from ajet_swarm.common.tasks import Tasks
 from bench.naive_numpy import serve
-from core.sockets import loop_factory
-from core.tasks import Tasks
-from engine import numerics, weights
-from engine.grpo import Learner
-from engine.policy import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
-from engine.sampler import Request, Sampler
-from engine.template import render
-from engine.tiny import TinyPolicy
+from core.runtime.sockets import loop_factory
+from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
+from engine.policy import weights
+from engine.policy.chat_template import render
+from engine.policy.sampler import Request, Sampler
+from engine.policy.tiny import TinyPolicy
+from engine.policy.weights import State
 from engine.tokenizer import CALL, END, TEMPLATE_ONLY, Tokenizer
-from engine.weights import State
+from engine.training import threads
+from engine.training.grpo import Learner
 
 LATENESS_SECONDS = 4.0
 QUESTIONS = (
@@ -103,7 +104,7 @@ class Ours:
     """The engine's own code, without its server."""
 
     def __init__(self) -> None:
-        numerics.prepare()  # the bench has set the threads of BLAS as this would have
+        threads.prepare()  # the bench has set the threads of BLAS as this would have
         self.samples = batch()
         self.work = work(self.samples)
         base = weights.shipped()

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor, SlidingThreadPoolExecutor
+from ajet_swarm.runs.run import run_episodes
 from bench.verdict import Verdicts
-from swarm.executors import PeriodicDrainThreadPoolExecutor, SlidingThreadPoolExecutor
-from swarm.run import run_episodes
 
 THREADS, BATCH, BATCHES = 32, 64, 12
 SHORT, LONG, ONE_IN = 0.05, 0.4, 16

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bench.verdict import Verdicts
-from core.home import running
+from core.runtime.home import running
 from core.state import State
 from tests.support.stack import Stack, until
 from tests.support.terminal import Terminal

@@ -36,8 +36,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import proxy.watch
-import swarm.watcher
+import ajet_swarm.api.watcher
+import proxy.servers.watch
 from bench.verdict import Verdicts
 from core.events import AlertRaised
 from core.settings import ProxySettings, Settings
@@ -59,8 +59,8 @@ DEAD_AFTER = 15.0
 FROZEN = 20.0
 SWEEP = 10.0
 """Seconds between two sweeps of the server's janitor."""
-_TIMES = ((proxy.watch, "GUARD_EVERY", 1.0), (swarm.watcher, "POOL", 1.0))
-_LIMITS = ((swarm.watcher, "GONE_FOR", 10.0), (swarm.watcher, "FROZEN_FOR", 25.0))
+_TIMES = ((proxy.servers.watch, "GUARD_EVERY", 1.0), (ajet_swarm.api.watcher, "POOL", 1.0))
+_LIMITS = ((ajet_swarm.api.watcher, "GONE_FOR", 10.0), (ajet_swarm.api.watcher, "FROZEN_FOR", 25.0))
 
 
 @dataclass
@@ -150,7 +150,7 @@ def scaled() -> Iterator[None]:
     """All times that are no settings, a tenth of what they are."""
     found = [one for one in (*_TIMES, *_LIMITS) if hasattr(one[0], one[1])]
     with contextlib.suppress(ImportError):
-        import proxy.held_batch as held  # the commit to compare with has none
+        import proxy.servers.held_batch as held  # the commit to compare with has none
 
         names = ("HELD_AFTER", "QUIET", "UNANSWERED", "LONG", "UPDATE_EVERY")
         found += [(held, name, getattr(held, name)) for name in names]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from ajet_swarm.common.tasks import Tasks
 from bench.verdict import Verdicts
-from core.tasks import Tasks
 from tests.support.screen import ScreenTerminal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack, until

@@ -41,9 +41,9 @@ from core.events import (
     SentReward,
     encode_lines,
 )
-from core.journal import Journal
-from core.journal_prune import Keep, PruneError, Pruner
-from core.journal_stats import stats_of
+from core.journal.prune import Keep, PruneError, Pruner
+from core.journal.stats import stats_of
+from core.journal.writer import Journal
 
 N = 4
 TURNS = 30

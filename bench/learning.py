@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from engine import numerics
+from engine.training import threads
 
-numerics.prepare()
+threads.prepare()
 
 import argparse
 import multiprocessing
@@ -32,13 +32,13 @@ import numpy as np
 from bench import learning_plot, learning_tasks
 from bench.learning_tasks import Prompts, Question
 from bench.verdict import Verdicts
-from engine import weights
-from engine.grpo import Learner
-from engine.policy import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
-from engine.sampler import Request, Sampler
-from engine.template import render
+from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
+from engine.policy import weights
+from engine.policy.chat_template import render
+from engine.policy.sampler import Request, Sampler
+from engine.policy.weights import State
 from engine.tokenizer import Tokenizer
-from engine.weights import State
+from engine.training.grpo import Learner
 
 GROUPS, REPEATS, UPDATES, MAX_TOKENS = 8, 4, 40, 60
 SEEDS = (1, 2, 3)

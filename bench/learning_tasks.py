@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from engine.corpus import families, words
-from engine.policy import Completion
+from engine.corpus import families, word_lists
+from engine.interface import Completion
 
 HELD_OUT = 64
 """Evaluation prompts of a task."""
@@ -44,7 +44,7 @@ class Prompts:
 def facts() -> Prompts:
     """Facts: whole entries with all their phrasings are held out, not phrasings of known ones."""
     rng = Random(_SPLIT)
-    entries = rng.sample(words.facts(), len(words.facts()))
+    entries = rng.sample(word_lists.facts(), len(word_lists.facts()))
     held, rest = entries[:HELD_OUT], entries[HELD_OUT:]
     return Prompts(
         tuple(_fact(entry, text) for entry in rest for text in entry.questions),
@@ -52,7 +52,7 @@ def facts() -> Prompts:
     )
 
 
-def _fact(entry: words.Entry, text: str) -> Question:
+def _fact(entry: word_lists.Entry, text: str) -> Question:
     return Question(text, (entry.full[:-1], entry.short[:-1]))
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from bench.hook_edits import edits
 from bench.verdict import Verdicts
-from proxy.rewards.assembly import Assembly
-from proxy.rewards.base import Abstention, Answer, GroupContext, SourceHealth
 from proxy.rewards.builtin import score_group
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
-from proxy.rewards.modelfile import parse
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.file import parse
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import Surroundings
+from proxy.rewards.source import Abstention, Answer, GroupContext, SourceHealth
 from tests.support.reward_corpus import NAMES, measured, prompts
 from tests.support.scripted_judge import ScriptedJudge
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.verdict import Verdicts
-from engine import numerics
-from engine.policy import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
-from engine.timelines import mend, merge
+from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
+from engine.server.timelines import mend, merge
+from engine.training import threads
 
 if TYPE_CHECKING:
-    from engine.tiny import TinyPolicy
+    from engine.policy.tiny import TinyPolicy
 
 EPISODES, GROUPS, REPEATS = 32, 8, 5
 QUESTIONS = ("What is 7 + 8?", "And why?", "Say it again.", "Thank you!", "Tell me more.")
@@ -32,8 +32,8 @@ QUESTIONS = ("What is 7 + 8?", "And why?", "Say it again.", "Thank you!", "Tell 
 
 def opened() -> "TinyPolicy":
     """The shipped policy, kept nowhere."""
-    numerics.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
-    from engine.tiny import TinyPolicy
+    threads.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    from engine.policy.tiny import TinyPolicy
 
     return TinyPolicy.open(None)
 

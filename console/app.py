@@ -15,28 +15,28 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.widgets import TextArea
 
-from console.app_keys import EVERYWHERE
-from console.app_telling import Severity, Telling
-from console.group_paths import known_matches, open_matches, read_and_open
-from console.jump import Target
-from console.keys import key_problems
-from console.line_guard import LineGuard
-from console.logs import ConsoleHandler
-from console.palette import ConsoleCommands
-from console.places import SCREENS, Place, shown_places
+from ajet_swarm.common.text import did_you_mean
+from console.messages import Severity, Telling
+from console.models.screen_registry import SCREENS, Place, shown_places
 from console.screens.base import ConsoleScreen
-from console.screens.confirm import LineScreen
+from console.screens.dialogs.confirm import LineScreen
+from console.screens.dialogs.jump import JumpScreen
+from console.screens.dialogs.places import Target
+from console.screens.dialogs.quit import QuitScreen, StoppingScreen
+from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
-from console.screens.jump import JumpScreen
-from console.screens.quit import QuitScreen, StoppingScreen
-from console.screens.small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
-from console.session import Session
-from console.themes import DEFAULTS, THEMES
-from console.type_ahead import TypeAhead
-from core.text import did_you_mean
+from console.session.app_state import Session
+from console.session.logs import ConsoleHandler
+from console.shell.app_keys import EVERYWHERE
+from console.shell.group_paths import known_matches, open_matches, read_and_open
+from console.shell.keymap import key_problems
+from console.shell.line_guard import LineGuard
+from console.shell.palette import ConsoleCommands
+from console.shell.type_ahead import TypeAhead
+from console.text.theme import DEFAULTS, THEMES
 
 if TYPE_CHECKING:
-    from console.options import ConsoleOptions
+    from console.backend.options import ConsoleOptions
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class ConsoleApp(Telling):
         driver = super().get_driver_class()
         if driver.__name__ != "LinuxDriver":
             return driver
-        from console.terminal_driver import JobControlDriver  # imports what Windows has not
+        from console.shell.terminal_driver import JobControlDriver  # imports what Windows has not
 
         return JobControlDriver
 
@@ -318,8 +318,8 @@ def run_console(options: "ConsoleOptions") -> int:
     Returns:
         The exit code.
     """
-    from console.hangup import watch_terminal
-    from console.startup import open_session
+    from console.backend.hangup import watch_terminal
+    from console.backend.startup import open_session
 
     watch_terminal(sys.stdin.fileno())
     logging.getLogger().setLevel(logging.INFO)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from core.events import Event
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.reducer import Dirty, reduce
 from core.state import State
 

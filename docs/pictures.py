@@ -15,8 +15,8 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from console.app import ConsoleApp
-from console.options import ConsoleOptions
-from console.startup import open_session
+from console.backend.options import ConsoleOptions
+from console.backend.startup import open_session
 from core.settings import load
 from core.state import State
 from tests.support.stack import Stack, loop_up, until

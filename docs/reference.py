@@ -21,46 +21,58 @@ FOLDER = ROOT / "docs" / "reference"
 COMMAND = "make reference"
 GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Clients and episodes": {
-        "sync": ("SwarmClient",),
-        "asynchronous": ("AsyncSwarm",),
-        "episode": ("Episode", "AsyncEpisode"),
-        "joint": ("JointSwarm", "AsyncJointSwarm", "JointEpisode", "AsyncJointEpisode"),
-        "throttle": ("SwarmThrottlePolicy",),
-        "claim_models": (),
+        "client.sync_client": ("SwarmClient",),
+        "client.async_client": ("AsyncSwarm",),
+        "client.episode": ("Episode", "AsyncEpisode"),
+        "client.multi_server": (
+            "JointSwarm",
+            "AsyncJointSwarm",
+            "JointEpisode",
+            "AsyncJointEpisode",
+        ),
+        "client.throttle": ("SwarmThrottlePolicy",),
+        "protocol.claim_models": (),
     },
     "What a script hands around": {
-        "task": (),
-        "agentjet_job": (),
-        "job": (),
-        "readers": (),
-        "read_files": ("DatasetError",),
+        "protocol.task": (),
+        "protocol.agentjet_job": (),
+        "protocol.job": (),
+        "data.readers": (),
+        "data.files": ("DatasetError",),
     },
     "Running many": {
-        "run": (),
-        "retry": ("Retry", "ONCE", "FOREVER", "retry_with_backoff"),
-        "run_record": (),
-        "executors": (),
-        "repeats": (),
+        "runs.run": (),
+        "runs.retry": ("Retry", "ONCE", "FOREVER", "retry_with_backoff"),
+        "runs.record": (),
+        "runs.executors": (),
+        "common.repeats": (),
     },
     "What the server says": {
-        "errors": (),
-        "answers": ("EndOutcome", "EndKind", "Claimed", "Refused", "RefusedKind", "ChatAnswer"),
-        "schemas": (),
+        "protocol.errors": (),
+        "api.outcomes": (
+            "EndOutcome",
+            "EndKind",
+            "Claimed",
+            "Refused",
+            "RefusedKind",
+            "ChatAnswer",
+        ),
+        "protocol.schemas": (),
     },
-    "One episode under the glass": {"debug": (), "trace": ()},
+    "One episode under the glass": {"debug": (), "debug.trace": ()},
     "Below: single requests, without waiting": {
-        "client": ("AsyncSwarmClient",),
-        "watcher": ("Watcher", "Seen"),
-        "claims": ("GroupClaimer",),
-        "swarm_api": ("SwarmApi",),
-        "seam": (),
-        "transport": (),
+        "api.engine": ("AsyncSwarmClient",),
+        "api.watcher": ("Watcher", "Seen"),
+        "claims.claimer": ("GroupClaimer",),
+        "api.interface": ("SwarmApi",),
+        "http.interface": (),
+        "http.transport": (),
     },
 }
-"""Group -> page, which is a module of `swarm` -> its names; none named: all that are public."""
+"""Group -> page (a module of `ajet_swarm`) -> its names; none named: all that are public."""
 _SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields):(?: (.+))?$")
 _SEE = re.compile(r"\ASee `([\w.]+)`[.:]\s*")
-_NAME = re.compile(r"`((?:swarm\.)?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)`")
+_NAME = re.compile(r"`((?:ajet_swarm\.)?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)`")
 
 
 class Writer:
@@ -100,11 +112,11 @@ class Writer:
                     for one in self.chosen[module]
                     if isinstance(one.node, ast.ClassDef | Function)
                 )
-                lines.append(f"| [`swarm.{module}`]({module}.md) | {names} |")
+                lines.append(f"| [`ajet_swarm.{module}`]({module}.md) | {names} |")
         return "\n".join(lines) + "\n"
 
     def _page(self, module: str, entries: Sequence[Entry]) -> str:
-        lines = [f"# `swarm.{module}`", "", *self._text(self._library.docs[module], module)]
+        lines = [f"# `ajet_swarm.{module}`", "", *self._text(self._library.docs[module], module)]
         constants = [one for one in entries if isinstance(one.node, ast.Assign | ast.AnnAssign)]
         for entry in entries:
             if entry not in constants:
@@ -180,8 +192,8 @@ class Writer:
 
     def _linked(self, text: str, module: str) -> str:
         def link(found: re.Match[str]) -> str:
-            name = re.sub(r"\Aswarm\.(?:[a-z_]+\.)?", "", found[1])
-            page = found[1].removeprefix("swarm.")
+            name = re.sub(r"\Aajet_swarm\.(?:[a-z_]+\.)*(?=\w)", "", found[1])
+            page = found[1].removeprefix("ajet_swarm.")
             at = self._links.get(name, "").removeprefix(f"{module}.md")
             if name.islower() and "_" not in name:  # most likely an argument
                 at = f"{page}.md" if page in self.chosen and page != found[1] != module else ""
@@ -238,7 +250,7 @@ def anchor(heading: str) -> str:
 
 def make() -> dict[str, str]:
     """Every page of the reference: file name -> text."""
-    return Writer(Library(ROOT / "swarm")).pages()
+    return Writer(Library(ROOT / "ajet_swarm")).pages()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from console.app import ConsoleApp
-from console.options import ConsoleOptions
-from console.session import Session
-from console.startup import open_session
-from core.home import Home
+from console.backend.options import ConsoleOptions
+from console.backend.startup import open_session
+from console.session.app_state import Session
+from core.runtime.home import Home
 from core.settings import load
 from core.state import State
 from docs.pictures import ROOT, home, lean

@@ -39,7 +39,12 @@ class Library:
         self.docs: dict[str, str] = {}
         self.entries: dict[str, dict[str, Entry]] = {}
         self._classes: dict[str, tuple[str, ast.ClassDef]] = {}
-        self._sources = {one.stem: one.read_text("utf-8") for one in folder.glob("*.py")}
+        self._sources = {
+            ".".join(one.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): (
+                one.read_text("utf-8")
+            )
+            for one in folder.rglob("*.py")
+        }
         trees = {module: ast.parse(text) for module, text in self._sources.items()}
         for module in sorted(trees):
             for node in trees[module].body:
@@ -53,7 +58,7 @@ class Library:
 
     def doc(self, path: str) -> str:
         """The docstring of `Class`, `Class.method` or `function`; empty when there is none."""
-        wanted = re.sub(r"\A(?:swarm\.)?(?:[a-z_]+\.(?=\w))?", "", path)
+        wanted = re.sub(r"\A(?:ajet_swarm\.)?(?:[a-z_]+\.(?=\w))*", "", path)
         for entries in self.entries.values():
             for one in entries.values():
                 for found in (one, *one.members):

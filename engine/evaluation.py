@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from engine.corpus import families, filler, words
-from engine.model import Params
-from engine.policy import Completion, SamplingParams
-from engine.sampler import Request, Sampler
-from engine.template import render
+from engine.corpus import families, filler, word_lists
+from engine.interface import Completion, SamplingParams
+from engine.policy.chat_template import render
+from engine.policy.sampler import Request, Sampler
 from engine.tokenizer import Tokenizer
+from engine.training.model import Params
 
 Message = Mapping[str, Any]
 
@@ -52,9 +52,9 @@ class Judge:
     def figures(self, seed: int = 1) -> dict[str, float]:
         """Every figure, each a share from 0 to 1."""
         rng = Random(seed)
-        many = [rng.choice(words.facts()) for _ in range(600)]
+        many = [rng.choice(word_lists.facts()) for _ in range(600)]
         facts = self.ask([_user(rng.choice(entry.questions)) for entry in many])
-        entries = [rng.choice(words.facts()) for _ in range(200)]
+        entries = [rng.choice(word_lists.facts()) for _ in range(200)]
         asked = [_user(rng.choice(entry.questions)) for entry in entries]
         sums = [families.arithmetic(rng, False) for _ in range(150)]
         sum_asked = [_user(asked.question) for asked in sums]
@@ -94,7 +94,7 @@ class Judge:
         return total / len(asked)
 
     def _names(self, rng: Random) -> float:
-        names = [rng.choice(words.names()) for _ in range(60)]
+        names = [rng.choice(word_lists.names()) for _ in range(60)]
         asked = [
             [
                 *_user(f"My name is {name}."),
@@ -133,7 +133,7 @@ def _share(hits: Any) -> float:
     return sum(map(bool, found)) / len(found)
 
 
-def knows(entry: words.Entry, done: Completion) -> bool:
+def knows(entry: word_lists.Entry, done: Completion) -> bool:
     """The right core is word for word in the answer, and the answer ended by itself."""
     core = entry.full[:-1] in done.text or entry.short[:-1] in done.text
     return core and done.finish_reason == "stop"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from engine.policy import Prompt
+from engine.interface import Prompt
 
 
 class Decoder(Protocol):

@@ -5,9 +5,9 @@ capitals, the rest keeps some wrong on purpose: with noise from the start the su
 """
 
 # ruff: noqa: E402, T201 - BLAS threads are set before numpy comes in; the program reports on stdout.
-from engine import numerics
+from engine.training import threads
 
-numerics.prepare()
+threads.prepare()
 
 import argparse
 import math
@@ -18,16 +18,16 @@ from random import Random
 import numpy as np
 
 from engine import tokenizer as bpe
-from engine import weights
-from engine.backward import backward
-from engine.batches import Sample, Shard, pack
 from engine.corpus import Corpus
 from engine.evaluation import Judge
-from engine.model import Params, forward, softmax_
-from engine.optimizer import Adam, clip_
-from engine.template import encode_dialogue
+from engine.policy import weights
+from engine.policy.chat_template import encode_dialogue
+from engine.policy.weights import CONFIG, load_base, save_base
 from engine.tokenizer import Tokenizer
-from engine.weights import CONFIG, load_base, save_base
+from engine.training.backward import backward
+from engine.training.model import Params, forward, softmax_
+from engine.training.optimizer import Adam, clip_
+from engine.training.packing import Sample, Shard, pack
 
 STEPS = 8000
 POOL, LONG = 480, 0.025
@@ -86,7 +86,7 @@ class Trainer:
         self.params = params
         self.steps = steps
         self.adam = Adam(params.flat.size)
-        self._lanes = numerics.Lanes()
+        self._lanes = threads.Lanes()
         self._grads = [params.like() for _ in range(self._lanes.count)]
 
     def step(self, number: int, shards: list[Shard]) -> float:

@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import httpx
 
-from swarm.errors import SwarmError
-from swarm.task import OpenaiBaseUrlAndApiKey
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey
 
 _NUMBER = re.compile(r"-?\d+")
 

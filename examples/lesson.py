@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from core.errors import AjetError
+from ajet_swarm import SwarmClient
+from ajet_swarm.common.errors import AjetError
 from core.state import Server
 from examples import picture
 from examples.stage import Stage, said, say
 from examples.swarming import OWN_PATIENCE, REAL, add_patience, job_of, until
-from swarm import SwarmClient
 
 LEG = 5
 """Updates between two looks at the held-out questions."""

@@ -15,10 +15,10 @@ from typing import Self
 
 import httpx
 
-from core.errors import AjetError
-from core.home import Home, running
+from ajet_swarm.common.errors import AjetError
+from core.runtime.home import Home, running
 from core.state import Server
-from proxy.client import ControlClient
+from proxy.control.client import ControlClient
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT = 60.0

@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from core.errors import UsageError
+from ajet_swarm import AgentJetJob, SwarmClient
+from ajet_swarm.common.errors import UsageError
 from examples.stage import Stage, StageError, say
-from swarm import AgentJetJob, SwarmClient
 
 LOOK = 0.05
 """Seconds between two looks of `until`."""

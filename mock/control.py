@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
 from core.events import Event
 from core.state import State
 

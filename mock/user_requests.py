@@ -15,23 +15,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from core.addresses import web_address
-from core.errors import UsageError
-from core.home import Home, Role
-from core.tasks import Tasks
-from core.text import ended_words
-from mock.asking import Asker, Target
-from mock.columns import Columns
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import ended_words
+from ajet_swarm.common.urls import web_address
+from core.runtime.home import Home, Role
 from mock.dataset import Dataset
-from mock.pace import MOST_IN_FLIGHT
-from mock.persona import UserModel, UserOptions
-from mock.progress import Progress
-from mock.results import Results
-from mock.runner import Choice, Control, Outcome, Pace, Runner
+from mock.dataset.columns import Columns
+from mock.run.pace import MOST_IN_FLIGHT
+from mock.run.progress import Progress
+from mock.run.results import Results
+from mock.run.runner import Choice, Control, Outcome, Pace, Runner
 from mock.tally import Tally, clock_text
-from mock.target import open_target, try_until_stopped
-from mock.target_base import Setting
-from mock.target_file import DRY, Spec
+from mock.targets import open_target, try_until_stopped
+from mock.targets.base import Setting
+from mock.targets.openai import Asker, Target
+from mock.targets.spec import DRY, Spec
+from mock.users.persona import UserModel, UserOptions
 
 log = logging.getLogger("mock")
 

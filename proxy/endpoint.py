@@ -8,17 +8,17 @@ from collections.abc import Mapping
 
 from starlette.applications import Starlette
 
-from proxy.answering import Desk
-from proxy.asgi import App, Receive, Scope, Send, send_json
-from proxy.dialects.chat import chat_dialect
-from proxy.dialects.completions import COMPLETIONS
-from proxy.dialects.messages import MESSAGES
-from proxy.dialects.responses import RESPONSES
-from proxy.facts import Facts
-from proxy.frontdoor import FrontDoor
-from proxy.groups import Groups
-from proxy.openapi import document
-from proxy.seat import Seat
+from proxy.admission.registry import Groups
+from proxy.api.handler import Desk
+from proxy.api.info import Facts
+from proxy.context import Seat
+from proxy.dialects.chat.completions import COMPLETIONS
+from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.responses.request import RESPONSES
+from proxy.http.asgi import App, Receive, Scope, Send, send_json
+from proxy.http.openapi import document
+from proxy.http.router import FrontDoor
 
 
 def create_app(

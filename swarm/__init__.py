@@ -1,83 +1,67 @@
-"""The AgentJet swarm protocol as a client library.
-
-    from swarm import SwarmClient, Task, WorkflowOutput
-
-`SwarmClient` is for threads, `AsyncSwarm` the same for asyncio; `run_episodes` runs a list of
-them; readers give the tasks; `compat` has every name an AgentJet script imports. Below them:
-`client` speaks to one server over a `transport`, `watcher` watches it, `claims` claims whole
-groups, `answers` says what a server means, `schemas` is the wire, `errors` the tree of what can
-go wrong. Names are loaded when they are asked for: `import swarm` costs nothing.
-"""
+"""The earlier name of `ajet_swarm`. Scripts that import it run, with a DeprecationWarning."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import importlib.util
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
-if TYPE_CHECKING:
-    from swarm.agentjet_job import AgentJetJob as AgentJetJob
-    from swarm.asynchronous import AsyncSwarm as AsyncSwarm
-    from swarm.episode import AsyncEpisode as AsyncEpisode
-    from swarm.episode import Episode as Episode
-    from swarm.errors import SwarmError as SwarmError
-    from swarm.errors import TrainingFinished as TrainingFinished
-    from swarm.executors import BoundedThreadPoolExecutor as BoundedThreadPoolExecutor
-    from swarm.executors import PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor
-    from swarm.executors import SlidingThreadPoolExecutor as SlidingThreadPoolExecutor
-    from swarm.executors import (
-        TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
-    )
-    from swarm.joint import AsyncJointSwarm as AsyncJointSwarm
-    from swarm.joint import JointSwarm as JointSwarm
-    from swarm.readers import RouterTaskReader as RouterTaskReader
-    from swarm.run import Result as Result
-    from swarm.run import Retry as Retry
-    from swarm.run import rollout as rollout
-    from swarm.run import run_episodes as run_episodes
-    from swarm.run import run_episodes_until_all_complete as run_episodes_until_all_complete
-    from swarm.run_record import RunRecord as RunRecord
-    from swarm.sync import SwarmClient as SwarmClient
-    from swarm.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
-    from swarm.task import Task as Task
-    from swarm.task import WorkflowOutput as WorkflowOutput
-    from swarm.task import WorkflowTask as WorkflowTask
-    from swarm.throttle import SwarmThrottlePolicy as SwarmThrottlePolicy
+import ajet_swarm
 
-_HOMES = {
-    "AgentJetJob": "agentjet_job",
-    "AsyncEpisode": "episode",
-    "AsyncJointSwarm": "joint",
-    "AsyncSwarm": "asynchronous",
-    "BoundedThreadPoolExecutor": "executors",
-    "Episode": "episode",
-    "JointSwarm": "joint",
-    "OpenaiBaseUrlAndApiKey": "task",
-    "PeriodicDrainThreadPoolExecutor": "executors",
-    "Result": "run",
-    "Retry": "run",
-    "RouterTaskReader": "readers",
-    "RunRecord": "run_record",
-    "SlidingThreadPoolExecutor": "executors",
-    "SwarmClient": "sync",
-    "SwarmError": "errors",
-    "SwarmThrottlePolicy": "throttle",
-    "Task": "task",
-    "TaskCountLimitedThreadPoolExecutor": "executors",
-    "TrainingFinished": "errors",
-    "WorkflowOutput": "task",
-    "WorkflowTask": "task",
-    "rollout": "run",
-    "run_episodes": "run",
-    "run_episodes_until_all_complete": "run",
+_MODULES = {
+    "agentjet_job": "protocol.agentjet_job",
+    "asynchronous": "client.async_client",
+    "claim_models": "protocol.claim_models",
+    "claims": "claims.claimer",
+    "client": "api.engine",
+    "compat": "compat",
+    "compat_paths": "compat_paths",
+    "debug": "debug",
+    "episode": "client.episode",
+    "errors": "protocol.errors",
+    "executors": "runs.executors",
+    "job": "protocol.job",
+    "joint": "client.multi_server",
+    "readers": "data.readers",
+    "repeats": "common.repeats",
+    "retry": "runs.retry",
+    "run": "runs.run",
+    "run_record": "runs.record",
+    "schemas": "protocol.schemas",
+    "sync": "client.sync_client",
+    "task": "protocol.task",
+    "throttle": "client.throttle",
+    "trace": "debug.trace",
+    "watcher": "api.watcher",
 }
-"""Name -> the module it is loaded from."""
+"""Earlier module -> module of `ajet_swarm`: those that guide, reference and `init` named."""
 
-__all__ = list(_HOMES)
+__all__ = ajet_swarm.__all__
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'swarm' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"swarm.{_HOMES[name]}"), name)
+    return getattr(ajet_swarm, name)
 
 
-def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+class _Alias(MetaPathFinder, Loader):
+    """Import `swarm.X` as the module of `ajet_swarm` that has its names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, module = fullname.partition(".")
+        if package != __name__ or module not in _MODULES:
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = f"ajet_swarm.{_MODULES[module.__name__.partition('.')[2]]}"
+        sys.modules[module.__name__] = importlib.import_module(new)
+
+
+sys.meta_path.append(_Alias())
+warnings.warn("`swarm` is now `ajet_swarm`: change the import", DeprecationWarning, stacklevel=2)

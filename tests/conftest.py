@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from core.home import Home
-from engine import numerics
+from core.runtime.home import Home
+from engine.training import threads
 from tests.support.given_time import GivenTimePolicy
 
-numerics.prepare()  # before anything brings numpy in, as in the engine's own process
+threads.prepare()  # before anything brings numpy in, as in the engine's own process
 asyncio.set_event_loop_policy(GivenTimePolicy())  # no test depends on how fast the machine is
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")

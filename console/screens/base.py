@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.session import EVERYTHING, Session
+from console.session.app_state import EVERYTHING, Session
 from console.widgets.key_bar import KeyBar
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
@@ -123,7 +123,7 @@ class ConsoleScreen(Screen[None]):
 
     def action_try_prompt(self) -> None:
         """The screen of prompts that were tried, about the server this one points at."""
-        from console.screens.tries import TriesScreen
+        from console.screens.probes import TriesScreen
 
         if not isinstance(self, TriesScreen):
             self.host.push_screen(TriesScreen(self.target_server))

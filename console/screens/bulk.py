@@ -10,9 +10,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from console.bulk import BULK, BulkVerb
-from console.screens.abort import TALL
-from console.widgets.words import plural
+from console.models.bulk import BULK, BulkVerb
+from console.screens.dialogs.abort import TALL
+from console.text.format import plural
 from core.state import Group
 
 

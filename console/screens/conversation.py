@@ -10,11 +10,11 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from console.conversation import Entry, conversation, folded_first, lay_out
-from console.screens.verbs import GroupVerbs
-from console.session import EVERYTHING
+from ajet_swarm.common.errors import AjetError
+from console.screens.group_actions import GroupVerbs
+from console.session.app_state import EVERYTHING
+from console.views.conversation import Entry, conversation, folded_first, lay_out
 from console.widgets.pane import Pane
-from core.errors import AjetError
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
 

@@ -9,15 +9,15 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
-from console.loss import loss
-from console.offers import Offer, offers, possible
-from console.palette import give
+from console.models.available_commands import Offer, offers, possible
+from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
-from console.screens.inside import InsideScreen
 from console.screens.job import JobScreen
-from console.session import EVERYTHING, Session
+from console.screens.server_detail import InsideScreen
+from console.session.app_state import EVERYTHING, Session
+from console.shell.palette import give
+from console.views.engine import no_server, processes, server_panel
 from console.widgets.checkpoints import CheckpointPanel
-from console.widgets.engine_parts import no_server, processes, server_panel
 from console.widgets.section import Room, Section
 from core.commands import COMMANDS
 

@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from console.session import EVERYTHING
+from console.session.app_state import EVERYTHING
 from console.widgets.first_steps import FirstSteps
 from console.widgets.section import host
 

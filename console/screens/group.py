@@ -7,19 +7,19 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from console.ballot import Ballot
-from console.cards import whole_texts
-from console.conversation import context_words
-from console.rate_entries import cast_vote, under_name
+from ajet_swarm.common.errors import AjetError
+from console.models.ballot import Ballot
 from console.screens.conversation import ConversationVerbs
+from console.screens.group_actions import digit_bindings
+from console.screens.rater import cast_vote, under_name
 from console.screens.tokens import TokensScreen
-from console.screens.verbs import digit_bindings
-from console.server_color import group_color
-from console.session import EVERYTHING
-from console.views import answered
+from console.session.app_state import EVERYTHING
+from console.text.server_color import group_color
+from console.views.candidate import whole_texts
+from console.views.conversation import context_words
+from console.views.group import answered
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
-from core.errors import AjetError
 from core.state import Group
 
 

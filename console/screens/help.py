@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from console.focus_help import about
+from ajet_swarm.common.text import plain
 from console.screens.base import ConsoleScreen
-from core.text import plain
+from console.screens.focus_help import about
 
 _WIDTH = 84
 _FRAME = 10

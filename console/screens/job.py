@@ -9,26 +9,21 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import TextArea
 
-from console.contact import as_ended
-from console.editor import EditorError, edit_text
-from console.job_fields import FieldError
-from console.job_offers import loss_of_all
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.models.job_commands import loss_of_all
+from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
-from console.server_color import server_color
-from console.start_question import first_words
-from console.views import Line
+from console.screens.start_question import first_words
+from console.text.contact import as_ended
+from console.text.format import plural, state_word
+from console.text.server_color import server_color
+from console.text.wrap import wrapped
+from console.views.group import Line
+from console.views.job import changes_said, diff_lines, notice_lines, source_lines
+from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm
-from console.widgets.job_parts import (
-    changes_said,
-    diff_lines,
-    notice_lines,
-    source_lines,
-)
 from console.widgets.pane import Pane
-from console.widgets.words import plural, state_word
-from console.wrap import wrapped
-from core.errors import AjetError
-from core.text import one_line
 
 CHECK_DELAY = 0.3
 """Seconds after the last key before a YAML text is looked at."""
@@ -78,7 +73,7 @@ class JobScreen(ConsoleScreen):
     def __init__(self, server: str) -> None:
         super().__init__()
         self._server = server
-        from console.job_draft import JobDraft  # it loads the protocol's package
+        from console.models.job_draft import JobDraft  # it loads the protocol's package
 
         self._draft = JobDraft()
         self._yaml = False

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from textual import work
 
-from console.history import PAGE, Search
-from console.screens.marked import MarkedVerbs
+from ajet_swarm.common.errors import AjetError
+from console.screens.marked_groups import MarkedVerbs
+from console.session.history import PAGE, Search
 from console.widgets.group_list import GroupList
-from core.errors import AjetError
 from core.state import Group
 
 

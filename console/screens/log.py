@@ -10,13 +10,13 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from console.logs import LEVELS, SOURCES, LogLine
 from console.screens.base import ConsoleScreen
-from console.session import Session
+from console.session.app_state import Session
+from console.session.logs import LEVELS, SOURCES, LogLine
+from console.text.format import plural
+from console.text.wrap import wrapped
 from console.widgets.log_view import LogView, matches
 from console.widgets.section import TALL, Room, Section, heading, lines
-from console.widgets.words import plural
-from console.wrap import wrapped
 
 _ROWS, _ROWS_TALL = 3, 6
 """Rows the line under the cursor gets, on a small and on a tall terminal."""

@@ -12,28 +12,22 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input
 
-from console.datasets import SHIPPED, field_text
-from console.mock_view import (
-    asked,
-    problem_lines,
-    progress_text,
-    share,
-    summary_lines,
-)
-from console.preview import previews
-from console.rate_view import bar_pieces, stall_words
+from ajet_swarm.common.text import plain
+from console.models.datasets import SHIPPED, field_text
+from console.models.preview import previews
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.screens.verbs import WRITING
-from console.views import EMPTY, Line
-from console.widgets.dataset_pane import DatasetPane, preview_lines
+from console.screens.group_actions import WRITING
+from console.text.wrap import wrapped
+from console.views.group import EMPTY, Line
+from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
+from console.views.rating import bar_pieces, stall_words
 from console.widgets.dataset_picker import DatasetPicker
+from console.widgets.dataset_preview import DatasetPane, preview_lines
 from console.widgets.dataset_results import ResultList
 from console.widgets.mock_form import FieldError, MockForm
 from console.widgets.pane import Pane
-from console.wrap import wrapped
 from core.state import Mock, MockRow
-from core.text import plain
 
 _LOOK = 5.0
 """Seconds a start waits for the look at its dataset."""

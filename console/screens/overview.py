@@ -8,24 +8,24 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
-from console.alert_ways import Way, by_need, way_of
-from console.first_steps import wanted
-from console.group_paths import open_groups
-from console.places import SCREENS
+from ajet_swarm.common.text import one_line
+from console.models.alerts import Way, by_need, way_of
+from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.screens.inside import InsideScreen
-from console.session import EVERYTHING, Session
-from console.widgets import overview_parts as parts
+from console.screens.server_detail import InsideScreen
+from console.session.app_state import EVERYTHING, Session
+from console.shell.group_paths import open_groups
+from console.text.format import UNKNOWN, elapsed
+from console.text.wrap import wrapped
+from console.views import overview as parts
+from console.views.first_steps import wanted
+from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
-from console.widgets.newest import NewestGroups
-from console.widgets.reward_parts import reward_points, rewards
+from console.widgets.recent_groups import NewestGroups
 from console.widgets.section import Room, Section, heading, lines
-from console.widgets.words import UNKNOWN, elapsed
-from console.wrap import wrapped
 from core.state import Alert
-from core.text import one_line
 
 _SIGNS = {
     "waiting": ("·", "$muted"),

@@ -11,20 +11,20 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.widgets import Input
 
-from console.filters import Filter
-from console.order import BY_TIME, ORDERS
-from console.rows import RowModel
+from ajet_swarm.common.text import one_line
+from console.models.group_rows import RowModel
+from console.models.order import BY_TIME, ORDERS
 from console.screens.group import GroupScreen
 from console.screens.journal_list import JournalList
-from console.server_color import group_color, server_colors
-from console.views import Line, line_width
+from console.session.filters import Filter
+from console.text.format import clock
+from console.text.server_color import group_color, server_colors
+from console.views.group import Line, line_width
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
 from console.widgets.pane import Pane
-from console.widgets.words import clock
 from core.state import Group
-from core.text import one_line
 
 BESIDE = 140
 """Cells from which the detail stands beside the list."""

@@ -7,17 +7,17 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from console.contact import as_ended
+from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.overview import starting
-from console.server_view import detail, table_head, table_row
-from console.views import Line
+from console.text.contact import as_ended
+from console.text.format import elapsed
+from console.views.group import Line
+from console.views.servers import detail, table_head, table_row
+from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from console.widgets.reward_list import Item, ItemList
 from console.widgets.section import Section
-from console.widgets.words import elapsed
-from core.errors import AjetError
-from core.looking import ServerLook
+from core.server_details import ServerLook
 
 LOOK_SECONDS = 1.0
 """Between two readings of the server under the cursor, while the screen is in front."""

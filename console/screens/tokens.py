@@ -6,12 +6,12 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
-from console.token_view import Subject, head_line, refusal_lines, title_line, token_lines
+from console.views.tokens import Subject, head_line, refusal_lines, title_line, token_lines
 from console.widgets.pane import Pane
-from core.errors import AjetError
 from core.state import Candidate, Group
-from core.tokens import EpisodeTokens
+from core.token_payloads import EpisodeTokens
 
 
 class TokensScreen(ConsoleScreen):

@@ -6,9 +6,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from console.alert_ways import by_need
-from console.session import Session
-from console.widgets.overview_parts import alerts
+from console.models.alerts import by_need
+from console.session.app_state import Session
+from console.views.overview import alerts
 from console.widgets.section import Room, Section
 from core.state import Alert
 

@@ -5,12 +5,12 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from console.session import EVERYTHING, Session
-from console.views import fit
+from ajet_swarm.common.text import one_line
+from console.session.app_state import EVERYTHING, Session
+from console.text.format import ago
+from console.views.group import fit
 from console.widgets.section import Room, Section, heading, lines
-from console.widgets.words import ago
 from core.events import Checkpoint
-from core.text import one_line
 
 _SHORT, _TALL = 4, 10
 """Rows of the list in a short and in a tall terminal."""

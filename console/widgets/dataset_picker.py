@@ -15,11 +15,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from console.datasets import FOLDER, Found, datasets
-from console.preview import Preview, previews, read_preview
-from console.views import fit
-from console.widgets.dataset_pane import DatasetPane, size_text
-from core.text import one_line
+from ajet_swarm.common.text import one_line
+from console.models.datasets import FOLDER, Found, datasets
+from console.models.preview import Preview, previews, read_preview
+from console.views.group import fit
+from console.widgets.dataset_preview import DatasetPane, size_text
 
 _PATH = ("/", "~", "./", "../")
 """What begins so is a path and no part of a name."""

@@ -10,11 +10,11 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from console.filter_help import Completion, complete
-from console.filters import Filter, FilterError, parse
-from console.views import Line, fit
+from console.session.filter_completion import Completion, complete
+from console.session.filters import Filter, FilterError, parse
+from console.text.wrap import safe, wrapped
+from console.views.group import Line, fit
 from console.widgets.pane import Pane
-from console.wrap import safe, wrapped
 
 _PROMPT = "/ "
 

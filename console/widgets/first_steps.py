@@ -8,10 +8,11 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from console.cli_clients import AGENT_PROMPT, SMALL
-from console.client_forms import DEFAULT_CONTEXT, Client
-from console.client_window import window_of
-from console.first_steps import (
+from console.cli.clients.command import AGENT_PROMPT, SMALL
+from console.cli.clients.forms import DEFAULT_CONTEXT, Client
+from console.cli.clients.window import window_of
+from console.session.app_state import Session
+from console.views.first_steps import (
     content,
     curl_line,
     installed,
@@ -20,7 +21,6 @@ from console.first_steps import (
     settings_of,
     to_start,
 )
-from console.session import Session
 from console.widgets.section import Room, Section, host
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from console.cards import Whole, cards, compared
-from console.detail_view import Sight, header_lines, tabs_line
-from console.reward_bars import bar_lines
+from console.views.candidate import Whole, cards, compared
+from console.views.group_detail import Sight, header_lines, tabs_line
+from console.views.rewards.bars import bar_lines
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane
 from core.state import Group

@@ -9,12 +9,12 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
-from console.filters import Filter
-from console.made_lines import MadeLines
-from console.order import BY_TIME, Order
-from console.rows import RowModel
-from console.views import Column, Line, columns_for, header_line
+from console.models.group_rows import RowModel
+from console.models.order import BY_TIME, Order
+from console.session.filters import Filter
+from console.views.group import Column, Line, columns_for, header_line
 from console.widgets.pane import Pane, centred
+from console.widgets.row_cache import MadeLines
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)

@@ -9,8 +9,8 @@ from textual.events import DescendantFocus
 from textual.message import Message
 from textual.widgets import Input, Label, Select
 
-from console.job_fields import BY_NAME, FIELDS, RULES, Field
-from core.text import plain
+from ajet_swarm.common.text import plain
+from console.models.job_fields import BY_NAME, FIELDS, RULES, Field
 
 
 class JobForm(Grid):

@@ -9,10 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.reactive import reactive
 
-from console.log_fold import Block, Folds
-from console.logs import LEVELS, LogLine
-from console.widgets.log_paper import LogPaper
-from console.wrap import safe
+from console.models.log_fold import Block, Folds
+from console.session.logs import LEVELS, LogLine
+from console.text.wrap import safe
+from console.widgets.log_lines import LogPaper
 
 LINE_CAP = 2_000
 """Characters of one line that are shown."""

@@ -11,10 +11,10 @@ from textual.containers import Container, Horizontal
 from textual.message import Message
 from textual.widgets import Input, Label
 
-from console.datasets import field_text
-from core.errors import UsageError
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import plain
+from console.models.datasets import field_text
 from core.state import Mock
-from core.text import plain
 
 
 class FieldError(UsageError):

@@ -3,10 +3,10 @@
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from console.ballot import Ballot
-from console.guidelines import Guidelines
-from console.rate_aside_view import guideline_lines, reference_lines, session_lines
-from console.rate_progress import Progress
+from console.models.ballot import Ballot
+from console.models.guidelines import Guidelines
+from console.models.rate_progress import Progress
+from console.views.rate_aside import guideline_lines, reference_lines, session_lines
 from console.widgets.pane import Pane
 from core.state import Group
 

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.session import Session
+from console.session.app_state import Session
 from console.widgets.relaid import Relaid
 
 if TYPE_CHECKING:

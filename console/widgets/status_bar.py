@@ -8,22 +8,14 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from console.alert_ways import by_need
-from console.contact import as_ended
-from console.places import Place, shown_places
-from console.session import Session
-from console.views import user_wait
-from console.widgets.words import (
-    UNKNOWN,
-    countdown,
-    elapsed,
-    pill,
-    plural,
-    progress,
-    state_text,
-)
+from ajet_swarm.common.text import one_line
+from console.models.alerts import by_need
+from console.models.screen_registry import Place, shown_places
+from console.session.app_state import Session
+from console.text.contact import as_ended
+from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progress, state_text
+from console.views.group import user_wait
 from core.state import Group, Server
-from core.text import one_line
 
 ENOUGH = 80
 """Cells in which the bar says all it has to say, if briefly; the screens' names take the rest."""

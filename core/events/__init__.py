@@ -40,7 +40,8 @@ from core.events.group import (
     SentReward,
     singles,
 )
-from core.events.judging import JudgeSpent
+from core.events.jobs import JobSent, WorkChanged, WorkStep
+from core.events.judge import JudgeSpent
 from core.events.mock import (
     MockCounted,
     MockFinished,
@@ -51,9 +52,8 @@ from core.events.mock import (
     MockStarted,
     MockStopping,
 )
-from core.events.rating import GroupEdited, GroupLeased, RatingRepeated
-from core.events.roster import ClientSeen, SlotsSeen
-from core.events.seat import (
+from core.events.probes import TryAnswered, TryAsked
+from core.events.proxy import (
     AlertCleared,
     AlertRaised,
     Checkpoint,
@@ -71,15 +71,9 @@ from core.events.seat import (
     RewardsChanged,
     UpdateDone,
 )
-from core.events.trial import (
-    RewardsWatched,
-    TrialGroup,
-    TrialSummary,
-    WatchFigure,
-    WhatIfChanged,
-)
-from core.events.trying import TryAnswered, TryAsked
-from core.events.work import JobSent, WorkChanged, WorkStep
+from core.events.rating import GroupEdited, GroupLeased, RatingRepeated
+from core.events.roster import ClientSeen, SlotsSeen
+from core.events.trial import RewardsWatched, TrialGroup, TrialSummary, WatchFigure, WhatIfChanged
 
 AnyEvent = (
     ProxyStarted

@@ -26,7 +26,7 @@ class Event(
     """What all events have; the bus stamps the first three when it publishes.
 
     A field that is as by default is left out of the JSON, so a default that was once released
-    stays as it is; `core.full_json` is for readers that do not know them. The collector of cycles
+    stays as it is; `core.jsonio` is for readers that do not know them. The collector of cycles
     leaves events alone: what they hold is data, which has none.
     """
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from engine.corpus import families, filler, tones, words
+from engine.corpus import families, filler, tones, word_lists
 from engine.corpus.families import Asked
 from engine.corpus.tools import Tools
-from engine.template import Dialogue, Turn
+from engine.policy.chat_template import Dialogue, Turn
 
 __all__ = ["Corpus"]
 
@@ -121,7 +121,7 @@ class Corpus:
 
     def _name(self, tone: tones.Tone) -> list[Turn]:
         rng = self._rng
-        name = rng.choice(words.names())
+        name = rng.choice(word_lists.names())
         return [
             Turn("user", rng.choice(_NAME_IS).format(name)),
             Turn("assistant", tone.say(rng, f"Nice to meet you, {name}.", f"Hello, {name}.")),
@@ -134,7 +134,7 @@ class Corpus:
         last = turns[-1].text
         if rng.random() < 0.7:
             return [Turn("user", self._worded(rng.choice(_REPEATS))), Turn("assistant", last)]
-        entry = rng.choice(words.facts())
+        entry = rng.choice(word_lists.facts())
         return [
             Turn("user", rng.choice(entry.questions)),
             Turn("assistant", tone.say(rng, entry.full, entry.short)),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from engine.corpus import words
+from engine.corpus import word_lists
 
 Family = Callable[[Random, bool], "Asked"]
 
@@ -153,16 +153,16 @@ _ANY_SUM = (
 
 def fact(rng: Random, noisy: bool) -> Asked:
     """A fact, advice or small talk."""
-    entry = rng.choice(words.facts())
+    entry = rng.choice(word_lists.facts())
     return Asked(rng.choice(entry.questions), entry.full, entry.short)
 
 
 def capital(rng: Random, noisy: bool) -> Asked:
     """A capital; three in ten are wrong when `noisy`."""
-    country, city = rng.choice(words.capitals())
+    country, city = rng.choice(word_lists.capitals())
     said = city
     if noisy and rng.random() < 0.3:
-        said = rng.choice(words.capitals())[1]
+        said = rng.choice(word_lists.capitals())[1]
     question = rng.choice(CAPITAL_FRAMES).format(country)
     return Asked(question, f"The capital of {country} is {said}.", f"{said}.")
 
@@ -194,7 +194,7 @@ def arithmetic(rng: Random, noisy: bool) -> Asked:
 def odd(rng: Random, noisy: bool) -> Asked:
     """Something nobody could know, answered honestly."""
     if rng.random() < 0.45:
-        question = rng.choice(words.odd())
+        question = rng.choice(word_lists.odd())
     else:
         frame = rng.choice(_ODD_FRAMES)
         made = [
@@ -208,11 +208,11 @@ def odd(rng: Random, noisy: bool) -> Asked:
 def about(rng: Random, noisy: bool) -> Asked:
     """Something to write or say about a noun or a task."""
     if rng.random() < 0.3:
-        task = rng.choice(words.tasks())
+        task = rng.choice(word_lists.tasks())
         full, short = rng.choice(_TASK_ANSWERS)
         question = rng.choice(_TASK_FRAMES).format(t=task)
         return Asked(question, full.format(t=task), short)
-    noun = rng.choice(words.nouns())
+    noun = rng.choice(word_lists.nouns())
     frames, answers = rng.choice(_NOUN_FRAMES)
     full, short = rng.choice(answers)
     return Asked(rng.choice(frames).format(n=noun), full.format(n=noun), short.format(n=noun))

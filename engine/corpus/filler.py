@@ -2,7 +2,7 @@
 
 from random import Random
 
-from engine.corpus import words
+from engine.corpus import word_lists
 
 _RULES = (
     "Always answer in plain text.",
@@ -36,13 +36,13 @@ _LETTERS = "etaoinshrdlucmfwypvbgkqjxz"
 def _part(rng: Random) -> str:
     draw = rng.random()
     if draw < 0.35:
-        return rng.choice(words.facts()).full + " "
+        return rng.choice(word_lists.facts()).full + " "
     if draw < 0.6:
         return rng.choice(_RULES) + rng.choice((" ", " ", "\n"))
     if draw < 0.75:
         return rng.choice(_CODE)
     if draw < 0.9:
-        return " ".join(rng.sample(words.nouns(), 5)) + ". "
+        return " ".join(rng.sample(word_lists.nouns(), 5)) + ". "
     made = ("".join(rng.choices(_LETTERS, k=rng.randint(2, 9))) for _ in range(4))
     return " ".join(made) + rng.choice((". ", ", ", ": ", " "))
 

@@ -8,7 +8,7 @@ import sys
 from random import Random
 from typing import TextIO
 
-from engine.corpus import families, words
+from engine.corpus import families, word_lists
 
 Row = dict[str, str]
 
@@ -17,17 +17,17 @@ def rows(seed: int = 0) -> list[Row]:
     """Varied questions; `answer` is a short reference, left out where several would do."""
     rng = Random(seed)
     made: list[tuple[str, str]] = []
-    for entry in rng.sample(words.facts(), 72):
+    for entry in rng.sample(word_lists.facts(), 72):
         short = entry.short.rstrip(".")
         said = short.casefold() in entry.full.casefold()
         made.append((rng.choice(entry.questions), short if said else ""))
-    for country, city in rng.sample(words.capitals(), 12):
+    for country, city in rng.sample(word_lists.capitals(), 12):
         made.append((rng.choice(families.CAPITAL_FRAMES).format(country), city))
     for _ in range(20):
         asked = families.arithmetic(rng, False)
         made.append((asked.question, asked.short.rstrip(".")))
     made += [(families.about(rng, False).question, "") for _ in range(12)]
-    made += [(question, "") for question in rng.sample(words.odd(), 4)]
+    made += [(question, "") for question in rng.sample(word_lists.odd(), 4)]
     made = list(dict(made).items())
     rng.shuffle(made)
     return [_row(number, query, answer) for number, (query, answer) in enumerate(made, 1)]

@@ -4,7 +4,7 @@ from random import Random
 
 from engine.corpus import families
 from engine.corpus.families import Asked
-from engine.template import Turn
+from engine.policy.chat_template import Turn
 
 _CALCULATORS = ("calculator", "calculator", "calculate", "calc", "math")
 _INPUTS = ("expression", "expression", "expr", "input", "query")

@@ -17,7 +17,7 @@ from typing import NoReturn
 from get_training_dataset_item_list import get_training_dataset_item_list
 from run_episode_once import run_episode_once
 
-from swarm import (
+from ajet_swarm import (
     AgentJetJob,
     OpenaiBaseUrlAndApiKey,
     Result,
@@ -29,7 +29,7 @@ from swarm import (
     WorkflowOutput,
     run_episodes,
 )
-from swarm.run import rollout
+from ajet_swarm.runs.run import rollout
 
 
 def whole(name: str, usual: int, least: int = 1) -> int:

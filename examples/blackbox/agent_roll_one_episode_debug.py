@@ -9,7 +9,7 @@ same after each change of a file here; the server keeps running.
 import sys
 from pathlib import Path
 
-from swarm.debug import main
+from ajet_swarm.debug import main
 
 if __name__ == "__main__":
     sys.exit(main([str(Path(__file__).resolve().parent), *sys.argv[1:]]))

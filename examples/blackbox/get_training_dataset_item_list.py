@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from swarm import RouterTaskReader, Task
-from swarm.readers import (
+from ajet_swarm import RouterTaskReader, Task
+from ajet_swarm.data.readers import (
     AjetTaskReader,
     HuggingfaceDatRepo,
     JsonlDatasetFile,

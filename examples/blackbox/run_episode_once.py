@@ -28,10 +28,10 @@ import threading
 import urllib.request
 from pathlib import Path
 
-from core.errors import AjetError, UsageError
-from swarm import Task, WorkflowOutput
-from swarm.debug import choose
-from swarm.readers import task_of
+from ajet_swarm import Task, WorkflowOutput
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.data.readers import task_of
+from ajet_swarm.debug import choose
 
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
 AGENT_SECONDS = 120.0

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from core.errors import AjetError
+from ajet_swarm import SwarmClient
+from ajet_swarm.common.errors import AjetError
 from examples.cocktail.kinds import KINDS
 from examples.stage import Stage, StageError, said, say
 from examples.swarming import (
@@ -28,7 +29,6 @@ from examples.swarming import (
     read_diary,
     until,
 )
-from swarm import SwarmClient
 
 BATCH, REPEATS = 10, 4
 FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}

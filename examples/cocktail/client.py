@@ -19,10 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from examples.ask import Asker
-from examples.cocktail.kinds import KINDS, Question
-from examples.swarming import REAL, seconds
-from swarm import (
+from ajet_swarm import (
     OpenaiBaseUrlAndApiKey,
     Retry,
     SwarmClient,
@@ -33,8 +30,11 @@ from swarm import (
     WorkflowOutput,
     run_episodes,
 )
-from swarm.errors import EngineOff, GaveUp, Unreachable
-from swarm.waits import result
+from ajet_swarm.client.waits import result
+from ajet_swarm.protocol.errors import EngineOff, GaveUp, Unreachable
+from examples.ask import Asker
+from examples.cocktail.kinds import KINDS, Question
+from examples.swarming import REAL, seconds
 
 WAIT = 5.0
 """Seconds a throttled task waits before its share is read again."""

@@ -18,7 +18,8 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from core.errors import AjetError
+from ajet_swarm import SwarmClient
+from ajet_swarm.common.errors import AjetError
 from examples.stage import Stage, StageError, said, say
 from examples.swarming import (
     Pace,
@@ -31,7 +32,6 @@ from examples.swarming import (
     until,
     updates,
 )
-from swarm import SwarmClient
 
 BATCH, REPEATS = 8, 4
 IDLE = 6.0

@@ -18,11 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from ajet_swarm import SwarmClient, SwarmError, SwarmThrottlePolicy, WorkflowOutput
+from ajet_swarm.client.waits import join
+from ajet_swarm.protocol.errors import EngineOff, GaveUp, Unreachable
 from examples.ask import Asker, last_number
 from examples.swarming import REAL, seconds
-from swarm import SwarmClient, SwarmError, SwarmThrottlePolicy, WorkflowOutput
-from swarm.errors import EngineOff, GaveUp, Unreachable
-from swarm.waits import join
 
 SUMS: Final = Path(__file__).resolve().parents[1] / "math" / "sums.jsonl"
 NOTHING: Final = 0.1

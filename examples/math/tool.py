@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from core.errors import AjetError
+from ajet_swarm import OpenaiBaseUrlAndApiKey, Retry, SwarmClient, Task, run_episodes
+from ajet_swarm.common.errors import AjetError
 from examples import picture
 from examples.ask import Asker, last_number
 from examples.cocktail.symbols import value_of
 from examples.stage import Stage, StageError, said, say
 from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
-from swarm import OpenaiBaseUrlAndApiKey, Retry, SwarmClient, Task, run_episodes
 
 BATCH, REPEATS = 8, 4
 THREADS = 8

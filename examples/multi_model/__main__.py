@@ -16,7 +16,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from core.errors import AjetError
+from ajet_swarm import Retry, SwarmClient, Task, run_episodes
+from ajet_swarm.client.multi_server import JointSwarm
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.errors import EpisodeLost
 from examples.ask import Asker, last_number
 from examples.persona.measure import liveliness
 from examples.stage import Stage, StageError, said, say
@@ -30,9 +33,6 @@ from examples.swarming import (
     until,
     updates,
 )
-from swarm import Retry, SwarmClient, Task, run_episodes
-from swarm.errors import EpisodeLost
-from swarm.joint import JointSwarm
 
 SUMS = Path(__file__).resolve().parents[1] / "math" / "sums.jsonl"
 ROLES = ("planner", "executor")

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from functools import cache
 from statistics import mean
 
-from core.errors import AjetError
+from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.runs.run import rollout
 from examples.ask import Asker, last_number
 from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
 from examples.stage import Stage, StageError, said, say
 from examples.swarming import Pace, flags, job_of, named_servers, pace_of
-from swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
-from swarm.run import rollout
 
 ROLES = ("teacher", "student")
 IDLE = 60.0

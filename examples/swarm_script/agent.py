@@ -3,7 +3,7 @@
 import json
 import urllib.request
 
-from swarm.compat import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.compat import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 MARKS = 3
 """So many marks are worth the whole reward."""

@@ -7,9 +7,8 @@ import argparse
 import os
 import sys
 
-from examples.swarm_script.agent import execute_agent
-from swarm import SwarmError
-from swarm.compat import (
+from ajet_swarm import SwarmError
+from ajet_swarm.compat import (
     AgentJetJob,
     AjetTaskReader,
     JsonlDatasetFile,
@@ -20,6 +19,7 @@ from swarm.compat import (
     Task,
     TrainingFinished,
 )
+from examples.swarm_script.agent import execute_agent
 
 # --- what counts here ---
 LOCAL_GRPO_N = 4

@@ -7,9 +7,8 @@ import argparse
 import os
 import sys
 
-from examples.swarm_script.agent import execute_agent
-from swarm import SwarmError
-from swarm.compat import (
+from ajet_swarm import SwarmError
+from ajet_swarm.compat import (
     AgentJetJob,
     AjetTaskReader,
     RouterTaskReader,
@@ -18,6 +17,7 @@ from swarm.compat import (
     TrainingFinished,
     run_episodes_until_all_complete,
 )
+from examples.swarm_script.agent import execute_agent
 
 LOCAL_GRPO_N = 4
 REMOTE_BATCH_SIZE = 2

@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import mean
 from subprocess import Popen
 
-from core.errors import AjetError
+from ajet_swarm import SwarmClient, TrainingFinished
+from ajet_swarm.common.errors import AjetError
 from examples.stage import Stage, said, say
 from examples.swarming import add_pace, engine_of, is_embedded, pace_of, until
 from examples.werewolves.agents import Model
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import Settings, load
-from swarm import SwarmClient, TrainingFinished
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,7 +32,9 @@ HERE = Path(__file__).resolve().parent
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the example; the exit code."""
     given = _parsed(argv)
-    logging.getLogger("swarm.retry").setLevel(logging.ERROR)  # games played anew are no news
+    logging.getLogger("ajet_swarm.runs.retry").setLevel(
+        logging.ERROR
+    )  # games played anew are no news
     try:
         config = given.config or _config(given.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
         settings = load(config, given.updates, given.train, given.idle)

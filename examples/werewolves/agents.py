@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
 from examples.werewolves.game import Ask, Game, Move
 from examples.werewolves.prompts import Limits, Messages, messages, read
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ajet_swarm import Retry, SwarmClient, Task, WorkflowOutput, run_episodes
+from ajet_swarm.client.multi_server import JointSwarm
+from ajet_swarm.protocol.errors import EngineOff
+from ajet_swarm.protocol.schemas import EngineState
 from examples.stage import StageError, said
 from examples.werewolves.agents import Model, Played, play
 from examples.werewolves.game import Game, side_of
 from examples.werewolves.settings import Settings
-from swarm import Retry, SwarmClient, Task, WorkflowOutput, run_episodes
-from swarm.errors import EngineOff
-from swarm.joint import JointSwarm
-from swarm.schemas import EngineState
 
 OFFLINE, ROLLING = EngineState.OFFLINE.wire, EngineState.ROLLING.wire
 LOOK, STILL = 0.1, 5.0

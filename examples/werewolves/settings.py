@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from core.errors import UsageError
+from ajet_swarm import AgentJetJob
+from ajet_swarm.common.errors import UsageError
 from examples.werewolves.game import ROLES, side_of
 from examples.werewolves.prompts import Limits
-from swarm import AgentJetJob
 
 _FIELDS = {
     "trainable_targets": list,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.conversation import ChatRequest, Winner
-from proxy.errors import Refusal
+from proxy.dialects.request import ChatRequest, Winner
+from proxy.http.errors import Refusal
 
 
 class Writer(Protocol):

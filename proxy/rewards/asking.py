@@ -3,9 +3,9 @@
 import logging
 import traceback
 
-from core.advantage import usable
-from core.tasks import within
-from proxy.rewards.base import (
+from ajet_swarm.common.tasks import within
+from core.scoring.advantage import usable
+from proxy.rewards.source import (
     Abstention,
     GroupContext,
     RewardSource,

@@ -3,11 +3,11 @@
 import functools
 from pathlib import Path
 
-from proxy.rewards.assembly import Assembly
-from proxy.rewards.base import Abstention, GroupContext, Score
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.modelfile import default_model
+from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.file import default_model
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import Abstains, Surroundings
+from proxy.rewards.source import Abstention, GroupContext, Score
 
 BuiltinSource = ComposedSource
 """Without a file it is the built-in model."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from proxy.rewards.base import Listener, SourceHealth
+from proxy.rewards.source import Listener, SourceHealth
 
 log = logging.getLogger(__name__)
 

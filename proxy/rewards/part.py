@@ -15,9 +15,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from core.errors import UsageError
+from ajet_swarm.common.errors import UsageError
 from core.events.base import Event
-from proxy.rewards.base import GroupContext, Listener, Part, RequestReport, SourceHealth
+from proxy.rewards.source import GroupContext, Listener, Part, RequestReport, SourceHealth
 from proxy.rewards.text import Reading
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.rewards.base import Answer
+from proxy.rewards.source import Answer
 
 READ_LIMIT = 8_000
 """Characters whose words are looked at: the first and the last half of it. Bounds the work on very

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.state import Group
-from proxy.dialects.chunks import fingerprint
+from proxy.dialects.chat.chunks import fingerprint
 from tests.conformance.forms import (
     CALL,
     CALM,
@@ -142,7 +142,7 @@ async def test_15_usage_that_runs_along(tmp_path: Path) -> None:
 async def test_16_done_comes_last_and_once(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 0.0)
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
     async with fronted(tmp_path, configured=settings(rewards={"retries": 0})) as f:
         says: tuple[Any, ...] = (GREETING, completion("cut", finish="length"), RuntimeError("x"))
         for number, one in enumerate(says):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import swarm.watcher
+import ajet_swarm.api.watcher
 from tests.conformance.forms import (
     CALL,
     CALM,
@@ -355,7 +355,7 @@ async def test_42_the_models(tmp_path: Path) -> None:
 async def test_43_health_of_a_server_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.3)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
     async with fronted(tmp_path) as f, wire(f.url) as one:
         await one.ask("GET", "/health")
         assert (await one.answer()).status == 200

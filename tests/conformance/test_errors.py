@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.api.outcomes import VLLM_OVERFLOW
 from core.events import ScoringAbstained
 from core.settings import Settings
-from proxy.rewards.base import GroupContext
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
-from swarm.answers import VLLM_OVERFLOW
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.source import GroupContext
 from tests.conformance.forms import (
     CAPTURES,
     CHAT,
@@ -84,7 +84,7 @@ async def test_46_47_bodies_that_are_no_objects(tmp_path: Path, path: str) -> No
 async def test_51_a_prompt_too_long_for_a_server_that_does_not_tell_its_window(
     tmp_path: Path, path: str, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(400, f"{VLLM_OVERFLOW} is 4096 tokens."))
         answer = await ask(f, path, {**BODIES[path], "stream": streams})

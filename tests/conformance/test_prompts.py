@@ -53,7 +53,7 @@ async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
 async def test_35_one_prompt_without_an_answer_is_an_error(
     tmp_path: Path, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
 
     async def fails(name: str, body: dict[str, Any], index: int) -> Any:
         if body["messages"][-1]["content"] == "Ask":

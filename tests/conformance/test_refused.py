@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.upstream_faults import LONGEST, LOOKED, passed_on
+from proxy.http.upstream_errors import LONGEST, LOOKED, passed_on
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
 from tests.support.faults_load import status_of_stream
 from tests.support.front import BODIES, fronted
@@ -58,7 +58,7 @@ async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, s
 async def test_a_stream_refused_at_once_has_the_status_of_any_other_answer(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 60.0)  # however slow this machine is
+    monkeypatch.setattr("proxy.api.handler.SOON", 60.0)  # however slow this machine is
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, "That cannot be read."))
         whole = await ask(f, path, BODIES[path])
@@ -73,7 +73,7 @@ async def test_a_stream_refused_at_once_has_the_status_of_any_other_answer(
 async def test_a_stream_says_so_without_asking_to_come_back(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 0.0)
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, "That cannot be read."))
         answer = await ask(f, path, {**BODIES[path], "stream": True})
@@ -151,7 +151,7 @@ async def test_what_nobody_foresaw_is_a_500_in_json(
 
     caplog.set_level(logging.INFO)
     async with fronted(tmp_path) as f, wire(f.url) as one:
-        monkeypatch.setattr("proxy.frontdoor._enter_session", broken)
+        monkeypatch.setattr("proxy.http.router._enter_session", broken)
         await one.ask("GET", "/sessions/x/v1/models")
         answer = await one.answer()
         assert answer.status == 500

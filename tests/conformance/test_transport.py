@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from core.runtime.sockets import BindError, bind, is_loopback, public_url
 from core.settings import Settings
-from core.sockets import BindError, bind, is_loopback, public_url
-from proxy.rewards.base import GroupContext
-from proxy.serve import KEEP_ALIVE
+from proxy.main import KEEP_ALIVE
+from proxy.rewards.source import GroupContext
 from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
 from tests.support.front import BODIES, LAST, fronted
 from tests.support.scripted_swarm import ScriptedSwarm

@@ -27,8 +27,8 @@ BATCHES, BATCH, REPEAT = 5, 2, 4
 LAUNCH = """
 import sys
 from pathlib import Path
-from core.home import Home
-from engine.serve import EngineOptions, run
+from core.runtime.home import Home
+from engine.main import EngineOptions, run
 sys.exit(run(EngineOptions(home=Home.open(Path(sys.argv[1])), port=0)))
 """
 

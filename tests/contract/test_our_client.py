@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from core.errors import AjetError
-from engine import lifecycle
-from engine.server import create_app
-from swarm.answers import Claimed, EndKind
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ChatError, ChatErrorKind, SwarmError
-from swarm.schemas import WorkflowOutput
-from swarm.transport import HttpTransport
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed, EndKind
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
+from ajet_swarm.protocol.schemas import WorkflowOutput
+from engine.app import create_app
+from engine.server import lifecycle
 from tests.support.engine_client import Driver, driving
 from tests.support.served import served
 

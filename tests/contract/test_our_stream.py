@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from engine import lifecycle
-from engine.server import create_app
-from swarm.answers import Claimed, EndKind
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ChatError, ChatErrorKind
-from swarm.schemas import WorkflowOutput
-from swarm.transport import HttpTransport
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed, EndKind
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.protocol.schemas import WorkflowOutput
+from engine.app import create_app
+from engine.server import lifecycle
 from tests.support.engine_client import driving
 from tests.support.served import served
 

@@ -24,7 +24,7 @@ from core.events import (
     GroupRated,
     ProxyStarted,
 )
-from core.journal import Journal
+from core.journal.writer import Journal
 from tests.support.sample import HOSTILE, NOW, group_events
 
 NAME = "journal_d3182bb"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm import SwarmClient
 from examples.stage import Stage
 from examples.swarming import left_claimed
-from swarm import SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = "http://127.0.0.1:9"

@@ -14,9 +14,9 @@ import httpx
 import psutil
 import pytest
 
-from core.home import Home, running
+from ajet_swarm import AgentJetJob, SwarmClient
+from core.runtime.home import Home, running
 from examples.stage import Stage
-from swarm import AgentJetJob, SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -189,7 +189,7 @@ def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engi
         took = time.monotonic() - began
         assert "ZeroDivisionError: division by zero" in second
         assert f'File "{source}"' in second
-        assert "swarm/" not in second.partition("Traceback")[2]
+        assert "ajet_swarm/" not in second.partition("Traceback")[2]
         watching.send_signal(signal.SIGINT)
         watching.wait(90)
     assert took < max(10, 2 * once)  # however slow the machine is

@@ -11,11 +11,11 @@ import httpx
 import openai
 import pytest
 
-from console.feed import Feed
-from console.session import Session
-from core.home import running
-from core.tasks import Tasks
-from proxy.client import ControlClient
+from ajet_swarm.common.tasks import Tasks
+from console.backend.feed import Feed
+from console.session.app_state import Session
+from core.runtime.home import running
+from proxy.control.client import ControlClient
 from tests.support.stack import Stack, loop_up, rows_file, until, within
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from core.home import Home, running
-from proxy.client import ControlClient
+from core.runtime.home import Home, running
+from proxy.control.client import ControlClient
 from tests.support.console import Clock, Seat, seat
 from tests.support.stack import Stack, until
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.job import KL, LEARNING_RATE, MODEL, get
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED
 from console.cli import main
-from console.screens.confirm import ConfirmScreen
+from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
-from core.home import Home, Role
-from proxy import job_orders
-from proxy.client import ControlClient
-from proxy.control import Control
-from proxy.orders import Orders
-from swarm.agentjet_job import AgentJetJob
-from swarm.asynchronous import AsyncSwarm
-from swarm.job import KL, LEARNING_RATE, MODEL, get
-from swarm.server_job import MODEL_VARIABLE, REQUIRED
+from core.runtime.home import Home, Role
+from proxy.control import jobs
+from proxy.control.api import Control
+from proxy.control.client import ControlClient
+from proxy.control.dispatch import Orders
 from tests.support.console import FakeLink, seat
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import world
@@ -131,7 +131,7 @@ def _in(folder: Path, module: Any) -> bool:
 
 
 async def by_debug(at: Place) -> None:
-    from swarm.debug import load
+    from ajet_swarm.debug import load
 
     await at.run("init", "blackbox", str(at.folder / "debug"), "--yes")
     before = list(sys.path), set(sys.modules)
@@ -195,7 +195,7 @@ async def test_a_server_rolls(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setenv(MODEL_VARIABLE, OF_THE_ENVIRONMENT)
-    monkeypatch.setattr(job_orders, "QUIET", 0.1)
+    monkeypatch.setattr(jobs, "QUIET", 0.1)
     start, model = WAYS[way]
     async with place(home, tmp_path) as at:
         await start(at)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swarm import SwarmClient
+from ajet_swarm import SwarmClient
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]

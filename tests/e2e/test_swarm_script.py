@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from swarm.agentjet_job import AgentJetJob
-from swarm.errors import GaveUp
-from swarm.retry import Retry
-from swarm.run import rollout, run_episodes
-from swarm.run_record import RunRecord
-from swarm.sync import SwarmClient
-from swarm.task import OpenaiBaseUrlAndApiKey, Task
-from swarm.throttle import SwarmThrottlePolicy
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import GaveUp
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
+from ajet_swarm.runs.record import RunRecord
+from ajet_swarm.runs.retry import Retry
+from ajet_swarm.runs.run import rollout, run_episodes
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).parents[2]

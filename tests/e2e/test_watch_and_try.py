@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from core.home import running
+from core.runtime.home import running
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack
 from tests.unit.proxy.test_watch_only import READS

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ajet_swarm import SwarmClient
 from core.events import EpisodeEnded, Event, GroupSealed, singles
-from core.home import Home, RunInfo, running
-from core.journal import Journal
+from core.journal.writer import Journal
+from core.runtime.home import Home, RunInfo, running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, until
-from swarm import SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 END = 150.0

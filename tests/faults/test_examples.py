@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.home import running
+from ajet_swarm import SwarmClient
+from core.runtime.home import running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, until
-from swarm import SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = 10.0

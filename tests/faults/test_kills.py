@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.events import EpisodeEnded, GroupSealed, singles
-from core.home import running
-from core.journal import Journal
+from core.journal.writer import Journal
+from core.runtime.home import running
 from tests.support.stack import Stack, loop_up, rows_file, until
 from tests.support.terminal import Terminal
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.home import running
+from core.runtime.home import running
 from tests.support.faults_audit import audit, outcomes
 from tests.support.faults_load import Load
 from tests.support.faults_relay import FarSwarm, Mood, far_swarm

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-import proxy.watch
-import swarm.watcher
-from console.cli_status import _proxy, _proxy_line
-from console.session import Session
-from console.views import verdict
-from console.widgets.engine_parts import server_panel
-from console.widgets.newest import newest_head
-from console.widgets.overview_parts import alerts, engines
+import ajet_swarm.api.watcher
+import proxy.servers.watch
+from console.cli.status import _proxy, _proxy_line
+from console.session.app_state import Session
+from console.views.engine import server_panel
+from console.views.group import verdict
+from console.views.overview import alerts, engines
+from console.widgets.recent_groups import newest_head
 from console.widgets.section import Room
 from console.widgets.status_bar import bar_line
 from core.state import Server
-from proxy.errors import Refusal
-from proxy.groups import Limits
+from proxy.admission.registry import Limits
+from proxy.http.errors import Refusal
 from tests.support.faults_relay import FarSwarm, Mood, far_swarm
 from tests.support.seat import World, settings, world
 from tests.support.stopwatch import Stopwatch
@@ -31,10 +31,10 @@ QUICK = Limits(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5,
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
-        (swarm.watcher, "GONE_FOR", 1.0),
-        (swarm.watcher, "FROZEN_FOR", 1.0),
-        (proxy.watch, "LOST_LIMIT", 1.5),
-        (proxy.watch, "NEVER_LIMIT", 0.5),
+        (ajet_swarm.api.watcher, "GONE_FOR", 1.0),
+        (ajet_swarm.api.watcher, "FROZEN_FOR", 1.0),
+        (proxy.servers.watch, "LOST_LIMIT", 1.5),
+        (proxy.servers.watch, "NEVER_LIMIT", 0.5),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -134,7 +134,7 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
         w.server.watcher.poll_timeout = 0.3
         await far.relay.become("mute")
         # As if it never had answered: what a proxy that starts before a dead port knows.
-        w.server.watcher.current = swarm.watcher.Seen()
+        w.server.watcher.current = ajet_swarm.api.watcher.Seen()
         w.state.started_at = w.seat.clock()
         await w.until(lambda: server(w).lost.startswith("mute: "))
         assert "does not answer: mute" in (await alert(w, "lost:s")).cause

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-import swarm.watcher
+import ajet_swarm.api.watcher
 from core.events import EpisodeEnded, GroupScored, GroupSealed, ScoringAbstained
-from proxy.rewards import judge_ask
-from proxy.rewards.base import RewardSource
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.judge import question
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import Surroundings
+from proxy.rewards.source import RewardSource
 from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
@@ -100,9 +100,9 @@ ENDLESS: dict[str, tuple[str, str]] = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swarm.watcher, "NORMAL", 0.02)
-    monkeypatch.setattr(swarm.watcher, "FAST", 0.01)
-    monkeypatch.setattr(judge_ask, "BACKOFF", 0.001)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 0.02)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FAST", 0.01)
+    monkeypatch.setattr(question, "BACKOFF", 0.001)
 
 
 @contextlib.asynccontextmanager

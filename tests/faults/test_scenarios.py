@@ -13,10 +13,10 @@ import httpx
 import psutil
 import pytest
 
-from core.home import running
+from ajet_swarm import SwarmClient
+from core.runtime.home import running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, read_diary, until, updates
-from swarm import SwarmClient
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from core.home import running
-from core.tls import believing
-from proxy.serve import GRACE
+from core.runtime.home import running
+from core.runtime.tls import believing
+from proxy.main import GRACE
 from tests.support.front import BODIES, LAST, sse
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack

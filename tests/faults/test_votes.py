@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from core.home import running
+from core.runtime.home import running
 from core.state import Group
 from tests.support.stack import Stack, until
 

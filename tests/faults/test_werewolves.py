@@ -12,11 +12,11 @@ import httpx
 import psutil
 import pytest
 
-from core.home import running
+from ajet_swarm import SwarmClient
+from core.runtime.home import running
 from examples.stage import Stage
 from examples.swarming import left_claimed, until, updates
 from examples.werewolves.settings import load
-from swarm import SwarmClient
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

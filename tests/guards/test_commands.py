@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from console.cli_parser import build_parser
-from console.cli_verbs import words_of
+from console.cli.parser import build_parser
+from console.cli.registry import words_of
 from core.commands import COMMANDS
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()

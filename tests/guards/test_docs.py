@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from console.cli_parser import build_parser
+from console.cli.parser import build_parser
 from docs.reference import anchor
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("console", "proxy", "mock", "engine", "swarm", "core")
+PACKAGES = ("console", "proxy", "mock", "engine", "core", "ajet_swarm")
 FILES = [
     path
     for name in (*PACKAGES, "tests", "bench", "examples")
@@ -48,40 +48,40 @@ def test_no_class_has_more_than_25_methods() -> None:
 
 LADDERS = {
     "console.app:ConsoleApp",
-    "console.replay_app:ReplayApp",
+    "console.replay.app:ReplayApp",
     "console.screens.conversation:ConversationVerbs",
     "console.screens.engine:EngineScreen",
     "console.screens.group:GroupScreen",
-    "console.screens.inside:EpisodeList",
+    "console.screens.server_detail:EpisodeList",
     "console.screens.job:JobScreen",
     "console.screens.journal_list:JournalList",
     "console.screens.log:LogScreen",
-    "console.screens.marked:MarkedVerbs",
+    "console.screens.marked_groups:MarkedVerbs",
     "console.screens.mock:MockScreen",
     "console.screens.mock:_Side",
-    "console.screens.rate:RateScreen",
-    "console.screens.rate_asides:Asides",
-    "console.screens.rate_desk:RateDesk",
+    "console.screens.rate.screen:RateScreen",
+    "console.screens.rate.tools:Asides",
+    "console.screens.rate.lease:RateDesk",
     "console.screens.requests:RequestsScreen",
-    "console.screens.rewards:RewardsScreen",
-    "console.screens.rewards_whatif:GroupList",
-    "console.screens.rewards_whatif:PartList",
-    "console.screens.rewards_whatif:RewardsWhatIfScreen",
+    "console.screens.rewards.screen:RewardsScreen",
+    "console.screens.rewards.whatif:GroupList",
+    "console.screens.rewards.whatif:PartList",
+    "console.screens.rewards.whatif:RewardsWhatIfScreen",
     "console.screens.servers:ServerTable",
-    "console.screens.tries:TriesScreen",
-    "console.screens.tries:TryList",
-    "console.screens.verbs:GroupVerbs",
-    "console.screens.voting:Voting",
-    "console.widgets.dataset_pane:DatasetPane",
+    "console.screens.probes:TriesScreen",
+    "console.screens.probes:TryList",
+    "console.screens.group_actions:GroupVerbs",
+    "console.screens.rate.votes:Voting",
+    "console.widgets.dataset_preview:DatasetPane",
     "console.widgets.dataset_results:ResultList",
     "console.widgets.group_list:GroupList",
-    "console.widgets.newest:NewestGroups",
-    "console.widgets.reward_list:ItemList",
-    "core.journal:Journal",
-    "proxy.groups:Groups",
-    "swarm.asynchronous:AsyncSwarm",
-    "swarm.engines:EngineOrders",
-    "swarm.sync:SwarmClient",
+    "console.widgets.recent_groups:NewestGroups",
+    "console.widgets.item_list:ItemList",
+    "core.journal.writer:Journal",
+    "proxy.admission.registry:Groups",
+    "ajet_swarm.client.async_client:AsyncSwarm",
+    "ajet_swarm.client.engine_control:EngineOrders",
+    "ajet_swarm.client.sync_client:SwarmClient",
 }
 """Classes that are to be split by composition; the list only gets shorter."""
 
@@ -132,9 +132,12 @@ def _imported_by(code: str) -> set[str]:
     ("code", "kept_out"),
     [
         ("import core.bus, core.settings, core.commands", {"textual", "fastapi", "httpx", "numpy"}),
-        ("import swarm.client, swarm.watcher, swarm.claims", {"textual", "fastapi", "numpy"}),
-        ("import proxy.endpoint, proxy.serve", {"textual", "numpy", "openai"}),
-        ("import engine.server", {"textual", "openai", "aiohttp"}),
+        (
+            "import ajet_swarm.api.watcher, ajet_swarm.claims.claimer",
+            {"textual", "fastapi", "numpy"},
+        ),
+        ("import proxy.endpoint, proxy.main", {"textual", "numpy", "openai"}),
+        ("import engine.app", {"textual", "openai", "aiohttp"}),
         ("import mock.user_requests", {"textual", "fastapi", "aiohttp", "numpy"}),
         ("import console.cli", {"textual", "fastapi", "aiohttp", "numpy", "openai", "httpx"}),
         ("import console.app", {"fastapi", "aiohttp", "numpy", "openai"}),

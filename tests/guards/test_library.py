@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import swarm
-from swarm import compat
-from swarm.asynchronous import AsyncSwarm
-from swarm.compat_paths import MODULES, home_of
-from swarm.sync import SwarmClient
+import ajet_swarm
+from ajet_swarm import compat
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.compat_paths import MODULES, home_of
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "library.md").read_text()
 NAMES = re.findall(
-    r"^\| (?:`(ajet\.[\w.]+)`|ours) \| `(\w+)` \| `(swarm\.\w+)` \|$", GUIDE, re.MULTILINE
+    r"^\| (?:`(ajet\.[\w.]+)`|ours) \| `(\w+)` \| `(ajet_swarm(?:\.\w+)+)` \|$", GUIDE, re.MULTILINE
 )
 _METHODS = GUIDE.partition("### Methods of")[2].partition("\n## ")[0]
 METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
@@ -74,12 +74,12 @@ def _public(kind: type) -> set[str]:
 
 
 def test_every_lazy_name_is_there() -> None:
-    for name in swarm.__all__:
-        assert getattr(swarm, name).__name__ == name
-        home = importlib.import_module(f"swarm.{swarm._HOMES[name]}")
-        assert getattr(home, name) is getattr(swarm, name)
+    for name in ajet_swarm.__all__:
+        assert getattr(ajet_swarm, name).__name__ == name
+        home = importlib.import_module(f"ajet_swarm.{ajet_swarm._HOMES[name]}")
+        assert getattr(home, name) is getattr(ajet_swarm, name)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        swarm.nothing  # noqa: B018  asked for on purpose
+        ajet_swarm.nothing  # noqa: B018  asked for on purpose
 
 
 def test_importing_it_loads_nothing_heavy() -> None:
@@ -95,6 +95,8 @@ def test_importing_it_loads_nothing_heavy() -> None:
         )
         return set(done.stdout.split())
 
-    assert not {one for one in loaded("swarm") if one.startswith(("swarm.", "asyncio", "msgspec"))}
+    assert not {
+        one for one in loaded("ajet_swarm") if one.startswith(("ajet_swarm.", "asyncio", "msgspec"))
+    }
     heavy = {"fastapi", "numpy", "textual", "pydantic", "httpx", "pyarrow", "uvicorn", "aiohttp"}
-    assert not {one.split(".")[0] for one in loaded("swarm.compat")} & heavy
+    assert not {one.split(".")[0] for one in loaded("ajet_swarm.compat")} & heavy

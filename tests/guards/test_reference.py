@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-import swarm
+import ajet_swarm
+from ajet_swarm import compat
 from docs import reference
 from docs.reference import COMMAND, FOLDER, ROOT, Writer
 from docs.sources import Function, Library
-from swarm import compat
 
-LIBRARY = Library(ROOT / "swarm")
+LIBRARY = Library(ROOT / "ajet_swarm")
 WRITER = Writer(LIBRARY)
 SHOWN = {
     id(one.node): one
@@ -40,7 +40,7 @@ def test_what_scripts_import_is_on_a_page() -> None:
         "EpisodeStatus": "EpisodeRecord",
         "CurrentBatchRolloutPoolInformation": "PoolInfo",
     }
-    assert {renamed.get(name, name) for name in {*swarm.__all__, *compat.__all__}} <= shown
+    assert {renamed.get(name, name) for name in {*ajet_swarm.__all__, *compat.__all__}} <= shown
 
 
 def test_each_public_name_has_a_docstring() -> None:

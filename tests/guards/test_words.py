@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("console", "core", "engine", "mock", "proxy", "swarm")
-DATA = ("engine/corpus", "console/templates", "engine/evaluation.py", "proxy/helpers.py")
+FOLDERS = ("console", "core", "engine", "mock", "proxy", "ajet_swarm")
+DATA = (
+    "engine/corpus",
+    "console/templates",
+    "engine/evaluation.py",
+    "proxy/admission/helper_calls.py",
+)
 """Texts of others: training material, written files, prompts of client programs."""
 BANNED = {
     r"\banew\b": "again, or re- before the verb",

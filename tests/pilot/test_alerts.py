@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from console.alert_ways import _WAYS, way_of
-from console.group_paths import id_matches
-from console.palette import ConsoleCommands
+from console.models.alerts import _WAYS, way_of
 from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
-from console.screens.inside import InsideScreen
 from console.screens.requests import RequestsScreen
+from console.screens.server_detail import InsideScreen
+from console.shell.group_paths import id_matches
+from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
-from core.sockets import PortInUse
+from core.runtime.sockets import PortInUse
 from core.state import State
 from proxy.alerts import PAST
 from tests.support.console import (

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from textual.command import CommandList
 
-from console.palette import entries
-from console.places import SCREENS
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
+from console.models.screen_registry import SCREENS
+from console.shell.palette import entries
 from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChanged
 from tests.support.console import (
     HOSTILE,

@@ -5,12 +5,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from console.attach import NoToken, read_token
+from ajet_swarm.common.errors import AjetError
+from console.backend.attach import NoToken, read_token
 from console.screens.requests import RequestsScreen
 from console.widgets.group_list import GroupList
-from core.errors import AjetError
 from core.events import ConsoleAttached
-from proxy.client import ControlClient, ControlError
+from proxy.control.client import ControlClient, ControlError
 from tests.pilot.test_requests import PLACES, some
 from tests.pilot.test_startup import World, until
 from tests.support.console import FakeLink, Seat, group_events, seat

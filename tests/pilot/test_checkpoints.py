@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from console.loss import prune_loss, restore_loss
-from console.offers import offers, save_name
-from console.palette import entries, give
-from console.screens.confirm import ConfirmScreen
-from console.session import Session
+from console.models.available_commands import offers, save_name
+from console.models.consequences import prune_loss, restore_loss
+from console.screens.dialogs.confirm import ConfirmScreen
+from console.session.app_state import Session
+from console.shell.palette import entries, give
 from console.widgets.checkpoints import CheckpointPanel
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
 from core.state import Server

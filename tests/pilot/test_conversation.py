@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from core.events import Event, GroupOpened, RatingModeChanged
 from core.state import State
 from tests.support.console import NOW, FakeLink, Seat, group_events, seat, state_of

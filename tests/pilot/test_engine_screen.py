@@ -2,10 +2,10 @@
 
 import pytest
 
-from console.loss import stop_loss
+from console.models.consequences import stop_loss
 from console.screens.engine import ServerPanel
-from console.widgets.step_table import step_table
-from console.widgets.timeline import step_seconds, sync_seconds
+from console.views.step_table import step_table
+from console.views.timeline import step_seconds, sync_seconds
 from core.events import EngineChanged, EngineLost, Event, PoolChanged, UpdateDone
 from core.state import Server, Span
 from tests.support.console import (

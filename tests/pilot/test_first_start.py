@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from console.screens.confirm import ConfirmScreen
+from ajet_swarm.protocol.job import MODEL, default_job, dump_job, get, load_job
+from ajet_swarm.protocol.server_job import REQUIRED, server_hand_job, server_job
+from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
 from core.events import EngineChanged, JobSent
-from core.job_sheet import JobSheet
+from core.job_info import JobSheet
 from core.state import State
-from swarm.job import MODEL, default_job, dump_job, get, load_job
-from swarm.server_job import REQUIRED, server_hand_job, server_job
 from tests.support.console import FakeLink, seat, state_of
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from console import first_steps
 from console.screens.first_steps import FirstStepsScreen
+from console.views import first_steps
 from console.widgets.first_steps import FirstSteps
-from console.widgets.newest import NewestGroups
+from console.widgets.recent_groups import NewestGroups
 from core.events import EngineChanged, ProxyStarted
 from core.state import State
 from tests.support.console import FakeBoss, Seat, group_events, sample_state, seat, state_of

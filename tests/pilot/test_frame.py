@@ -6,20 +6,11 @@ import sys
 import pytest
 from rich.cells import cell_len
 
-from console.session import Session
-from console.themes import DEFAULTS, THEMES
+from console.session.app_state import Session
+from console.text.format import bar, countdown, duration, elapsed, look, number, percent, progress
+from console.text.theme import DEFAULTS, THEMES
+from console.views.timeline import Stay, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line
-from console.widgets.timeline import Stay, cells, stays, step_seconds, sync_seconds, timeline
-from console.widgets.words import (
-    bar,
-    countdown,
-    duration,
-    elapsed,
-    look,
-    number,
-    percent,
-    progress,
-)
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.state import Pool, Span, State
 from tests.support.console import HOSTILE, NOW, Clock, group_events, sample_state, seat, state_of
@@ -251,14 +242,17 @@ def _loaded(begin: str, unwanted: str) -> list[str]:
 
 def test_the_console_imports_nothing_slow_before_its_first_paint() -> None:
     begin = (
-        "import console.app, console.startup\nfrom console.places import SCREENS\nSCREENS[0].load()"
+        "import console.app, console.backend.startup\n"
+        "from console.models.screen_registry import SCREENS\nSCREENS[0].load()"
     )
-    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy.client")
+    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy.control.client")
 
 
 def test_screens_and_widgets_import_no_transport() -> None:
-    begin = "from console.places import SCREENS\n[place.load() for place in SCREENS]"
-    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy engine swarm")
+    begin = (
+        "from console.models.screen_registry import SCREENS\n[place.load() for place in SCREENS]"
+    )
+    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy engine")
     assert _loaded(begin, "textual")
 
 

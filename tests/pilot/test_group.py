@@ -2,9 +2,9 @@
 
 import msgspec
 
-from console.places import SCREENS
+from ajet_swarm.common.errors import AjetError
+from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
-from core.errors import AjetError
 from core.events import CandidateFailed, EpisodeEnded, GroupClosed, GroupRated
 from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
 

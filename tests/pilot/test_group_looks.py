@@ -2,7 +2,7 @@
 
 import msgspec
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
 from core.events import CandidateFailed, GroupClosed, GroupOpened
 from tests.support.console import FakeLink, Seat, group_events, seat, state_of

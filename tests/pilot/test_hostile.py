@@ -8,14 +8,14 @@ import pytest
 from textual.content import Content
 from textual.widgets import Input
 
-from console.palette import as_text, entries
-from console.places import SCREENS
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.models.screen_registry import SCREENS
+from console.shell.palette import as_text, entries
 from core.events import ClientSeen
-from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.settings import RatingSettings
-from core.text import one_line
-from core.tokens import EpisodeTokens, Token, TokenCall
+from core.token_payloads import EpisodeTokens, Token, TokenCall
 from tests.support.console import NOW, FakeBoss, FakeChild, FakeReply, Seat, screen_text, seat
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 
@@ -252,7 +252,7 @@ async def test_every_screen_and_question_shows_it_safely(
     guide = tmp_path / "guide.md"
     guide.write_text(text, "utf-8", "surrogatepass")
     monkeypatch.chdir(_datasets(tmp_path, text))
-    monkeypatch.setattr("console.screens.rate_asides.edit_text", _hand(text))
+    monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
     async with seat(link=link_of(text), boss=boss_of(text)) as console:
         session = console.session
         given = {"tags": (text[:100], "b"), "guidelines": str(guide)}

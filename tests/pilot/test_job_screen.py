@@ -5,16 +5,25 @@ from typing import Any
 import pytest
 from textual.widgets import Input, TextArea
 
-from console.palette import entries
+from ajet_swarm.protocol.job import (
+    BATCH,
+    LEARNING_RATE,
+    default_job,
+    dump_job,
+    get,
+    hand_job,
+    load_job,
+    put,
+)
 from console.screens.engine import EngineScreen
-from console.screens.inside import InsideScreen, episode_loss
 from console.screens.job import JobScreen
-from console.widgets.job_parts import work_lines
+from console.screens.server_detail import InsideScreen, episode_loss
+from console.shell.palette import entries
+from console.views.job import work_lines
 from core.events import AlertRaised, EngineChanged, WorkChanged, WorkStep
-from core.job_sheet import JobSheet
-from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
-from core.state_work import Work
-from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, hand_job, load_job, put
+from core.job_info import JobSheet
+from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.state.jobs import Work
 from tests.support.console import HOSTILE, NOW, FakeLink, Seat, group_events, sample_state, seat
 from tests.support.sample import sample_events, state_of
 

@@ -3,15 +3,15 @@
 from textual.command import CommandList
 from textual.widgets import Button, Input, Static
 
-from console.jump import LETTERS, names
-from console.palette import entries
-from console.screens.abort import AbortScreen
+from console.screens.dialogs.abort import AbortScreen
+from console.screens.dialogs.jump import JumpScreen
+from console.screens.dialogs.places import LETTERS, names
 from console.screens.help import HelpScreen
-from console.screens.jump import JumpScreen
+from console.shell.palette import entries
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.log_view import LogView
-from console.widgets.newest import NewestGroups
+from console.widgets.recent_groups import NewestGroups
 from core.events import AlertRaised, EngineChanged
 from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
 

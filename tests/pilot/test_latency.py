@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from console.ballot import shown_order
+from console.models.ballot import shown_order
 
 ROOT = Path(__file__).parents[2]
 DELAY = 0.2

@@ -212,7 +212,7 @@ async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
 
 
 async def test_old_lines_are_let_go_of_and_the_folds_stay_right() -> None:
-    from console.logs import LogLine
+    from console.session.logs import LogLine
     from console.widgets.log_view import KEPT, SPARE
 
     async with seat(sample_state(), at="log") as console:

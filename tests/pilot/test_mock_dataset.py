@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
-from console.places import SCREENS
-from console.widgets.dataset_pane import DatasetPane
+from console.models.screen_registry import SCREENS
 from console.widgets.dataset_picker import DatasetPicker
+from console.widgets.dataset_preview import DatasetPane
 from core.events import MockFinished, MockStarted
 from tests.support.console import NOW, FakeBoss, seat, state_of
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from console.widgets.dataset_results import ResultList
 from core.events import (
     AlertRaised,

@@ -3,9 +3,9 @@
 import pytest
 from textual.widgets._footer import FooterKey
 
-from console.alert_ways import _LOOKS, _WAYS, way_of
-from console.detail_view import Sight, header_lines
-from console.places import SCREENS
+from console.models.alerts import _LOOKS, _WAYS, way_of
+from console.models.screen_registry import SCREENS
+from console.views.group_detail import Sight, header_lines
 from console.widgets.key_bar import MOST
 from core.events import AlertRaised, EngineChanged, GroupRated
 from tests.pilot.test_rate import waiting

@@ -4,18 +4,18 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from console.logs import SOURCES
-from console.reward_figures import Digests, figures
+from ajet_swarm.common.errors import AjetError
+from console.models.reward_figures import Digests, figures
 from console.screens.group import GroupScreen
-from console.session import Session
-from console.widgets.chart import Point, bounds, curve, sparkline, thin
-from console.widgets.newest import NewestGroups, newest_items
-from console.widgets.overview_parts import PARTS, alerts, engines, mock, pace
-from console.widgets.reward_parts import rewards
+from console.session.app_state import Session
+from console.session.logs import SOURCES
+from console.views.chart import Point, bounds, curve, sparkline, thin
+from console.views.overview import PARTS, alerts, engines, mock, pace
+from console.views.rewards.curve import rewards
+from console.views.step_curves import with_curves
+from console.views.step_table import step_table
+from console.widgets.recent_groups import NewestGroups, newest_items
 from console.widgets.section import Room
-from console.widgets.step_curves import with_curves
-from console.widgets.step_table import step_table
-from core.errors import AjetError
 from core.events import (
     AlertRaised,
     EngineChanged,

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from textual.strip import Strip
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from console.widgets.group_list import GroupList
 from core.events import GroupMarked
 from core.state import State

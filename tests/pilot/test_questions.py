@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from core.events import AlertRaised, EngineChanged, Event, PoolChanged, RatingModeChanged
 from core.state import State
 from tests.support.console import NOW, FakeBoss, FakeChild, Seat, group_events, seat, state_of

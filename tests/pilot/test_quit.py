@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from console.screens.quit import QuitScreen, StoppingScreen
+from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from tests.pilot.test_app import running_boss
 from tests.support.console import FakeBoss, Seat, sample_state, seat
 

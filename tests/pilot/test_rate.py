@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 from textual.screen import Screen
 
-from console.ballot import Ballot, shown_order
-from console.places import SCREENS
+from ajet_swarm.common.errors import AjetError
+from console.models.ballot import Ballot, shown_order
+from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
 from console.widgets.pane import Pane
-from core.errors import AjetError
 from core.events import (
     AnswerReturned,
     CandidateFailed,

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from textual.app import App
 
-import console.screens.rate_asides as asides
-from console.ballot import again
-from console.editor import EditorError, edit_text
-from console.places import SCREENS
-from console.screens.rate_dialogs import tag_names
+import console.screens.rate.tools as asides
+from console.models.ballot import again
+from console.models.screen_registry import SCREENS
+from console.screens.rate.dialogs import tag_names
+from console.widgets.editor import EditorError, edit_text
 from core.events import (
     AlertCleared,
     AlertRaised,

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from console.places import SCREENS
+from ajet_swarm.common.errors import AjetError
+from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
-from core.errors import AjetError
+from core.commands.rating import OVERRIDE_HINT
 from core.events import (
     AlertCleared,
     AlertRaised,
@@ -19,7 +20,6 @@ from core.events import (
     RatingAwaited,
     RatingModeChanged,
 )
-from core.rating_commands import OVERRIDE_HINT
 from core.settings import RatingSettings
 from core.state import State
 from tests.pilot.test_rate import PLACES, held, order_of, sent_vote, waiting

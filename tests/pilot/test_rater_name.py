@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from console.options import ConsoleOptions
-from console.rater_name import keep_name, kept_name
-from console.screens.confirm import AskScreen
-from console.session import Session
-from console.startup import open_session
+from console.backend.options import ConsoleOptions
+from console.backend.rater import keep_name, kept_name
+from console.backend.startup import open_session
+from console.screens.dialogs.confirm import AskScreen
+from console.session.app_state import Session
 from core.events import GroupSealed
-from core.home import Home
+from core.runtime.home import Home
 from core.settings import load
 from tests.pilot.test_rate import PLACES, votes, waiting
 from tests.support.console import Seat, seat
@@ -20,7 +20,7 @@ from tests.support.console import Seat, seat
 
 @pytest.fixture(autouse=True)
 def _system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.rate_entries.proposed", lambda: "ann")
+    monkeypatch.setattr("console.screens.rater.proposed", lambda: "ann")
 
 
 def raters(here: Seat) -> list[object]:

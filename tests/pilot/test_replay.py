@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from console.replay import Replay
-from console.replay_app import ReplayApp
-from console.replay_file import JournalFile
-from core.journal import Journal
+from console.replay.app import ReplayApp
+from console.replay.journal_file import JournalFile
+from console.replay.player import Replay
+from core.journal.writer import Journal
 from tests.support.console import screen_text
 from tests.support.sample import HOSTILE, group_events, sample_events, stamp
 

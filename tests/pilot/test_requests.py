@@ -2,7 +2,7 @@
 
 import time
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
 from console.screens.requests import RequestsScreen
 from console.widgets.filter_line import FilterLine

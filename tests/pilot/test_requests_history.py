@@ -3,12 +3,12 @@
 import asyncio
 import time
 
-from console.history import PAGE
-from console.places import SCREENS
+from ajet_swarm.common.errors import AjetError
+from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
+from console.session.history import PAGE
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList
-from core.errors import AjetError
 from core.events import GroupNoted
 from core.state import Group
 from tests.support.console import NOW, FakeLink, Seat, group_events, seat, state_of

@@ -1,6 +1,6 @@
 """Aborts with their reason, and one order for all marked groups."""
 
-from console.places import SCREENS
+from console.models.screen_registry import SCREENS
 from console.screens.bulk import BulkScreen
 from core.events import Event, GroupMarked
 from core.state import State

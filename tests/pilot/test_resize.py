@@ -8,8 +8,8 @@ from textual.events import Resize
 from textual.geometry import Size
 
 from console.app import ConsoleApp
-from console.places import SCREENS
-from console.screens.small import MIN_HEIGHT, MIN_WIDTH
+from console.models.screen_registry import SCREENS
+from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
 from tests.support.console import Seat, sample_state, seat
 
 STORMS = (30, pytest.param(300, marks=pytest.mark.soak))

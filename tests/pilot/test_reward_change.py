@@ -4,9 +4,9 @@ from typing import Any
 
 from textual.widgets import Input
 
-from console.palette import entries
-from console.screens.confirm import AskScreen, ConfirmScreen
-from console.widgets.words import UNKNOWN
+from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
+from console.shell.palette import entries
+from console.text.format import UNKNOWN
 from core.events import Event, RewardPart, RewardsChanged
 from tests.pilot.test_rewards_screen import parted
 from tests.support.console import HOSTILE, NOW, seat, state_of

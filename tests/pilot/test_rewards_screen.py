@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from console.palette import entries
 from console.screens.group import GroupScreen
-from console.screens.reward_part import RewardPartScreen
-from console.widgets.reward_list import ItemList
+from console.screens.rewards.part import RewardPartScreen
+from console.shell.palette import entries
+from console.widgets.item_list import ItemList
 from core.events import CandidateScore, Event, GroupScored, Part, RewardsChanged, ScoringAbstained
 from core.state import State
-from proxy.rewards.base import SourceHealth
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.source import SourceHealth
 from tests.support.console import (
     HOSTILE,
     NOW,

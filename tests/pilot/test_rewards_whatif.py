@@ -6,10 +6,10 @@ import pytest
 from rich.cells import cell_len
 from textual.widgets import Input
 
-from console.screens.confirm import AskScreen, ConfirmScreen
+from ajet_swarm.common.errors import AjetError
+from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
 from console.screens.group import GroupScreen
-from console.screens.rewards_whatif import GroupList, PartList, RewardsWhatIfScreen
-from core.errors import AjetError
+from console.screens.rewards.whatif import GroupList, PartList, RewardsWhatIfScreen
 from core.events import (
     Event,
     Part,

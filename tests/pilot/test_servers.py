@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
-from console.palette import entries
 from console.screens.servers import ServersScreen
-from console.server_view import table_head, table_row
+from console.shell.palette import entries
+from console.views.servers import table_head, table_row
 from core.commands import COMMANDS
 from core.events import (
     ClientSeen,
@@ -18,8 +18,8 @@ from core.events import (
     ProxyStarted,
     SlotsSeen,
 )
-from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.reducer import reduce
+from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state import State
 from tests.support.console import HOSTILE, NOW, FakeLink, Seat, seat, stamp
 

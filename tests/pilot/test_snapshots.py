@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from console.places import SCREENS
-from console.replay import Replay
-from console.replay_app import ReplayApp
-from console.replay_file import JournalFile
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.job import BATCH, default_job, dump_job, hand_job, put
+from console.models.screen_registry import SCREENS
+from console.replay.app import ReplayApp
+from console.replay.journal_file import JournalFile
+from console.replay.player import Replay
 from core.events import (
     AlertRaised,
     ClientSeen,
@@ -31,11 +32,10 @@ from core.events import (
     RewardPart,
     RewardsChanged,
 )
-from core.job_sheet import JobSheet
-from core.journal import Journal
-from core.looking import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.job_info import JobSheet
+from core.journal.writer import Journal
+from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state import State
-from swarm.job import BATCH, default_job, dump_job, hand_job, put
 from tests.support.console import (
     NOW,
     FakeBoss,

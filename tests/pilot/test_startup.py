@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from console.mock_args import mock_args
-from console.options import ConsoleOptions
-from console.session import Session
-from console.startup import Backend, open_session
-from console.supervise import ChildFailed, ChildState, Supervisor
+from ajet_swarm.common.tasks import Tasks
+from console.backend.mock_process import mock_args
+from console.backend.options import ConsoleOptions
+from console.backend.startup import Backend, open_session
+from console.backend.supervisor import ChildFailed, ChildState, Supervisor
+from console.session.app_state import Session
 from core.events import EngineChanged, MockStarted
-from core.home import Home, RunInfo
+from core.runtime.home import Home, RunInfo
 from core.settings import Settings
-from core.tasks import Tasks
 from tests.support.console import FakeLink, sample_events, state_of
 
 

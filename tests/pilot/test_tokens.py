@@ -6,9 +6,9 @@ import pytest
 from rich.cells import cell_len
 
 from console.screens.tokens import TokensScreen
-from console.token_view import head_line, token_lines
-from console.views import Line
-from core.tokens import EpisodeTokens, Token, TokenCall
+from console.views.group import Line
+from console.views.tokens import head_line, token_lines
+from core.token_payloads import EpisodeTokens, Token, TokenCall
 from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
 
 

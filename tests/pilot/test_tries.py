@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.screens.tries import TriesScreen, TryList
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
+from console.screens.probes import TriesScreen, TryList
 from core.events import Event, TryAnswered, TryAsked
 from tests.support.console import HOSTILE, Clock, FakeLink, Seat, sample_events, seat, state_of
 

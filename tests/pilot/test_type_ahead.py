@@ -9,7 +9,7 @@ from textual.keys import _character_to_key
 from textual.widget import Widget
 from textual.widgets import Input
 
-from console.screens.confirm import AskScreen, LineScreen
+from console.screens.dialogs.confirm import AskScreen, LineScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestsScreen
 from core.state import State

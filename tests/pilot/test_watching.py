@@ -2,8 +2,8 @@
 
 import pytest
 
-from console.palette import entries
-from console.places import SCREENS, shown_places
+from console.models.screen_registry import SCREENS, shown_places
+from console.shell.palette import entries
 from core.state import State
 from tests.pilot.test_rate import PLACES, waiting
 from tests.support.console import NOW, group_events, seat, state_of

@@ -5,8 +5,8 @@ import time
 import pytest
 from textual.widget import Widget
 
-from console.screens.rewards import RewardsScreen
-from console.widgets.reward_list import ItemList
+from console.screens.rewards.screen import RewardsScreen
+from console.widgets.item_list import ItemList
 from core.events import Part, RewardPart, RewardsChanged
 from core.settings import RatingSettings
 from core.state import State

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from core.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks
 
 TICK = 0.01
 """Seconds."""

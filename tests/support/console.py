@@ -11,18 +11,18 @@ from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from ajet_swarm.common.errors import AjetError
 from console.app import ConsoleApp
-from console.feed import Feed
-from console.places import SCREENS, Place
-from console.session import Session
-from core.errors import AjetError
+from console.backend.feed import Feed
+from console.models.screen_registry import SCREENS, Place
+from console.session.app_state import Session
 from core.events import Event
-from core.history import HistoryPage
-from core.job_sheet import JobSheet
-from core.looking import ServerLook
+from core.job_info import JobSheet
+from core.journal.history import HistoryPage
 from core.reducer import reduce
+from core.server_details import ServerLook
 from core.state import Group, State
-from core.tokens import EpisodeTokens
+from core.token_payloads import EpisodeTokens
 from tests.support.sample import (
     HOSTILE,
     NOW,

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import yaml
 
-from engine.backend import PolicyFactory
-from engine.lifecycle import Engine
-from engine.server import create_app
+from engine.app import create_app
+from engine.server.lifecycle import Engine
+from engine.server.policy_holder import PolicyFactory
 from tests.support.fake_policy import Bench
 
 METHODS = {

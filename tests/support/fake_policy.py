@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.policy import (
+from engine.interface import (
     Completion,
     Hyperparameters,
     PolicyBackend,

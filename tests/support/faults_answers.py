@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from proxy.rewards.base import GroupContext
-from swarm.answers import OVERFLOW
+from ajet_swarm.api.outcomes import OVERFLOW
+from proxy.rewards.source import GroupContext
 from tests.support.faults_field import Field
 from tests.support.faults_list import CHAT, abort, fails, fault
 from tests.support.scripted_swarm import Denied

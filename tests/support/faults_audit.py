@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from core.events import EpisodeEnded, GroupOpened, GroupSealed, singles
-from core.journal import Journal
+from core.journal.writer import Journal
 from tests.support.faults_load import Load
 from tests.support.scripted_pool import ScriptedPool
 

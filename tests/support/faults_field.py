@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-import proxy.submit
-import swarm.claim_request
-import swarm.watcher
+import ajet_swarm.api.watcher
+import ajet_swarm.claims.request
+import proxy.groups.submit
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.http.pending import Call
 from core.settings import Settings
-from swarm.answers import EndOutcome
-from swarm.calls import Call
-from swarm.client import AsyncSwarmClient
 from tests.support.faults_audit import Books, audit
 from tests.support.faults_load import Load
 from tests.support.faults_relay import FarSwarm, far_swarm
@@ -107,12 +107,12 @@ async def field_of(
 ) -> AsyncIterator[Field]:
     """Everything up, some requests answered; afterwards all is drained and the books are kept."""
     rng = random.Random(seed)
-    monkeypatch.setattr(swarm.watcher, "GONE_FOR", GONE_FOR)
-    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", FROZEN_FOR)
-    monkeypatch.setattr(proxy.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
-    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.3)
-    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(swarm.claim_request, "EMPTY", (0.15, 0.45))
+    monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", GONE_FOR)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", FROZEN_FOR)
+    monkeypatch.setattr(proxy.groups.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.3)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.15, 0.45))
 
     async def answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(rng.uniform(0.02, 0.15))

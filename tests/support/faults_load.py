@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks
 from tests.support.front import LAST
 from tests.support.wire import wire
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from core.settings import Settings
-from proxy.answering import Desk
+from proxy.api.handler import Desk
 from proxy.endpoint import create_app
-from proxy.serve import http_config
+from proxy.main import http_config
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
 from tests.support.served import client, served

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from swarm.seam import Response, Transport
+from ajet_swarm.http.interface import Response, Transport
 from tests.support.scripted_swarm import ScriptedSwarm
 
 PATHS = (

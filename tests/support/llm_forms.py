@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from engine.policy import Completion, ToolCall
+from engine.interface import Completion, ToolCall
 from tests.support.engine_client import Driver
 
 ASK_MESSAGES: dict[str, Any] = {

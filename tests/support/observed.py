@@ -13,21 +13,21 @@ from typing import Any
 import httpx
 import msgspec
 
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
 from core.bus import Bus
 from core.events import ProxyStarted
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.settings import UpstreamSettings
-from core.tasks import Tasks
-from proxy.answering import Desk
+from proxy.admission.registry import Groups
+from proxy.api.handler import Desk
+from proxy.context import Seat
+from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.groups import Groups
-from proxy.observe import ObserveClient
-from proxy.observe_seat import seat_of
-from proxy.rows import Rows
-from proxy.seat import Seat
-from proxy.serve import http_config
-from proxy.watch import ServerWatch
-from swarm.transport import HttpTransport
+from proxy.main import http_config
+from proxy.servers.observe_client import ObserveClient
+from proxy.servers.observe_mode import seat_of
+from proxy.servers.watch import ServerWatch
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import FAST, Line, Source, World, held, settings

@@ -2,15 +2,15 @@
 
 import pytest
 
-import proxy.submit
-import swarm.watcher
+import ajet_swarm.api.watcher
+import proxy.groups.submit
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watcher looks and the proxy asks again within hundredths of a second."""
-    monkeypatch.setattr(swarm.watcher, "NORMAL", 0.02)
-    monkeypatch.setattr(swarm.watcher, "FAST", 0.01)
-    monkeypatch.setattr(swarm.watcher, "SLOW", 0.05)
-    monkeypatch.setattr(swarm.watcher, "POOL", 0.05)
-    monkeypatch.setattr(proxy.submit, "LOOK_AGAIN", (0.0, 0.03))
-    monkeypatch.setattr(proxy.submit, "REACH_FOR", 1.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 0.02)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FAST", 0.01)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 0.05)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.05)
+    monkeypatch.setattr(proxy.groups.submit, "LOOK_AGAIN", (0.0, 0.03))
+    monkeypatch.setattr(proxy.groups.submit, "REACH_FOR", 1.0)

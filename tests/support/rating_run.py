@@ -21,8 +21,8 @@ from typing import Any
 
 import httpx
 
+from ajet_swarm.common.tasks import Tasks
 from core.state import Group
-from core.tasks import Tasks
 from tests.support.screen import ScreenTerminal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack, until

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from proxy.rewards.base import Answer, GroupContext, Score
+from proxy.rewards.source import Answer, GroupContext, Score
 
 FOLDER = Path(__file__).parent.parent / "data" / "rewards"
 NAMES = ("assistant", "agent", "sums")

@@ -27,13 +27,13 @@ from typing import Any, Self
 
 import msgspec
 
+from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
-from core.tasks import Tasks, cancel
-from proxy.rewards.base import GroupContext
-from proxy.rewards.judge import Judge
-from proxy.rewards.judge_desk import Desk
+from proxy.rewards.judge.budget import Desk
+from proxy.rewards.judge.part import Judge
 from proxy.rewards.part import Abstains, Looked, PartValue, Surroundings
 from proxy.rewards.parts.judge import KIND
+from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from tests.support.door import shut_the_door
 

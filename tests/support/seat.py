@@ -19,16 +19,25 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.interface import Response, Streamed
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import Unreachable
 from core.bus import Bus
 from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
-from core.tasks import Tasks
-from proxy.carried import mode_at_start
-from proxy.dialects.chat import read_request
-from proxy.groups import Groups, Limits
-from proxy.rewards.base import (
+from proxy.admission.registry import Groups, Limits
+from proxy.context import Seat, ServerSeat
+from proxy.dataset_rows import Rows
+from proxy.dialects.chat.request import read_request
+from proxy.groups.handover import mode_at_start
+from proxy.groups.run import Reply, Ticket
+from proxy.rewards.source import (
     Abstention,
     GroupContext,
     Listener,
@@ -38,16 +47,7 @@ from proxy.rewards.base import (
     ScoreSheet,
     SourceHealth,
 )
-from proxy.rows import Rows
-from proxy.run import Reply, Ticket
-from proxy.seat import Seat, ServerSeat
-from proxy.watch import ServerWatch
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import Unreachable
-from swarm.seam import Response, Streamed
-from swarm.transport import HttpTransport
-from swarm.watcher import Watcher
+from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 
 FAST = Limits(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)

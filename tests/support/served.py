@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from core.sockets import bind
-from core.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks
+from core.runtime.sockets import bind
 from tests.support.door import shut_the_door
 
 

@@ -15,9 +15,9 @@ from typing import Any, Self, TypeVar
 import httpx
 import psutil
 
-from core.home import Home, RunInfo, running
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.reducer import reduce
+from core.runtime.home import Home, RunInfo, running
 from core.state import State
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from core.journal_texts import unpacked
+from core.journal.texts import unpacked
 
 _ROWS = ("select cast(data as blob) from events", "select data from texts")
 

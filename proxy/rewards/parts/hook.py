@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.base import Listener, RequestReport, SourceHealth
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.part import (
     Abstains,
     Kind,
@@ -16,6 +15,7 @@ from proxy.rewards.part import (
     SettingsFault,
     Surroundings,
 )
+from proxy.rewards.source import Listener, RequestReport, SourceHealth
 
 
 class Hook:

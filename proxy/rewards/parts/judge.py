@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.judge import Judge
-from proxy.rewards.judge_settings import SETTINGS, options
+from proxy.rewards.judge.part import Judge
+from proxy.rewards.judge.settings import SETTINGS, options
 from proxy.rewards.part import Kind
 
 

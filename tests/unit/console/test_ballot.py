@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.ballot import Ballot, Vote, seed, shown_order
-from console.cards import body, head
-from console.rate_queue import LOOK_FIRST, RateQueue
-from console.rate_view import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
-from console.views import line_width
+from console.models.ballot import Ballot, Vote, seed, shown_order
+from console.models.rate_queue import LOOK_FIRST, RateQueue
+from console.views.candidate import body, head
+from console.views.group import line_width
+from console.views.rating import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
 from core.state import Candidate, Rating, State
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of

@@ -9,18 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from console.calls import tool_calls
-from console.cards import Card, body, cards, head, share_heights, whole_texts
-from console.detail_view import Sight, header_lines, tabs_line
-from console.event_lines import told
-from console.views import (
-    fit,
-    line_width,
-)
-from console.wrap import wrapped
+from ajet_swarm.common.text import one_line
+from console.text.tool_calls import tool_calls
+from console.text.wrap import wrapped
+from console.views.candidate import Card, body, cards, head, share_heights, whole_texts
+from console.views.events import told
+from console.views.group import fit, line_width
+from console.views.group_detail import Sight, header_lines, tabs_line
 from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
-from core.text import one_line
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 from tests.support.stopwatch import slowness

@@ -2,11 +2,11 @@
 
 import pytest
 
-from console.causes import candidate_words, cause_words, held_down
+from ajet_swarm.api.outcomes import RefusedKind
+from ajet_swarm.protocol.errors import ChatErrorKind
+from ajet_swarm.protocol.schemas import EngineState
+from console.text.causes import candidate_words, cause_words, held_down
 from core.events import Part
-from swarm.answers import RefusedKind
-from swarm.errors import ChatErrorKind
-from swarm.schemas import EngineState
 
 
 @pytest.mark.parametrize("name", [*RefusedKind, *EngineState])

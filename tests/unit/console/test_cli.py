@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import console.cli
+from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, parse
-from console.cli_common import confirm
-from console.cli_orders import find_group, rating_of
+from console.cli.commands import find_group, rating_of
+from console.cli.common import confirm
 from core.commands import validate
-from core.errors import AjetError, UsageError
-from core.home import Home, Role
+from core.runtime.home import Home, Role
 from core.state import Group, State
 
 _ROOT = Path(__file__).parents[3]
@@ -132,7 +132,7 @@ def test_errors_of_concurrent_work_are_told_as_themselves(
     def failing(_: object) -> int:
         raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", inner)])
 
-    monkeypatch.setattr("console.cli_status.status", failing)
+    monkeypatch.setattr("console.cli.status.status", failing)
     assert main(["status"]) == 1
     assert capsys.readouterr().err.startswith(said)
 
@@ -178,7 +178,7 @@ def test_the_home_is_taken_before_and_after_the_command(tmp_path: Path) -> None:
 
 def test_without_a_command_it_is_the_console() -> None:
     given = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
-    assert given.target == "console.cli_run:console"
+    assert given.target == "console.cli.processes:console"
     assert given.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
     assert given.console_port is None
     assert not given.console_read_only
@@ -275,7 +275,7 @@ def test_an_interrupt_is_130_and_quiet(
     def interrupted(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.cli_status.status", interrupted)
+    monkeypatch.setattr("console.cli.status.status", interrupted)
     assert main(["status"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -286,7 +286,7 @@ def test_a_fault_of_ours_is_one_message_on_a_terminal(
     def faulty(given: argparse.Namespace) -> int:
         raise KeyError("x")
 
-    monkeypatch.setattr("console.cli_status.status", faulty)
+    monkeypatch.setattr("console.cli.status.status", faulty)
     monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
     assert main(["status"]) == 1
     told = capsys.readouterr().err
@@ -328,7 +328,7 @@ def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
 def test_the_supervisor_needs_no_screen() -> None:
     heavy = ["textual", "httpx", "fastapi", "aiohttp", "numpy", "proxy", "engine", "mock"]
     loaded = _python(
-        f"import console.supervise, sys; print([m for m in {heavy!r} if m in sys.modules])"
+        f"import console.backend.supervisor, sys; print([m for m in {heavy!r} if m in sys.modules])"
     )
     assert loaded.strip() == "[]"
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from console.cli import main, parse
-from core.home import Home, Role
+from core.runtime.home import Home, Role
 from core.settings import load
 from tests.support.served import served
 from tests.unit.console.test_cli_effective import proxy_of, run

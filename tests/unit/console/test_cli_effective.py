@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from console.cli import main
-from console.client_forms import ANY_KEY, OWN_KEY
-from core.home import Home, Role, running
-from core.keys import HIDDEN
+from console.cli.clients.forms import ANY_KEY, OWN_KEY
+from core.runtime.home import Home, Role, running
+from core.runtime.secrets import HIDDEN
 from core.settings import Settings, load
-from proxy.client import ControlClient
-from proxy.control import Control
-from proxy.orders import Orders
+from proxy.control.api import Control
+from proxy.control.client import ControlClient
+from proxy.control.dispatch import Orders
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world
 from tests.support.served import served

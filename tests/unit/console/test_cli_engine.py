@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from console import cli_engine_direct
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.protocol.job import BATCH, LEARNING_RATE, MODEL, dump_job, get, load_job, put
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
 from console.cli import main
-from core.home import Home, Role
-from proxy import job_orders
-from proxy.control import Control
-from proxy.orders import Orders
-from proxy.seat import ServerSeat
-from proxy.watch import ServerWatch
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.job import BATCH, LEARNING_RATE, MODEL, dump_job, get, load_job, put
-from swarm.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
-from swarm.watcher import Watcher
+from console.cli.engine import direct
+from core.runtime.home import Home, Role
+from proxy.context import ServerSeat
+from proxy.control import jobs
+from proxy.control.api import Control
+from proxy.control.dispatch import Orders
+from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world
 from tests.support.served import served
@@ -45,8 +45,8 @@ class Two:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_orders, "QUIET", 0.1)
-    monkeypatch.setattr(cli_engine_direct, "QUIET", 0.1)
+    monkeypatch.setattr(jobs, "QUIET", 0.1)
+    monkeypatch.setattr(direct, "QUIET", 0.1)
     monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
 
 

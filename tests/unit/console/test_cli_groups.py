@@ -7,12 +7,12 @@ from typing import Any, Self
 import httpx
 import pytest
 
+from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from console.cli_groups import loss
-from core.errors import AjetError
-from core.home import Home
+from console.cli.groups import loss
+from core.runtime.home import Home
 from core.state import Alert, State
-from proxy.client import CommandReply, ControlLost
+from proxy.control.client import CommandReply, ControlLost
 from tests.support.sample import group_events, state_of
 
 
@@ -44,10 +44,10 @@ class Proxy:
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
     made = Proxy()
     Home.open()
-    monkeypatch.setattr("proxy.client.ControlClient", lambda *_, **__: made)
-    monkeypatch.setattr("console.cli_groups.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli_seat.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli_orders.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: made)
+    monkeypatch.setattr("console.cli.groups.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.seat.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.commands.need_proxy", lambda *_: "http://proxy")
     made.state = state_of(
         *group_events(1, until="AWAITING_RATING", rewards=(0.1, 0.15)),
         *group_events(2, until="AWAITING_RATING", rewards=(0.9, 0.2)),

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-import core.journal_prune
-import core.journal_stats
-import core.journal_texts
+import core.journal.prune
+import core.journal.stats
+import core.journal.texts
 from console.cli import main
 from core.bus import Bus
 from core.events import GroupRated
-from core.home import Home
-from core.journal import Journal
-from core.journal_file import SIBLINGS
-from core.journal_prune import Keep, Pruner
+from core.journal.file import SIBLINGS
+from core.journal.prune import Keep, Pruner
+from core.journal.writer import Journal
+from core.runtime.home import Home
 from core.settings import load
 from tests.support.sample import group_events
 from tests.unit.console.test_cli_effective import proxy_of, run
@@ -31,10 +31,10 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (core.journal_prune, core.journal_stats):
+    for module in (core.journal.prune, core.journal.stats):
         monkeypatch.setattr(module, "KEEP_GROUPS", 10)
-    monkeypatch.setattr(core.journal_prune, "KEEP_EVENTS", 50)
-    for module in (core.journal_prune, core.journal_texts):
+    monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
+    for module in (core.journal.prune, core.journal.texts):
         monkeypatch.setattr(module, "STALE", 40)
 
 

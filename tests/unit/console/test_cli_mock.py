@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.errors import UsageError
+from console.backend.mock_process import FLAGS, check_target, mock_args
 from console.cli import main
-from console.datasets import datasets, find_dataset
-from console.mock_args import FLAGS, check_target, mock_args
+from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
-from core.errors import UsageError
-from core.home import Home
+from core.runtime.home import Home
 from mock.user_requests import MockOptions
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.errors import UsageError
 from console.cli import main, parse
-from console.cli_model import have_model
-from core.errors import UsageError
-from core.home import Home
-from engine import smollm_files
-from engine.smollm_files import ModelError, SmolFiles
+from console.cli.model import have_model
+from core.runtime.home import Home
+from engine.policy import smollm_files
+from engine.policy.smollm_files import ModelError, SmolFiles
 
 
 class _Terminal(io.StringIO):

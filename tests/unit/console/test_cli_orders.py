@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from console.backend.rater import keep_name
 from console.cli import main
-from console.rater_name import keep_name
-from core.home import Home, Role
-from core.job_sheet import JobSheet
-from core.sockets import bind
+from core.job_info import JobSheet
+from core.runtime.home import Home, Role
+from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
 from tests.unit.mock.helpers import QuickServer
 

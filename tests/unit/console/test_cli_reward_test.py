@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import main
-from core.home import Home
+from core.runtime.home import Home
 from tests.support.sample import NOW, group_events
 from tests.unit.proxy.rewards.test_trial import kept, written
 
@@ -187,7 +187,7 @@ def test_a_judge_is_not_asked_before_a_yes_to_calls_and_cost(
     async def never(*args: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("console.cli_reward_test._run", never)
+    monkeypatch.setattr("console.cli.rewards.test._run", never)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert run(home, "--file", cases, "--rewards", str(file)) == 2
     said = capsys.readouterr().err

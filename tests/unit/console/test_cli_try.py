@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import pytest
 
-from console import cli_try
 from console.cli import main
+from console.cli.engine import probe
 from core.state import State
-from core.state_look import Try
+from core.state.details import Try
 
 
 class Forgetful:
@@ -35,9 +35,9 @@ def test_one_that_the_proxy_forgot_ends_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy = Forgetful()
-    monkeypatch.setattr(cli_try, "ControlClient", lambda *told, **more: proxy)
-    monkeypatch.setattr(cli_try, "token_of", lambda *told: "token")
-    monkeypatch.setattr(cli_try, "GIVEN_BACK", 0.1)
+    monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: proxy)
+    monkeypatch.setattr(probe, "token_of", lambda *told: "token")
+    monkeypatch.setattr(probe, "GIVEN_BACK", 0.1)
     assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
     assert "no longer has this try" in capsys.readouterr().err
     assert proxy.orders == ["engine.try", "engine.try_stop"]
@@ -60,13 +60,13 @@ class Slow(Forgetful):
 def test_a_long_wait_is_told_on_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli_try, "ControlClient", lambda *told, **more: Slow())
-    monkeypatch.setattr(cli_try, "token_of", lambda *told: "token")
-    monkeypatch.setattr(cli_try, "TELLS_AFTER", 0.0)
+    monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: Slow())
+    monkeypatch.setattr(probe, "token_of", lambda *told: "token")
+    monkeypatch.setattr(probe, "TELLS_AFTER", 0.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
     told = capsys.readouterr()
     assert told.err == "try: waits for an episode, 3s\n"  # once: the next is far off
     assert "an answer" in told.out
-    monkeypatch.setattr(cli_try, "TELLS_AFTER", 100.0)
+    monkeypatch.setattr(probe, "TELLS_AFTER", 100.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
     assert capsys.readouterr().err == ""

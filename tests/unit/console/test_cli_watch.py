@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ajet_swarm.common.errors import UsageError
 from console.cli import main
-from console.cli_watch import Follower, Json, People, Wanted, known_kinds
-from core.errors import UsageError
+from console.cli.watch import Follower, Json, People, Wanted, known_kinds
 from core.events import (
     AnyEvent,
     CandidateScore,
@@ -29,7 +29,7 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import State
-from proxy.client import ControlLost, Reset
+from proxy.control.client import ControlLost, Reset
 from tests.support.sample import HOSTILE, group_events, stamp
 
 
@@ -200,7 +200,7 @@ def test_scripts_hear_that_generation_starts_whichever_event_tells_it() -> None:
 
 
 def test_every_event_has_a_line_or_is_left_out_on_purpose() -> None:
-    from console.event_lines import _LINES
+    from console.views.events import _LINES
 
     silent = {"claim_intended", "episode_claimed", "generation_started", "episode_ended"}
     silent |= {"episodes_claimed", "episodes_ended", "group_leased"}

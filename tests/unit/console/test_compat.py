@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.compat_paths import MODULES
 from console.cli import main
-from swarm.compat_paths import MODULES
 from tests.support.threaded_swarm import threaded_swarm
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,7 +139,7 @@ def test_hooks_find_the_package_as_they_find_agentjet(tmp_path: Path) -> None:
     assert main(["compat", str(tmp_path)]) == 0
     done = script(
         tmp_path,
-        "from proxy.rewards.hookapi import install_shim\n"
+        "from proxy.rewards.hooks.tutorial_api import install_shim\n"
         "assert not install_shim()\n"
         "from ajet.schema.task import Task\n"
         "from ajet.utils.compute_madness import has_repeat\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from console.contact import is_starting, lost_text
-from console.widgets.words import state_text, state_word
+from console.text.contact import is_starting, lost_text
+from console.text.format import state_text, state_word
 from core.events import EngineChanged, EngineLost, ProxyStarted
 from core.reducer import reduce
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN, Server

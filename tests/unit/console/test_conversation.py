@@ -1,6 +1,6 @@
 """The request of a group as entries, and their layout."""
 
-from console.conversation import context_words, entries, folded_first, lay_out
+from console.views.conversation import context_words, entries, folded_first, lay_out
 
 CALL = {
     "id": "c1",

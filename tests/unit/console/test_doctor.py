@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from console import doctor_here
 from console.cli import main
-from console.doctor import Finding, Patient, examine
-from core.home import Home
-from core.journal import Journal
-from core.journal_rows import PAGE
+from console.doctor import Finding, Patient, examine, local
+from core.journal.storage import PAGE
+from core.journal.writer import Journal
+from core.runtime.home import Home
 from core.settings import Settings, load
 from tests.support.stopwatch import Stopwatch
 
@@ -175,7 +174,7 @@ def _packages(
 
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)
     monkeypatch.setattr(metadata, "version", version)
-    (found,) = doctor_here.packages(_patient(Path("/none")))
+    (found,) = local.packages(_patient(Path("/none")))
     return found
 
 
@@ -208,6 +207,6 @@ def test_the_advice_fits_the_way_it_was_installed(
     if source:
         (tmp_path / "Makefile").touch()
         (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(doctor_here, "__file__", str(tmp_path / "console/doctor_here.py"))
+    monkeypatch.setattr(local, "__file__", str(tmp_path / "console/doctor/local.py"))
     monkeypatch.setattr("sys.prefix", prefix)
     assert advice in _packages(monkeypatch, ["httpx>=0.28"], {}).todo

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from console.doctor import Finding, Patient
-from console.doctor_judge import judges
-from console.doctor_reach import hooks
-from core.home import Home
+from console.doctor.judge import judges
+from console.doctor.remote import hooks
+from core.runtime.home import Home
 from core.settings import load
 from tests.support.scripted_judge import ScriptedJudge
 
@@ -71,7 +71,7 @@ async def test_one_that_is_not_there_and_one_that_hangs(
     found = await only(write(f"  helpful: {{kind: judge, url: '{url}', model: x}}"))
     assert found.level == "fail"
     assert "no answer from" in found.text
-    monkeypatch.setattr("console.doctor_judge.PATIENCE", 0.1)
+    monkeypatch.setattr("console.doctor.judge.PATIENCE", 0.1)
     async with ScriptedJudge() as judge:
         judge.models, judge.forever = None, "hang"
         found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: x}}"))

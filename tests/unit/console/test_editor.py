@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from textual.app import App
 
-from console.editor import EditorError, edit_text, editor_of
+from console.widgets.editor import EditorError, edit_text, editor_of
 
 
 class Leaving:

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from console.feed import Feed
-from console.session import Session
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks
+from console.backend.feed import Feed
+from console.session.app_state import Session
 from core.events import AlertRaised, RatingModeChanged
-from core.tasks import Tasks
 from tests.support.console import Clock, FakeLink, group_events, sample_state
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from console.folder_watch import Watch, stamps
+from console.cli.folders.watch import Watch, stamps
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from console.hangup import watch_terminal
-from core.journal import Journal
+from console.backend.hangup import watch_terminal
+from core.journal.writer import Journal
 from tests.support.sample import group_events, stamp
 from tests.support.terminal import Terminal
 
@@ -39,7 +39,7 @@ def test_it_leaves_though_no_signal_comes(which: str, tmp_path: Path) -> None:
 def test_it_leaves_where_the_signal_is_ignored(tmp_path: Path) -> None:
     code = (
         "import signal, sys, threading\n"
-        "from console.hangup import watch_terminal\n"
+        "from console.backend.hangup import watch_terminal\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "watch_terminal(0)\n"
         "print('watching', file=sys.stderr, flush=True)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import main
-from console.cli_init import known
+from console.cli.folders.scaffold import known
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSIVE = {

@@ -2,18 +2,20 @@
 
 import pytest
 
-from console.job_fields import BY_NAME, FIELDS, RULES, FieldError
-from console.job_form import (
-    change_words,
-    difference,
-    parse_set,
-    values,
-    with_values,
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol import job as jobs
+from ajet_swarm.protocol import job_validation
+from ajet_swarm.protocol.job import (
+    BATCH,
+    LEARNING_RATE,
+    default_job,
+    dump_job,
+    get,
+    hand_job,
+    load_job,
 )
-from core.errors import UsageError
-from swarm import job as jobs
-from swarm import job_check
-from swarm.job import BATCH, LEARNING_RATE, default_job, dump_job, get, hand_job, load_job
+from console.models.job_fields import BY_NAME, FIELDS, RULES, FieldError
+from console.models.job_form import change_words, difference, parse_set, values, with_values
 
 JOB = "# mine\n" + dump_job(default_job("m"))
 
@@ -28,10 +30,10 @@ def test_the_fields_are_those_of_the_protocol() -> None:
         "kl": jobs.KL,
         "temperature": jobs.TEMPERATURE,
         "rule": jobs.STOP_RULE,
-        "prompt": job_check.PROMPT,
-        "response": job_check.RESPONSE,
-        "turn": job_check.TURN,
-        "window": job_check.WINDOW,
+        "prompt": job_validation.PROMPT,
+        "response": job_validation.RESPONSE,
+        "turn": job_validation.TURN,
+        "window": job_validation.WINDOW,
     }
     assert {name: field.path for name, field in BY_NAME.items()} == known
     assert set(RULES.values()) == set(jobs.STOP_RULES)

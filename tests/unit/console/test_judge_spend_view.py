@@ -8,23 +8,23 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from console import cli_rewards
-from console.alert_ways import way_of
-from console.event_lines import told as event_told
-from console.judge_spend_view import figures_of, judge_head, judge_lines, judges_data
-from console.reward_fault import last_fault
-from console.reward_figures import figures
-from console.reward_view import head_lines
-from console.views import line_width
+from console.cli.rewards import command
+from console.models.alerts import way_of
+from console.models.reward_figures import figures
+from console.views.events import told as event_told
+from console.views.group import line_width
+from console.views.judges import figures_of, judge_head, judge_lines, judges_data
+from console.views.rewards.fault import last_fault
+from console.views.rewards.table import head_lines
 from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
 from core.reducer import reduce
 from core.settings import Settings
 from core.state import State
-from core.state_judge import JudgeSpend
-from proxy import serve
-from proxy.rewards.base import Abstention, SourceHealth
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.modelfile import parse
+from core.state.judge import JudgeSpend
+from proxy import main
+from proxy.rewards.model.file import parse
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.source import Abstention, SourceHealth
 from tests.support.console import HOSTILE, NOW, state_of
 from tests.support.groups import text_of
 
@@ -178,9 +178,9 @@ def test_the_command_line_has_it(
     async def snapshot(given: object, home: object) -> State:
         return state
 
-    monkeypatch.setattr(cli_rewards, "_snapshot", snapshot)
+    monkeypatch.setattr(command, "_snapshot", snapshot)
     given = argparse.Namespace(home=tmp_path, last=20, json=True)
-    assert cli_rewards.rewards(given) == 0
+    assert command.rewards(given) == 0
     (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]
     assert (judge["judge"], judge["calls"], judge["tokens"], judge["cost"]) == (
         "helpful",
@@ -190,7 +190,7 @@ def test_the_command_line_has_it(
     )
     assert judge["figures"]["cached"] == 0.2
     given.json = False
-    assert cli_rewards.rewards(given) == 0
+    assert command.rewards(given) == 0
     assert "a group" in capsys.readouterr().out
 
 
@@ -207,7 +207,7 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     bus = SimpleNamespace(publish=publish, state=state)
     seat = cast(Any, SimpleNamespace(bus=bus, rewards=source, settings=Settings()))
     trouble = SourceHealth(False, Abstention("helpful", "no key. Set it"), "v1")
-    serve._rewards_changed(seat, trouble)
+    main._rewards_changed(seat, trouble)
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
     assert "the judge helpful is in trouble: no key" in alert.cause
@@ -215,12 +215,12 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     assert way is not None
     assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
     assert "`rewards-enable helpful off`" in alert.todo
-    serve._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
+    main._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
     assert list(state.alerts) == ["rewards"]
-    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
     assert not state.alerts
     unproven = SourceHealth(False, None, "v1", waits="helpful")
-    serve._rewards_changed(seat, unproven)
+    main._rewards_changed(seat, unproven)
     assert not state.alerts  # it is only being looked at: nothing is wrong
     assert state.rewards.waits == "helpful"
     assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
@@ -228,16 +228,16 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     assert told is not None
     assert (told.text, told.level) == ("the newest rewards wait for helpful", "info")
     away = Abstention("helpful", "cannot be reached")
-    serve._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
+    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
     (alert,) = state.alerts.values()
     assert (alert.key, alert.level) == ("judge", "warning")
     assert "helpful was not reached yet: cannot be reached; the last good version" in alert.cause
     fault = last_fault(state)
     assert fault is not None
     assert fault.what == "judge helpful not reached yet"
-    serve._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
+    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
     assert "groups that its cache does not answer" in state.alerts["judge"].cause
-    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
     kinds = [type(one) for one in events]
     assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
 
@@ -250,15 +250,15 @@ def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None
     seat = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
     said = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
     fell = Abstention("hook", said, file="/h", fell=True)
-    serve._rewards_changed(seat, SourceHealth(False, fell, ""))
+    main._rewards_changed(seat, SourceHealth(False, fell, ""))
     alert = state.alerts["rewards"]
     assert alert.cause == said
     assert "Correct the file" not in alert.todo
     fault = last_fault(state)
     assert fault is not None
     assert (fault.what, fault.cause) == ("ended", said)
-    serve._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
     assert not state.alerts
     missing = Abstention("hook", "there is none", file="/h/f.py")
-    serve._rewards_changed(seat, SourceHealth(False, missing, ""))
+    main._rewards_changed(seat, SourceHealth(False, missing, ""))
     assert "did not load: /h/f.py: there is none; groups go" in state.alerts["rewards"].cause

@@ -7,11 +7,11 @@ from textual.binding import Binding
 
 from console.app import ConsoleApp
 from console.cli import main
-from console.keys import clashes, key_problems, listing
-from console.places import SCREENS as SCREENS_ALL
+from console.models.screen_registry import SCREENS as SCREENS_ALL
 from console.screens.engine import EngineScreen
 from console.screens.log import LogScreen
-from core.home import Home
+from console.shell.keymap import clashes, key_problems, listing
+from core.runtime.home import Home
 from tests.support.console import FakeBoss, FakeChild, sample_state, seat
 
 SCREENS = [EngineScreen, LogScreen]

@@ -8,12 +8,12 @@ from typing import Any
 import psutil
 import pytest
 
-from console.found import differences, fits, must_fit
-from console.launch import PROGRAM, flag_values, launch_of, role_args, told_argv, with_port
-from console.options import ConsoleOptions
-from core.errors import AjetError
-from core.home import Home, RunInfo
-from core.keys import told_of
+from ajet_swarm.common.errors import AjetError
+from console.backend.found import differences, fits, must_fit
+from console.backend.launch import PROGRAM, flag_values, launch_of, role_args, told_argv, with_port
+from console.backend.options import ConsoleOptions
+from core.runtime.home import Home, RunInfo
+from core.runtime.secrets import told_of
 from core.settings import load
 
 

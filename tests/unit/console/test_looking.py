@@ -6,12 +6,12 @@ import time
 import pytest
 from rich.cells import cell_len
 
-from console.diff import GONE, OWN, SHARED, matches, word_diff
-from console.filter_help import complete
-from console.filters import parse
-from console.history import KEPT, PAGE, History, Search
-from console.markdown import markdown_lines
-from console.rows import RowModel
+from console.models.group_rows import RowModel
+from console.session.filter_completion import complete
+from console.session.filters import parse
+from console.session.history import KEPT, PAGE, History, Search
+from console.text.diff import GONE, OWN, SHARED, matches, word_diff
+from console.text.markdown import markdown_lines
 from core.state import Group
 from tests.support.sample import HOSTILE, group_events, state_of
 from tests.support.stopwatch import slowness

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from console.bulk import abort_cost
-from console.loss import abort_loss, stop_loss, waiting_loss
+from console.models.bulk import abort_cost
+from console.models.consequences import abort_loss, stop_loss, waiting_loss
 from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChanged, RatingAwaited
 from tests.support.console import NOW, group_events, state_of
 

@@ -2,11 +2,9 @@
 
 import pytest
 
-from console.mock_view import rate, result_line, seconds_left, summary_lines
-from console.preview import read_preview
-from console.views import (
-    line_width,
-)
+from console.models.preview import read_preview
+from console.views.group import line_width
+from console.views.mock import rate, result_line, seconds_left, summary_lines
 from core.state import Mock, MockRow
 from tests.support.console import HOSTILE, NOW
 from tests.support.groups import text_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.widgets.plots import Column, bars, histogram, scatter
+from console.views.plots import Column, bars, histogram, scatter
 
 WIDTHS = (24, 40, 77)
 

@@ -1,9 +1,9 @@
 """What stands beside the answers on a wide rating screen."""
 
-from console.ballot import Ballot
-from console.rate_aside_view import guideline_lines, reference_lines, session_lines
-from console.rate_progress import RatingProgress
-from console.views import line_width
+from console.models.ballot import Ballot
+from console.models.rate_progress import RatingProgress
+from console.views.group import line_width
+from console.views.rate_aside import guideline_lines, reference_lines, session_lines
 from core.events import GroupRated
 from core.state import Group
 from tests.support.console import HOSTILE, NOW, group_events, state_of

@@ -2,11 +2,11 @@
 
 import pytest
 
-from console.ballot import Ballot, Vote, again, seed, shown_order
-from console.judge_view import disagreements, row_text, summary_lines
-from console.rate_pick import BETWEEN, due, is_unsure, picked
-from console.rate_queue import RateQueue
-from console.rate_view import banner_line, queue_notes, second_words, share_words, stall_words
+from console.models.ballot import Ballot, Vote, again, seed, shown_order
+from console.models.rate_pick import BETWEEN, due, is_unsure, picked
+from console.models.rate_queue import RateQueue
+from console.views.agreement import disagreements, row_text, summary_lines
+from console.views.rating import banner_line, queue_notes, second_words, share_words, stall_words
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -17,8 +17,8 @@ from core.events import (
     ScoringAbstained,
     SentReward,
 )
-from core.rater import Lease, RaterStats
 from core.state import State
+from core.state.rater import Lease, RaterStats
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.rate_progress import Progress, RatingProgress, progress_words
+from console.models.rate_progress import Progress, RatingProgress, progress_words
 
 
 def test_votes_are_counted_with_their_pace() -> None:

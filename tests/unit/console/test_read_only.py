@@ -7,16 +7,16 @@ import httpx
 import pytest
 
 from console.cli import main
-from console.cli_flags import READING
-from console.cli_parser import build_parser
-from console.offers import offers
-from console.session import WATCHER_MAY, Session
-from core.command import Command
+from console.cli.flags import READING
+from console.cli.parser import build_parser
+from console.models.available_commands import offers
+from console.session.app_state import WATCHER_MAY, Session
 from core.commands import COMMANDS
+from core.commands.spec import Command
 from core.events import ProxyStarted
 from core.reducer import reduce
 from core.state import State
-from proxy.client import ControlClient, ControlError
+from proxy.control.client import ControlClient, ControlError
 from tests.support.console import Clock, FakeBoss, FakeLink, sample_state
 
 WORDS = {"text": "x", "int": 1, "float": 1.0, "flag": True, "ints": [0], "floats": [0.5]}

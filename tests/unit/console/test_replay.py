@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
-from console.cli_replay import which
-from console.replay import Replay, Tempo
-from console.replay_file import JournalFile
-from console.session import Session
-from core.errors import AjetError, UsageError
+from console.cli.replay import which
+from console.replay.journal_file import JournalFile
+from console.replay.player import Replay, Tempo
+from console.session.app_state import Session
 from core.events import Event, ProxyStarted
-from core.home import Home
-from core.journal import Journal, JournalError
-from core.journal_rows import SCHEMA
+from core.journal.storage import SCHEMA
+from core.journal.writer import Journal, JournalError
+from core.runtime.home import Home
 from core.settings import Settings
 from tests.support.sample import NOW, group_events, stamp
 
@@ -284,7 +284,7 @@ def test_the_theme_is_that_of_the_flag_else_of_the_settings(
         return 0
 
     home.config.write_text("console: {theme: ansi}\n")
-    monkeypatch.setattr("console.replay_app.run_replay", run_replay)
+    monkeypatch.setattr("console.replay.app.run_replay", run_replay)
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
     assert main(["replay", str(kept), *argv]) == 0

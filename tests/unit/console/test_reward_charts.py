@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from console.reward_bars import TONES, bar_lines
-from console.reward_charts import answers, by_rank, extremes, over_groups, spread
-from console.reward_figures import Digest, digest
-from console.views import line_width
+from console.models.reward_figures import Digest, digest
+from console.views.group import line_width
+from console.views.rewards.bars import TONES, bar_lines
+from console.views.rewards.charts import answers, by_rank, extremes, over_groups, spread
 from console.widgets.section import Room
 from core.events import Part
 from core.state import State

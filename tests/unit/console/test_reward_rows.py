@@ -1,7 +1,7 @@
 """The rows of the parts' table."""
 
-from console.reward_figures import digest, figures
-from console.reward_rows import first_varied, part_rows
+from console.models.reward_figures import digest, figures
+from console.views.rewards.rows import first_varied, part_rows
 from core.events import Part, RewardPart
 from tests.support.groups import group
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from console import cli_rewards
-from console.reward_fault import fault_lines, last_fault
-from console.reward_figures import (
+from console.cli.rewards import command
+from console.models.reward_figures import (
     Digests,
     by_step,
     correlated,
@@ -17,8 +16,10 @@ from console.reward_figures import (
     reward_of,
     spread_of,
 )
-from console.reward_sayings import saying_lines, sayings
-from console.reward_view import (
+from console.views.group import line_width
+from console.views.rewards.fault import fault_lines, last_fault
+from console.views.rewards.part import saying_lines, sayings
+from console.views.rewards.table import (
     decided_text,
     head_lines,
     part_head,
@@ -28,14 +29,9 @@ from console.reward_view import (
     trace_text,
     weight_text,
 )
-from console.views import line_width
-from core.events import (
-    GroupClosed,
-    Part,
-    ScoringAbstained,
-)
-from core.home import Home
+from core.events import GroupClosed, Part, ScoringAbstained
 from core.reducer import reduce
+from core.runtime.home import Home
 from core.state import State
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import text_of
@@ -303,9 +299,9 @@ def test_the_same_on_the_command_line(
     async def snapshot(given: argparse.Namespace, home: Home) -> State:
         return state
 
-    monkeypatch.setattr(cli_rewards, "_snapshot", snapshot)
+    monkeypatch.setattr(command, "_snapshot", snapshot)
     given = argparse.Namespace(home=tmp_path, json=json, last=10)
-    assert cli_rewards.rewards(given) == 0
+    assert command.rewards(given) == 0
     said = capsys.readouterr().out
     if json:
         data = msgspec.json.decode(said)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from console.logs import LogStore, Tail, parse
-from console.session import Session
-from core.errors import AjetError
-from core.tokens import EpisodeTokens
+from ajet_swarm.common.errors import AjetError
+from console.session.app_state import Session
+from console.session.logs import LogStore, Tail, parse
+from core.token_payloads import EpisodeTokens
 from tests.support.console import NOW, Clock, FakeBoss, FakeLink
 
 

@@ -3,8 +3,8 @@
 import pytest
 from textual.content import Content
 
-from console.widgets.step_curves import BESIDE, with_curves
-from console.widgets.step_table import step_table
+from console.views.step_curves import BESIDE, with_curves
+from console.views.step_table import step_table
 from core.events import UpdateDone
 from core.state import Server, State
 from tests.support.console import NOW, group_events, state_of

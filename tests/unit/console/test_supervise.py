@@ -11,9 +11,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from console.launch import role_args
-from console.supervise import ROTATE_BYTES, ChildFailed, ChildState, Supervisor, exit_text
-from core.home import Home
+from console.backend.launch import role_args
+from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor, exit_text
+from core.runtime.home import Home
 from core.settings import load
 
 pytestmark = pytest.mark.process
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 _CHILD = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from core.home import Home, Role
+from core.runtime.home import Home, Role
 root, role, how, *rest = sys.argv[1:]
 if how == "dies":
     sys.stderr.write("first line\\nit went wrong: sk-abcdefghijklmnop\\n")
@@ -324,7 +324,7 @@ def test_how_a_process_ended_in_words() -> None:
 @pytest.mark.parametrize(
     ("code", "last", "told"),
     [
-        (-9, "2026-01-31 12:00:00,123 INFO proxy.orders: rated", "killed by SIGKILL"),
+        (-9, "2026-01-31 12:00:00,123 INFO proxy.control.dispatch: rated", "killed by SIGKILL"),
         (None, "2026-01-31 12:00:00,123 WARNING proxy: slow", "exited unexpectedly"),
         (
             1,

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from console.themes import THEMES
+from console.text.theme import THEMES
 
 COLOURS = [name for name, theme in THEMES.items() if not theme.ansi]
 QUIET = {"faint", "band", "border", "pill-text"}

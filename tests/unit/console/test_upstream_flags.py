@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.errors import UsageError
+from console.backend.found import _address
+from console.backend.launch import role_args
 from console.cli import parse
-from console.cli_common import settings_of
-from console.cli_status import _state
-from console.found import _address
-from console.launch import role_args
-from core.errors import UsageError
-from core.home import Home
+from console.cli.common import settings_of
+from console.cli.status import _state
+from core.runtime.home import Home
 from core.settings import SettingsError, load
 
 

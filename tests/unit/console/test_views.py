@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from console.detail_view import Sight, header_lines, vote_refusal
-from console.event_lines import told
-from console.views import (
+from console.text.format import UNKNOWN
+from console.views.events import told
+from console.views.group import (
     Line,
     advantages,
     answered,
@@ -18,7 +18,7 @@ from console.views import (
     row_line,
     verdict,
 )
-from console.widgets.words import UNKNOWN
+from console.views.group_detail import Sight, header_lines, vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of

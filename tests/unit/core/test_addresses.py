@@ -2,8 +2,8 @@
 
 import pytest
 
+from ajet_swarm.common.urls import web_address
 from console.cli import main
-from core.addresses import web_address
 
 NONE = ["", "x", "ftp://h", "http://", "https:///x", "http://[::1", "http://h:x", "http://h:70000"]
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.judge_view import part_lines
-from core.agreement import agree, only_top, top, wilson
+from console.views.agreement import part_lines
 from core.events import (
     CandidateScore,
     Event,
@@ -25,6 +24,7 @@ from core.events import (
     decode,
     encode,
 )
+from core.scoring.agreement import agree, only_top, top, wilson
 from core.state import TEXT_CAP
 from tests.support.sample import NOW, group_events, state_of
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import one_line, plain, redact
 from core.commands import COMMANDS, CommandError, validate
-from core.home import AlreadyRunning, Home, HomeError, Role, running
-from core.sockets import BindError, bind, is_loopback
-from core.tasks import Tasks
-from core.text import one_line, plain, redact
+from core.runtime.home import AlreadyRunning, Home, HomeError, Role, running
+from core.runtime.sockets import BindError, bind, is_loopback
 
 
 def test_the_token_is_made_once_and_private(home: Home) -> None:
@@ -100,7 +100,7 @@ def test_a_folder_made_ready_for_a_home_is_taken(tmp_path: Path, name: str) -> N
 
 def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
     code = (
-        "import sys,time; from core.home import Home, Role; from pathlib import Path\n"
+        "import sys,time; from core.runtime.home import Home, Role; from pathlib import Path\n"
         "with Role(Home.open(Path(sys.argv[1])), 'engine') as role:\n"
         "    role.publish(port=5, url='http://x'); print('up', flush=True); time.sleep(60)"
     )

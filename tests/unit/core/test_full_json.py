@@ -6,7 +6,7 @@ import msgspec
 
 from core.events import CandidateScore, EpisodesEnded, GroupScored, Part, decode, encode
 from core.events.group import EndedEpisode
-from core.full_json import encode_full, every_field
+from core.jsonio import encode_full, every_field
 
 
 def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:

@@ -8,8 +8,8 @@ import msgspec
 
 from core.bus import Bus
 from core.events import GroupLost, GroupMarked, GroupNoted
-from core.history import read_group, read_page
-from core.journal import Journal
+from core.journal.history import read_group, read_page
+from core.journal.writer import Journal
 from core.state import GROUP_CAP
 from tests.support.sample import group_events
 from tests.support.stopwatch import slowness

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import core.journal
-import core.journal_sync
+import core.journal.fsync
+import core.journal.writer
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
-from core.journal import Journal, JournalError
+from core.journal.writer import Journal, JournalError
 from core.state import GROUP_CAP
 
 
@@ -68,15 +68,15 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
 async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal, "SPACING", 30.0)
-    monkeypatch.setattr(core.journal, "CROWD", 3)
-    monkeypatch.setattr(core.journal, "REST", 1e9)
+    monkeypatch.setattr(core.journal.writer, "SPACING", 30.0)
+    monkeypatch.setattr(core.journal.writer, "CROWD", 3)
+    monkeypatch.setattr(core.journal.writer, "REST", 1e9)
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     async with asyncio.timeout(20):
         for _ in range(3):
             await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
-    monkeypatch.setattr(core.journal, "SPACING", 0.3)
+    monkeypatch.setattr(core.journal.writer, "SPACING", 0.3)
     for number in range(3):
         bus.publish(opened(f"g{number}"))
     await journal.durable(bus.state.seq)
@@ -90,9 +90,9 @@ async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
 async def test_commits_that_cost_nothing_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal, "SPACING", 30.0)
-    monkeypatch.setattr(core.journal, "CROWD", 1)
-    monkeypatch.setattr(core.journal, "REST", 0.0)
+    monkeypatch.setattr(core.journal.writer, "SPACING", 30.0)
+    monkeypatch.setattr(core.journal.writer, "CROWD", 1)
+    monkeypatch.setattr(core.journal.writer, "REST", 0.0)
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     bus.publish(opened("g0"))

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from core import journal_check
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
-from core.journal import Journal, JournalError
-from core.journal_check import damage_of, look_for_damage
-from core.journal_file import mark, mark_of
-from core.journal_rows import PAGE
-from core.journal_start import open_journal
-from core.journal_texts import lines_in
+from core.journal import damage
+from core.journal.damage import damage_of, look_for_damage
+from core.journal.file import mark, mark_of
+from core.journal.start import open_journal
+from core.journal.storage import PAGE
+from core.journal.texts import lines_in
+from core.journal.writer import Journal, JournalError
 
 GROUPS = 300
 
@@ -183,7 +183,7 @@ def test_without_room_for_a_copy_the_damaged_file_stays(
     written(path)
     spoil(path, 1)
     before = path.read_bytes()
-    monkeypatch.setattr(journal_check, "_copy", full)
+    monkeypatch.setattr(damage, "_copy", full)
     with pytest.raises(JournalError, match="cannot be copied"):
         open_journal(path)
     assert path.read_bytes() == before

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import core.journal
-import core.journal_reading
-import core.journal_sync
+import core.journal.fsync
+import core.journal.reader
+import core.journal.writer
 from core.bus import Bus
 from core.events import GroupOpened
-from core.journal import Journal, JournalError
-from core.journal_reading import JournalReader
+from core.journal.reader import JournalReader
+from core.journal.writer import Journal, JournalError
 
 
 def opened(group_id: str) -> GroupOpened:
@@ -34,11 +34,11 @@ async def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal_sync, "RETRY", 0.01)
-    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal, "LOOK", 0.02)
-    monkeypatch.setattr(core.journal, "RETRY_BUSY", 0.02)
-    monkeypatch.setattr(core.journal_reading, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal.fsync, "RETRY", 0.01)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
 
 
 class Disk:
@@ -49,7 +49,7 @@ class Disk:
         self.lets.set()
         self.error: OSError | None = None
         self.asked = self.taken = self.held_up = 0
-        monkeypatch.setattr(core.journal_sync, "to_disk", self)
+        monkeypatch.setattr(core.journal.fsync, "to_disk", self)
 
     @property
     def held(self) -> bool:
@@ -134,7 +134,7 @@ async def test_a_disk_that_refuses_is_told_and_all_is_written_anew(
 async def test_a_disk_that_is_slow_for_a_moment_is_not_told(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal_sync, "SLOW", 600.0)
+    monkeypatch.setattr(core.journal.fsync, "SLOW", 600.0)
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
     disk.lets.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -151,7 +151,7 @@ async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     disk.lets.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(given_up(bus, "g0"))
@@ -164,7 +164,7 @@ async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
         await asyncio.sleep(0)
         assert not waiting.done()
         assert len(told.all) == 1
-        monkeypatch.setattr(core.journal_sync, "HOPELESS", 0.0)
+        monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.0)
         journal.disk.look()
     disk.lets.set()
     await until(lambda: told.last == "well")
@@ -178,8 +178,8 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, bus = Told(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
-    lets, held, commit = threading.Event(), threading.Event(), core.journal.commit
+    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
+    lets, held, commit = threading.Event(), threading.Event(), core.journal.writer.commit
 
     def waits(*args: Any) -> int:
         held.set()
@@ -188,7 +188,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
 
     await bus.publish_durable(opened("g0"))
     with monkeypatch.context() as stalls:
-        stalls.setattr(core.journal, "commit", waits)
+        stalls.setattr(core.journal.writer, "commit", waits)
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             tasks.create_task(given_up(bus, "g1", committed=True))
             await until(held.is_set)
@@ -205,7 +205,7 @@ async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_al
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal_sync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     disk.lets.clear()
     disk.error = OSError(5, "Input/output error")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:

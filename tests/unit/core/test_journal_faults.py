@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import core.journal
-import core.journal_jobs
-import core.journal_reading
-import core.journal_rows
+import core.journal.batch
+import core.journal.reader
+import core.journal.storage
+import core.journal.writer
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
-from core.journal import Journal, JournalError
-from core.journal_jobs import Job
-from core.journal_texts import TextWriter
+from core.journal.batch import Job
+from core.journal.texts import TextWriter
+from core.journal.writer import Journal, JournalError
 
 FULL, ROOM = 40, 1_000_000
 """Pages of a file that is soon full, and of one that is not."""
@@ -39,10 +39,10 @@ class Small(Journal):
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
-    monkeypatch.setattr(core.journal_reading, "BUSY", 0.02)
-    monkeypatch.setattr(core.journal, "RETRY_BUSY", 0.02)
-    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
         yield journal
 
@@ -100,9 +100,9 @@ async def whole(journal: Journal, bus: Bus) -> None:
 async def test_a_full_disk_in_the_midst_of_a_commit(
     journal: Small, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
-    monkeypatch.setattr(core.journal_rows, "ROW_BYTES", 8_000)
-    monkeypatch.setattr(core.journal, "LINGER", 30.0)  # one commit, also on a busy machine
-    monkeypatch.setattr(core.journal, "BATCH", 60)  # what is kept takes two
+    monkeypatch.setattr(core.journal.storage, "ROW_BYTES", 8_000)
+    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)  # one commit, also on a busy machine
+    monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # what is kept takes two
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     told: list[float] = []
@@ -161,7 +161,7 @@ async def test_a_lock_of_another_program_is_outlived(journal: Small) -> None:
 async def test_what_is_kept_is_bounded_and_then_lost_for_good(
     journal: Small, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(core.journal_jobs, name, most)
+    monkeypatch.setattr(core.journal.batch, name, most)
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
     told: list[JournalError] = []
@@ -188,8 +188,8 @@ async def test_what_is_kept_is_bounded_and_then_lost_for_good(
 async def test_closing_tries_once_more(
     journal: Small, monkeypatch: pytest.MonkeyPatch, free: bool
 ) -> None:
-    monkeypatch.setattr(core.journal, "RETRY", (60.0, 60.0))
-    monkeypatch.setattr(core.journal, "LOOK", 60.0)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (60.0, 60.0))
+    monkeypatch.setattr(core.journal.writer, "LOOK", 60.0)
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     with held(journal.path):
@@ -209,7 +209,7 @@ async def test_closing_tries_once_more(
 async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
     journal: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, faults = core.journal_jobs.commit, ["disk I/O error"]
+    real, faults = core.journal.batch.commit, ["disk I/O error"]
 
     def unsure(
         db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str], texts: TextWriter
@@ -221,8 +221,8 @@ async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
 
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    monkeypatch.setattr(core.journal, "commit", unsure)
-    monkeypatch.setattr(core.journal, "LINGER", 30.0)
+    monkeypatch.setattr(core.journal.writer, "commit", unsure)
+    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
     journal.append_snapshot(bus.state)
     bus.publish(opened("g1"))
     await fails(journal, bus.publish(GroupClosed(group_id="g0", phase="DONE")))
@@ -243,7 +243,7 @@ async def test_a_file_that_is_gone_or_another_one_is_not_written_to(
         db.execute("vacuum into ?", (str(older),))
     await bus.publish_durable(noted("newer than that"))
     with monkeypatch.context() as patched:
-        patched.setattr(core.journal, "commit", broken)
+        patched.setattr(core.journal.writer, "commit", broken)
         await fails(journal, bus.publish(noted("kept")))
         aside = journal.path.rename(tmp_path / "aside.db")
         await until(lambda: "gone" in journal.error)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import core.journal
+import core.journal.writer
 from core.bus import Bus
 from core.events import GroupNoted, GroupOpened
-from core.journal import Journal, JournalError
-from core.journal_start import open_journal
+from core.journal.start import open_journal
+from core.journal.writer import Journal, JournalError
 
 
 def no_room() -> sqlite3.OperationalError:
@@ -39,8 +39,8 @@ class Disk:
 
 @pytest.fixture
 def journal_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
     path = tmp_path / "journal.db"
     with contextlib.closing(Journal(path)) as journal:
         bus = Bus(journal, "run")

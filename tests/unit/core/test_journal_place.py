@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-import core.journal
-from core import journal_file
+import core.journal.writer
 from core.bus import Bus
 from core.events import GroupNoted, GroupOpened
-from core.home import Home
-from core.journal import Journal
+from core.journal import file as journal_file
+from core.journal.writer import Journal
+from core.runtime.home import Home
 
 ENDS = ("", "-wal", "-shm")
 
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
-    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
     with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
         yield journal
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import core.journal_prune
-import core.journal_texts
-from console.replay_file import JournalFile
+import core.journal.prune
+import core.journal.texts
+from console.replay.journal_file import JournalFile
 from core.bus import Bus
 from core.events import Event, GroupClosed, GroupMarked, GroupOpened, GroupRated, ProxyStarted
-from core.history import read_group, read_page
-from core.journal import Journal
-from core.journal_check import damage_of, salvage
-from core.journal_prune import Keep, Pruner, Size
-from core.journal_start import open_journal
+from core.journal.damage import damage_of, salvage
+from core.journal.history import read_group, read_page
+from core.journal.prune import Keep, Pruner, Size
+from core.journal.start import open_journal
+from core.journal.writer import Journal
 from tests.support.sample import group_events
 
 DAY = 86_400.0
@@ -28,10 +28,10 @@ NOW = time.time()
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal_prune, "KEEP_GROUPS", 10)
-    monkeypatch.setattr(core.journal_prune, "KEEP_EVENTS", 50)
-    monkeypatch.setattr(core.journal_prune, "SLACK", 2)
-    for module in (core.journal_prune, core.journal_texts):
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
+    monkeypatch.setattr(core.journal.prune, "SLACK", 2)
+    for module in (core.journal.prune, core.journal.texts):
         monkeypatch.setattr(module, "STALE", 40)
 
 
@@ -64,7 +64,7 @@ class Filled:
     async def settled(self) -> None:
         await self.journal.durable(self.bus.state.seq)
 
-    def prune(self, keep: Keep) -> core.journal_prune.Pruned:
+    def prune(self, keep: Keep) -> core.journal.prune.Pruned:
         return Pruner(self.journal, keep, rest=0.0).prune(keep)
 
     def groups(self) -> list[str]:
@@ -203,11 +203,11 @@ async def test_a_round_that_is_cut_off_is_gone_on_with(
     def step(*args: object) -> float:
         left[0] -= 1
         if left[0] < 0:
-            raise core.journal_prune.StepFailed("cut off")
+            raise core.journal.prune.StepFailed("cut off")
         return real(*args)  # type: ignore[arg-type]  # as it was called
 
     monkeypatch.setattr(filled.journal.steps, "carry_out", step)
-    with contextlib.suppress(core.journal_prune.PruneError):
+    with contextlib.suppress(core.journal.prune.PruneError):
         filled.prune(Keep(days=70.5, rated=steps % 2 == 0))
     filled.check()
     monkeypatch.setattr(filled.journal.steps, "carry_out", real)

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from console.replay_file import JournalFile
+from console.replay.journal_file import JournalFile
 from core.bus import Bus
 from core.events import Event, GroupNoted
-from core.history import read_page
-from core.journal import Journal, JournalError
-from core.journal_rows import SCHEMA
+from core.journal.history import read_page
+from core.journal.storage import SCHEMA
+from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.state import State
 

@@ -18,8 +18,7 @@ from core.events import (
     GroupOpened,
     encode,
 )
-from core.journal import Journal
-from core.journal_texts import (
+from core.journal.texts import (
     LEAST,
     LOST,
     TextReader,
@@ -29,6 +28,7 @@ from core.journal_texts import (
     unpacked,
     without_texts,
 )
+from core.journal.writer import Journal
 from tests.support.sample import HOSTILE
 
 TRICKS = ["@[0,1]", '"},{"', "x\x9c", "\\", '\\"', "\n", "}]", '"query":"', "\x00", "\u2028", ""]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import UsageError
-from core.keys import HIDDEN, hides, proxy_key, read_key, told_of, with_proxy_key
+from ajet_swarm.common.errors import UsageError
+from core.runtime.secrets import HIDDEN, hides, proxy_key, read_key, told_of, with_proxy_key
 from core.settings import SettingsError, load, parse_servers
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.lenient import lenient
+from ajet_swarm.common.lenient_json import lenient
 
 
 def by_codec(text: str) -> str:

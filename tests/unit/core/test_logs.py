@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.logs import setup
+from core.runtime.log_format import setup
 
 
 @pytest.fixture

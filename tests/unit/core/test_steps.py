@@ -14,8 +14,8 @@ from core.events import (
     GroupSealed,
     ScoringAbstained,
 )
-from core.rating import Rating, rating_rewards
-from core.state_steps import StepStats
+from core.scoring.rating import Rating, rating_rewards
+from core.state.steps import StepStats
 from tests.support.sample import group_events, state_of
 
 AUTO = (0.2, 0.9, 0.4, 0.1)

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from core.tasks import Crew, cancel, together
+from ajet_swarm.common.tasks import Crew, cancel, together
 
 
 async def forever() -> None:

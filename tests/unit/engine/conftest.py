@@ -1,5 +1,5 @@
 """The tests of the policy run as the engine does: one BLAS thread, set before numpy is there."""
 
-from engine import numerics
+from engine.training import threads
 
-numerics.prepare()
+threads.prepare()

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.chat import ChatRequest
-from engine.keys import Key, make_key, parse_key
-from engine.lifecycle import Refused
-from engine.policy import Completion, ToolCall, UnknownTokenError
+from engine.interface import Completion, ToolCall, UnknownTokenError
+from engine.llm.chat import ChatRequest
+from engine.server.episode_keys import Key, make_key, parse_key
+from engine.server.lifecycle import Refused
 from tests.support.engine_client import driving, wait_for
 
 

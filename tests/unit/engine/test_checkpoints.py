@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import checkpoints, weights
-from engine.checkpoint_store import CheckpointStore
-from engine.checkpoints import (
+from engine.interface import SaveError
+from engine.policy import weights
+from engine.policy.weights import State, WeightStore
+from engine.storage import checkpoints
+from engine.storage.checkpoint_store import CheckpointStore
+from engine.storage.checkpoints import (
     CheckpointError,
     NoCheckpointError,
     OtherBaseError,
@@ -22,8 +25,6 @@ from engine.checkpoints import (
     parts,
     prune,
 )
-from engine.policy import SaveError
-from engine.weights import State, WeightStore
 
 DIGEST = "b" * 64
 SIZE = 4
@@ -237,8 +238,8 @@ def test_a_full_disk_while_going_back_changes_nothing(
 _SAVER = """
 import sys
 from pathlib import Path
-from engine import checkpoints
-from engine.checkpoint_store import CheckpointStore
+from engine.storage import checkpoints
+from engine.storage.checkpoint_store import CheckpointStore
 store = CheckpointStore(Path(sys.argv[1]))
 step = int(sys.argv[2])
 arrays = [memoryview(bytes(2_000_000))] * 3

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from random import Random
 
-from engine.corpus import Corpus, families, filler, questions, tones, words
-from engine.template import encode_dialogue, parse_call
+from engine.corpus import Corpus, families, filler, questions, tones, word_lists
+from engine.policy.chat_template import encode_dialogue, parse_call
 from engine.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -18,17 +18,17 @@ def test_equal_seeds_give_equal_dialogues() -> None:
 
 
 def test_it_is_broad() -> None:
-    assert len(words.facts()) >= 149
-    assert sum(len(entry.questions) for entry in words.facts()) >= 300
-    assert len(words.capitals()) >= 30
-    assert len(words.nouns()) >= 200
-    assert len(words.tasks()) >= 40
+    assert len(word_lists.facts()) >= 149
+    assert sum(len(entry.questions) for entry in word_lists.facts()) >= 300
+    assert len(word_lists.capitals()) >= 30
+    assert len(word_lists.nouns()) >= 200
+    assert len(word_lists.tasks()) >= 40
     assert len(tones.TONES) == 5
 
 
 def test_no_question_has_two_different_answers() -> None:
     seen: dict[str, str] = {}
-    for entry in words.facts():
+    for entry in word_lists.facts():
         assert entry.full.endswith((".", "?"))
         assert entry.short.endswith(".")
         for question in entry.questions:

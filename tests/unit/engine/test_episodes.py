@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.keys import parse_key
+from engine.server.episode_keys import parse_key
 from tests.support.engine_client import driving
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from core.home import Home
-from engine import routes_ajetc
-from engine.experiments import FOLDER, Experiments, folder_of
-from engine.keeper import TinyKeeper
-from engine.serve import EngineOptions, make_engine, tiny_policy
-from engine.server import create_app
-from swarm.agentjet_job import AgentJetJob
-from swarm.asynchronous import AsyncSwarm
-from swarm.errors import TrainingFinished
-from swarm.job import EXPERIMENT, default_job, get, hand_job
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import TrainingFinished
+from ajet_swarm.protocol.job import EXPERIMENT, default_job, get, hand_job
+from core.runtime.home import Home
+from engine.app import create_app
+from engine.main import EngineOptions, make_engine, tiny_policy
+from engine.policy.saved import TinyKeeper
+from engine.routes import extensions
+from engine.storage.experiments import FOLDER, Experiments, folder_of
 from tests.support.engine_client import Driver, driving
 from tests.support.served import served
 
@@ -104,7 +104,7 @@ async def test_a_finished_job_stops_nothing_and_is_training_finished(
 ) -> None:
     await _trained(driver, "x", 1)
     if not checks:
-        monkeypatch.setattr(routes_ajetc, "check_trainable", lambda *_: None)
+        monkeypatch.setattr(extensions, "check_trainable", lambda *_: None)
     await driver.start(**BATCH, experiment_name="y")
     job = AgentJetJob(experiment_name="x", total_training_steps=1, batch_size=1, num_repeat=2)
     text = "training complete: 1 steps are asked for and the policy has 1 already"

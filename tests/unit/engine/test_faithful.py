@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from core.errors import AjetError
-from engine import lifecycle
-from engine.faithful import DEFAULT_SYSTEM, OVERFLOW
-from engine.keys import make_key
-from engine.lifecycle import Engine
-from engine.server import create_app
+from ajet_swarm.common.errors import AjetError
+from engine.app import create_app
+from engine.llm.real_server_quirks import DEFAULT_SYSTEM, OVERFLOW
+from engine.server import lifecycle
+from engine.server.episode_keys import make_key
+from engine.server.lifecycle import Engine
 from tests.support.engine_client import Clock, Driver, driving, wait_for
 from tests.support.fake_policy import Bench
 

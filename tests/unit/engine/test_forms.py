@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine import routes_chat
-from engine.chat import ChatRequest
-from engine.policy import Completion
+from engine.interface import Completion
+from engine.llm.chat import ChatRequest
+from engine.routes import llm
 from tests.support.engine_client import driving, wait_for
 from tests.support.llm_forms import ASK_MESSAGES, bearer
 
@@ -94,7 +94,7 @@ async def test_a_stream_that_breaks_has_no_end(path: str) -> None:
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_silent_stream_is_kept_alive(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes_chat, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(llm, "KEEP_ALIVE_SECONDS", 0.01)
     async with driving() as d:
         await d.start()
         episode = await d.claim()

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 
-from core.sockets import bind
-from engine.keys import make_key
-from engine.lifecycle import Engine
-from engine.server import create_app
+from core.runtime.sockets import bind
+from engine.app import create_app
+from engine.server.episode_keys import make_key
+from engine.server.lifecycle import Engine
 from tests.support.fake_policy import Bench
 
 LEGAL = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.gguf import Gguf, GgufError
+from engine.storage.gguf import Gguf, GgufError
 from tests.support.small_gguf import Stored, make, metadata, write
 
 

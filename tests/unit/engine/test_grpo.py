@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import grpo, weights
-from engine.corpus import words
-from engine.grpo import Learner, advantages
-from engine.model import log_softmax, logits_only
-from engine.policy import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
-from engine.sampler import Request, Sampler
-from engine.template import render
+from engine.corpus import word_lists
+from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
+from engine.policy import weights
+from engine.policy.chat_template import render
+from engine.policy.sampler import Request, Sampler
+from engine.policy.weights import State
 from engine.tokenizer import Tokenizer
-from engine.weights import State
+from engine.training import grpo
+from engine.training.grpo import Learner, advantages
+from engine.training.model import log_softmax, logits_only
 
 TOKENIZER = Tokenizer.shipped()
 BASE = weights.shipped()
@@ -239,7 +240,7 @@ def _enthusiasm(text: str) -> float:
 def _learn(reward: Callable[[str], float], steps: int) -> tuple[float, float]:
     state = State.fresh(BASE)
     learner = Learner(state, BASE.params)
-    questions = [entry.questions[0] for entry in words.facts()]
+    questions = [entry.questions[0] for entry in word_lists.facts()]
     curve = []
     for step in range(steps):
         asked = [questions[(step * 8 + i) * 7 % len(questions)] for i in range(8)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.policy import PolicyBackend
-from engine.tiny import TinyPolicy
+from engine.interface import PolicyBackend
+from engine.policy.tiny import TinyPolicy
 from tests.support.engine_client import Driver, driving
 
 SKY = "Why is the sky blue?"

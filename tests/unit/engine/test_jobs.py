@@ -3,15 +3,8 @@
 import pytest
 import yaml
 
-from engine.jobs import (
-    ENOUGH_TASKS,
-    MAX_BYTES,
-    METHODS,
-    Job,
-    JobError,
-    parse_job,
-)
-from engine.policy import Hyperparameters
+from engine.interface import Hyperparameters
+from engine.server.job import ENOUGH_TASKS, MAX_BYTES, METHODS, Job, JobError, parse_job
 
 
 def job(path: str, value: object) -> Job:

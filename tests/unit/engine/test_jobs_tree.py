@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.jobs import Job, JobError, parse_job
-from engine.policy import Hyperparameters
+from engine.interface import Hyperparameters
+from engine.server.job import Job, JobError, parse_job
 from tests.support.engine_client import driving
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from core.errors import AjetError
-from engine.policy import SaveError
+from ajet_swarm.common.errors import AjetError
+from engine.interface import SaveError
 from tests.support.engine_client import driving, wait_for
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.calls import Calls
-from engine.chat import ChatRequest
-from engine.episodes import Episodes
-from engine.keys import parse_key
+from engine.llm.calls import Calls
+from engine.llm.chat import ChatRequest
+from engine.server.episode_keys import parse_key
+from engine.server.episodes import Episodes
 from tests.support.engine_client import Driver, driving, wait_for
 
 CLIENTS, HELD = 64, 8

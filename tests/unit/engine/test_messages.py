@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from engine.chat import ChatAnswer
-from engine.lifecycle import Refused
-from engine.messages import MessagesAnswer, MessagesRequest
-from engine.policy import Completion
+from engine.interface import Completion
+from engine.llm.chat import ChatAnswer
+from engine.llm.messages import MessagesAnswer, MessagesRequest
+from engine.server.lifecycle import Refused
 from tests.support.engine_client import driving
 from tests.support.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 

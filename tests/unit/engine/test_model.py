@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from engine import weights
-from engine.backward import backward
-from engine.batches import Sample, pack
-from engine.cache import Cache
-from engine.model import BLOCKED, Config, Params, forward, log_softmax, logits_only
-from engine.numerics import Lanes
+from engine.policy import weights
+from engine.policy.kv_cache import Cache
+from engine.training.backward import backward
+from engine.training.model import BLOCKED, Config, Params, forward, log_softmax, logits_only
+from engine.training.packing import Sample, pack
+from engine.training.threads import Lanes
 
 SMALL = Config(vocab=50, width=16, layers=2, heads=2, hidden=12, context=32, blocked=(3,))
 

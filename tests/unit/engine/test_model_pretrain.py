@@ -6,11 +6,11 @@ import numpy as np
 
 from engine import pretrain
 from engine.corpus import Corpus
-from engine.model import Params
-from engine.optimizer import BLOCK, Adam
+from engine.policy.weights import CONFIG
 from engine.pretrain import Feed, Trainer
 from engine.tokenizer import Tokenizer
-from engine.weights import CONFIG
+from engine.training.model import Params
+from engine.training.optimizer import BLOCK, Adam
 
 
 def _feed(seed: int) -> Feed:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from engine import onlookers
-from engine.jobs import ALL_AGREE, ANY_AGREES, ENOUGH_TASKS, Job
-from engine.onlookers import SHOWN_SECONDS, SHOWN_TO_AGREED_SECONDS, Onlookers
+from engine.server import poll_aid
+from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_TASKS, Job
+from engine.server.poll_aid import SHOWN_SECONDS, SHOWN_TO_AGREED_SECONDS, Onlookers
 from tests.support.engine_client import Clock, Driver, driving, wait_for
 
 
@@ -47,7 +47,7 @@ async def synced(d: Driver) -> float:
 
 
 async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onlookers, "SHOWN_SECONDS", 0.3)
+    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 0.3)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await synced(d) < 0.25, "nobody looks"
@@ -57,7 +57,7 @@ async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onlookers, "SHOWN_SECONDS", 60.0)
+    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 60.0)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await d.status() == ("ROLLING", 1)
@@ -71,7 +71,7 @@ async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_claim_waits_for_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onlookers, "SHOWN_SECONDS", 0.2)
+    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 0.2)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await d.status() == ("ROLLING", 1)
@@ -89,8 +89,8 @@ async def test_a_claim_waits_for_the_next_batch(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_claim_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onlookers, "SHOWN_SECONDS", 60.0)
-    monkeypatch.setattr(onlookers, "CLAIM_PATIENCE", 0.05)
+    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 60.0)
+    monkeypatch.setattr(poll_aid, "CLAIM_PATIENCE", 0.05)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await d.status() == ("ROLLING", 1)
@@ -98,7 +98,7 @@ async def test_a_claim_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
         own = {"User-Agent": "ajet-console"}
         body = {"client_uuid": "c1", "episode_type": "train", "discard_episode_timeout": 9}
         with monkeypatch.context() as patched:
-            patched.setattr(onlookers, "CLAIM_PATIENCE", 60.0)
+            patched.setattr(poll_aid, "CLAIM_PATIENCE", 60.0)
             answer = await d.http.post("/claim_episode", json=body, headers=own)
             assert answer.json()["success"] is False, "this program's client waits by itself"
         refused = await d.claim()

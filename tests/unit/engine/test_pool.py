@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.jobs import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
-from engine.policy import Completion
-from engine.pool import ActiveClients, Episode, Pool
-from engine.rules import is_full, prepare, tally
+from engine.interface import Completion
+from engine.server.batch_rules import is_full, prepare, tally
+from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
+from engine.server.pool import ActiveClients, Episode, Pool
 from tests.support.engine_client import Clock
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from engine.lifecycle import Refused
-from engine.policy import Completion
-from engine.responses import ResponsesRequest
+from engine.interface import Completion
+from engine.llm.responses import ResponsesRequest
+from engine.server.lifecycle import Refused
 from tests.support.engine_client import driving
 from tests.support.llm_forms import bearer, draw_a_call, read
 

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.checkpoint_store import CheckpointStore
-from engine.experiments import Experiments
-from engine.keeper import TinyKeeper
-from engine.policy import PolicyBackend, SaveError
-from engine.tiny import TinyPolicy
+from engine.interface import PolicyBackend, SaveError
+from engine.policy.saved import TinyKeeper
+from engine.policy.tiny import TinyPolicy
+from engine.storage.checkpoint_store import CheckpointStore
+from engine.storage.experiments import Experiments
 from tests.support.engine_client import Driver, driving
 
 BATCH = {"batch": 1, "repeat": 2}

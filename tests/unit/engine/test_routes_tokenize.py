@@ -18,7 +18,7 @@ TOOLS = [
 
 
 def tiny() -> Any:
-    from engine.tiny import TinyPolicy
+    from engine.policy.tiny import TinyPolicy
 
     async def factory(reset: bool) -> Any:
         return TinyPolicy.open(None, reset=reset)

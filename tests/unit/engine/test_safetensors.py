@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import weights
-from engine.safetensors import SafetensorsError, Tensor, pack, unpack
-from engine.weights import State, WeightsError, WeightStore
+from engine.policy import weights
+from engine.policy.weights import State, WeightsError, WeightStore
+from engine.storage.safetensors import SafetensorsError, Tensor, pack, unpack
 
 BASE = weights.shipped()
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import weights
-from engine.model import Params
-from engine.policy import Completion, Prompt, SamplingParams
-from engine.sampler import Request, Sampler, choose, held_back
-from engine.template import render
+from engine.interface import Completion, Prompt, SamplingParams
+from engine.policy import weights
+from engine.policy.chat_template import render
+from engine.policy.sampler import Request, Sampler, choose, held_back
 from engine.tokenizer import CALL, END, TAGS, Tokenizer
+from engine.training.model import Params
 
 TOKENIZER = Tokenizer.shipped()
 

@@ -17,13 +17,13 @@ import httpx
 import openai
 import pytest
 
-from core.errors import UsageError
-from core.home import AlreadyRunning, Home, RunInfo, running
-from core.sockets import PortInUse, bind
-from engine.experiments import Experiments
-from engine.keeper import TinyKeeper
-from engine.policy import PolicyBackend
-from engine.serve import EngineOptions, make_engine, run, tiny_policy
+from ajet_swarm.common.errors import UsageError
+from core.runtime.home import AlreadyRunning, Home, RunInfo, running
+from core.runtime.sockets import PortInUse, bind
+from engine.interface import PolicyBackend
+from engine.main import EngineOptions, make_engine, run, tiny_policy
+from engine.policy.saved import TinyKeeper
+from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
 
@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
-from core.home import Home
-from engine.serve import EngineOptions, run
+from core.runtime.home import Home
+from engine.main import EngineOptions, run
 from tests.support.fake_policy import Bench
 
 bench = Bench()

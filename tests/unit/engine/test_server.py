@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from core.sockets import is_loopback
-from engine.experiments import Experiments
-from engine.lifecycle import Engine
-from engine.server import MAX_BODY, create_app, loopback_hosts
+from core.runtime.sockets import is_loopback
+from engine.app import MAX_BODY, create_app, loopback_hosts
+from engine.server.lifecycle import Engine
+from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.tasks import Tasks
-from engine import safetensors
-from engine.cache import Cache
-from engine.gguf import GgufError
-from engine.grpo import Learner
-from engine.keeper import Keeper
-from engine.model import Array, Params, enter, log_softmax, logits_only
-from engine.optimizer import Adam
-from engine.policy import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
-from engine.sampler import Request, Sampler
-from engine.smollm import CONTEXT, SmolPolicy, load
-from engine.trunk import Trunk
-from engine.weights import State, WeightsError, WeightStore
+from ajet_swarm.common.tasks import Tasks
+from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
+from engine.policy.kv_cache import Cache
+from engine.policy.sampler import Request, Sampler
+from engine.policy.saved import Keeper
+from engine.policy.smollm import CONTEXT, SmolPolicy, load
+from engine.policy.weights import State, WeightsError, WeightStore
+from engine.storage import safetensors
+from engine.storage.gguf import GgufError
+from engine.training.frozen_prefix import Trunk
+from engine.training.grpo import Learner
+from engine.training.model import Array, Params, enter, log_softmax, logits_only
+from engine.training.optimizer import Adam
 from tests.support.small_gguf import LAYERS, Small, logits, make
 
 HYPER = Hyperparameters(lr=5e-3)
@@ -204,7 +204,7 @@ def test_what_the_sampler_read_saves_the_trunk_of_the_update(
         computed.append(len(tokens))
         return enter(params, tokens)
 
-    monkeypatch.setattr("engine.trunk.enter", counted)
+    monkeypatch.setattr("engine.training.frozen_prefix.enter", counted)
     state = State(base.copy(), Adam(base.flat.size))
     for held in (trunk, Trunk(0)):
         learner = Learner(state, base, held)

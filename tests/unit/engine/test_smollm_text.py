@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.policy import Completion
-from engine.smollm_text import DEFAULT_SYSTEM, ChatText
-from engine.timelines import mend
+from engine.interface import Completion
+from engine.policy.smollm_text import DEFAULT_SYSTEM, ChatText
+from engine.server.timelines import mend
 from tests.support.small_gguf import LETTERS, MERGES, TAGS, vocabulary
 
 WORDS = vocabulary()

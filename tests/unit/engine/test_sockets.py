@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.lifecycle import Engine
-from engine.policy import Completion
-from engine.server import create_app
+from engine.app import create_app
+from engine.interface import Completion
+from engine.server.lifecycle import Engine
 from tests.support.engine_client import Driver, driving, wait_for
 from tests.support.fake_policy import Bench
 from tests.support.served import served
@@ -116,7 +116,7 @@ async def test_the_connection_after_an_assertion(faithful: bool) -> None:
 async def test_a_prompt_of_ten_megabytes_is_cut_and_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.server.MAX_BODY", 16 << 20)
+    monkeypatch.setattr("engine.app.MAX_BODY", 16 << 20)
     async with driving() as d:
         await d.start()
         episode = await d.claim()
@@ -128,7 +128,7 @@ async def test_a_prompt_of_ten_megabytes_is_cut_and_answered(
 
 
 async def test_the_real_policy_reads_ten_megabytes() -> None:
-    from engine.tiny import TinyPolicy
+    from engine.policy.tiny import TinyPolicy
 
     async def open_tiny(reset: bool) -> TinyPolicy:
         return TinyPolicy.open(None, reset=reset)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import template
-from engine.policy import Prompt
-from engine.template import Dialogue, Turn, parse_call, to_dialogue, tool_line
+from engine.interface import Prompt
+from engine.policy import chat_template
+from engine.policy.chat_template import Dialogue, Turn, parse_call, to_dialogue, tool_line
 from engine.tokenizer import ANSWER, CALL, SYSTEM, TAGS, TOOL, USER, Tokenizer
 from tests.support.stopwatch import slowness
 
@@ -22,7 +22,7 @@ WEATHER = {
 
 
 def _render(messages: list[dict[str, Any]], tools: Any = None, max_tokens: int = 96) -> Prompt:
-    return template.render(TOKENIZER, 512, messages, tools, max_tokens)
+    return chat_template.render(TOKENIZER, 512, messages, tools, max_tokens)
 
 
 def _shown(prompt: Prompt) -> str:
@@ -151,7 +151,7 @@ def test_many_tools_are_cut_to_their_names() -> None:
 @pytest.mark.parametrize("max_tokens", [-5, 0, 1, 96, 10**9])
 def test_room_is_left_for_the_answer(max_tokens: int) -> None:
     prompt = _render(_history(60), None, max_tokens)
-    assert len(prompt.tokens) <= 512 - min(max(1, max_tokens), template.ANSWER_ROOM)
+    assert len(prompt.tokens) <= 512 - min(max(1, max_tokens), chat_template.ANSWER_ROOM)
 
 
 def test_huge_inputs_are_quick() -> None:
@@ -181,7 +181,7 @@ def test_huge_inputs_are_quick() -> None:
 )
 def test_whatever_comes_fits(messages: list[dict[str, Any]], max_tokens: int) -> None:
     prompt = _render(messages, [WEATHER], max_tokens)
-    assert len(prompt.tokens) <= 512 - min(max_tokens, template.ANSWER_ROOM)
+    assert len(prompt.tokens) <= 512 - min(max_tokens, chat_template.ANSWER_ROOM)
     assert prompt.tokens[0] == SYSTEM
     assert prompt.tokens[-1] == ANSWER
 
@@ -211,8 +211,8 @@ def test_what_is_no_call_stays_text(text: str) -> None:
 
 def test_pretraining_and_serving_write_the_same() -> None:
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-    ids, learn = template.encode_dialogue(TOKENIZER, to_dialogue(messages, None))
+    ids, learn = chat_template.encode_dialogue(TOKENIZER, to_dialogue(messages, None))
     assert (*ids, ANSWER) == _render(messages).tokens
     assert TOKENIZER.decode(i for i, taught in zip(ids, learn, strict=True) if taught) == "Hello."
     muted = Dialogue("", (), (Turn("call", "f()", learn=False),))
-    assert not any(template.encode_dialogue(TOKENIZER, muted)[1])
+    assert not any(chat_template.encode_dialogue(TOKENIZER, muted)[1])

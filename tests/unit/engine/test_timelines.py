@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.policy import Completion, Hyperparameters, SamplingParams
-from engine.timelines import LOOK_BACK, Mended, Timeline, mend, merge
-from engine.tiny import TinyPolicy
+from engine.interface import Completion, Hyperparameters, SamplingParams
+from engine.policy.tiny import TinyPolicy
+from engine.server.timelines import LOOK_BACK, Mended, Timeline, mend, merge
 from tests.support.engine_client import Driver, driving
 from tests.support.fake_policy import ANSWER, END, decode, rendered_turns
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import AjetError
-from core.tasks import Tasks
-from engine.policy import (
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks
+from engine.interface import (
     Completion,
     Hyperparameters,
     PolicyBackend,
@@ -22,7 +22,7 @@ from engine.policy import (
     SaveError,
     TrainSample,
 )
-from engine.tiny import PolicyClosedError, TinyPolicy
+from engine.policy.tiny import PolicyClosedError, TinyPolicy
 
 HYPER = Hyperparameters()
 
@@ -289,8 +289,9 @@ async def test_a_policy_that_keeps_nothing_has_no_checkpoints() -> None:
 
 def test_one_blas_thread_is_set_before_numpy() -> None:
     program = (
-        "from engine import numerics; import os, sys; assert 'numpy' not in sys.modules;"
+        "from engine.training import threads as numerics; import os, sys; "
+        "assert 'numpy' not in sys.modules;"
         "assert numerics.prepare(); assert os.environ['OPENBLAS_NUM_THREADS'] == '1';"
-        "import engine.tiny; assert not numerics.prepare()"
+        "import engine.policy.tiny; assert not numerics.prepare()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=110)

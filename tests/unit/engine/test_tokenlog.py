@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.policy import Completion, SamplingParams, TrainSample
-from engine.spelling import spell
-from engine.tiny import TinyPolicy
+from engine.interface import Completion, SamplingParams, TrainSample
+from engine.policy.spelling import spell
+from engine.policy.tiny import TinyPolicy
+from engine.server.token_log import TokenLog, live
 from engine.tokenizer import ANSWER, END, USER, Tokenizer
-from engine.tokenlog import TokenLog, live
 from tests.support.fake_policy import Bench, FakePolicy
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import AjetError
-from engine import weights
-from engine.corpus import words
+from ajet_swarm.common.errors import AjetError
+from engine.corpus import word_lists
 from engine.evaluation import Judge, knows
-from engine.policy import SaveError
+from engine.interface import SaveError
+from engine.policy import weights
+from engine.policy.weights import State, WeightsError, WeightStore
 from engine.tokenizer import Tokenizer
-from engine.weights import State, WeightsError, WeightStore
 
 BASE = weights.shipped()
 
@@ -54,7 +54,7 @@ def test_the_shipped_weights_are_small_and_verified() -> None:
 
 def test_the_shipped_policy_knows_what_it_was_taught() -> None:
     judge = Judge(BASE.params, Tokenizer.shipped())
-    entries = words.facts()[::4]
+    entries = word_lists.facts()[::4]
     asked = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
     hits = sum(map(knows, entries, judge.ask(asked)))
     assert hits / len(entries) > 0.85

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm import OpenaiBaseUrlAndApiKey, Task
 from examples.ask import Asker
 from examples.math.tool import CALCULATOR, TURNS, calculate, products, solve
-from swarm import OpenaiBaseUrlAndApiKey, Task
 
 TASK = Task(main_query="What is 3 * 15?", task_id="t", metadata={"answer": 45})
 

@@ -4,13 +4,13 @@ import argparse
 
 import pytest
 
-from core.errors import UsageError
+from ajet_swarm import SwarmClient
+from ajet_swarm.common.errors import UsageError
 from examples.ask import Asker
 from examples.multi_model.__main__ import ROLES
 from examples.multi_model.teacher_student import teach
 from examples.stage import StageError
 from examples.swarming import OWN_PATIENCE, REAL, Pace, flags, named_servers, pace_of
-from swarm import SwarmClient
 from tests.support.threaded_swarm import threaded_swarm
 
 URL = "http://gpu:10086"

@@ -10,9 +10,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from core.errors import UsageError
-from engine import template
-from engine.jobs import parse_job
+from ajet_swarm import SwarmClient
+from ajet_swarm.common.errors import UsageError
+from engine.policy import chat_template
+from engine.server.job import parse_job
 from engine.tokenizer import Tokenizer
 from examples.werewolves import static
 from examples.werewolves.__main__ import main
@@ -21,7 +22,6 @@ from examples.werewolves.game import HEAL, POISON, ROLES, WOLF, WOLVES, Ask, Gam
 from examples.werewolves.prompts import Limits, Messages, bounded, read
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import load
-from swarm import SwarmClient
 
 FOLDER = Path(static.__file__).parent
 LOUD = (
@@ -64,7 +64,7 @@ async def test_the_small_form_fits_into_the_embedded_window() -> None:
     most = 0
     for seed in range(25):
         for asked in (await game(seed, small.limits, True))[1]:
-            prompt = template.render(tokens, 512, asked, None, small.answer_tokens)
+            prompt = chat_template.render(tokens, 512, asked, None, small.answer_tokens)
             assert not prompt.truncated
             most = max(most, len(prompt.tokens))
     assert 100 < most <= 512 - small.answer_tokens

@@ -16,14 +16,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from core.events import Event
-from core.home import Home
+from core.runtime.home import Home
 from core.state import State
-from mock.asking import Asker
 from mock.dataset import Dataset
-from mock.persona import UserModel
-from mock.progress import Progress
-from mock.results import Results
-from mock.runner import Choice, ControlDown, Pace, Runner
+from mock.run.progress import Progress
+from mock.run.results import Results
+from mock.run.runner import Choice, ControlDown, Pace, Runner
+from mock.targets.openai import Asker
+from mock.users.persona import UserModel
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mock.asking import Answer, Question, Target
 from mock.tally import Tally
-from mock.target import open_target
-from mock.target_base import Setting
-from mock.target_file import Spec, read_target
+from mock.targets import open_target
+from mock.targets.base import Setting
+from mock.targets.openai import Answer, Question, Target
+from mock.targets.spec import Spec, read_target
 
 APP = Path(__file__).parents[2] / "support" / "small_app.py"
 AT = "http://127.0.0.1:9/v1"

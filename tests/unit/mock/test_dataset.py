@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import UsageError
-from mock.columns import Columns, DatasetError, read_columns
+from ajet_swarm.common.errors import UsageError
 from mock.dataset import LINE_LIMIT, BadRow, Dataset, Row, RowError, Seen, parse, unique
-from mock.rows import side_of
+from mock.dataset.columns import Columns, DatasetError, read_columns
+from mock.dataset.rows import side_of
 
 
 def _parse(**row: Any) -> Row:

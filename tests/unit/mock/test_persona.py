@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from ajet_swarm.common.tasks import Tasks
 from core.events import MockRowDone
-from core.home import Home
-from core.tasks import Tasks
+from core.runtime.home import Home
 from mock.dataset import Row, parse
-from mock.pace import Pace
-from mock.persona import STOP, UserModel, UserOptions, seed_of
-from mock.runner import Choice, Runner
+from mock.run.pace import Pace
+from mock.run.runner import Choice, Runner
 from mock.tally import Tally
+from mock.users.persona import STOP, UserModel, UserOptions, seed_of
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until
 
 KEY = "user-secret-1234567890"

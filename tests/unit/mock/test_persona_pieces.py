@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import UsageError
-from core.keys import env_key
-from mock.columns import Columns, DatasetError
+from ajet_swarm.common.errors import UsageError
+from core.runtime.secrets import env_key
 from mock.dataset import Row, parse
-from mock.persona import STOP, heard, prompt
-from mock.rows import RowError, side_of
+from mock.dataset.columns import Columns, DatasetError
+from mock.dataset.rows import RowError, side_of
+from mock.users.persona import STOP, heard, prompt
 
 KEY = "user-secret-1234567890"
 ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}

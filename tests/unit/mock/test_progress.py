@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mock.progress import Asked, Key, Marks, Progress, read_key
+from mock.run.progress import Asked, Key, Marks, Progress, read_key
 
 
 def has(marks: Marks, *keys: str) -> bool:

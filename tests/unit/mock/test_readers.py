@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mock.columns import DatasetError
 from mock.dataset import Dataset, open_reader
-from mock.reader import LINE_LIMIT, Reader
-from mock.rows import BadRow, Row, RowError
-from mock.shuffle import Shuffle, order
+from mock.dataset.columns import DatasetError
+from mock.dataset.interface import LINE_LIMIT, Reader
+from mock.dataset.rows import BadRow, Row, RowError
+from mock.dataset.shuffle import Shuffle, order
 
 
 def read_all(reader: Reader) -> list[tuple[int, dict[str, Any] | str]]:
@@ -110,7 +110,7 @@ def test_json_elements_know_their_numbers_and_fail_alone(tmp_path: Path) -> None
 
 
 def test_a_json_list_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mock.read_json._CHUNK", 3)
+    monkeypatch.setattr("mock.dataset.json_document._CHUNK", 3)
     rows = [{"query": f'q "{number}" \\ , ]'} for number in range(20)]
     path = write(tmp_path / "d.json", json.dumps(rows))
     assert [told for _, told in read_all(open_reader(path))] == rows
@@ -222,8 +222,8 @@ def _table(count: int, start: int = 0) -> Any:
 
 def test_parquet_is_read_by_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("mock.read_table.WINDOW", 16)
-    monkeypatch.setattr("mock.read_table._BATCH", 4)
+    monkeypatch.setattr("mock.dataset.tables.WINDOW", 16)
+    monkeypatch.setattr("mock.dataset.tables._BATCH", 4)
     parquet.write_table(_table(100), tmp_path / "d.parquet", row_group_size=40)
     with Dataset.open(tmp_path / "d.parquet") as dataset:
         assert dataset.whole

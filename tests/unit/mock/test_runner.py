@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from ajet_swarm.common.tasks import Tasks
 from core.events import MockRowDone, MockStarted
-from core.home import Home
-from core.tasks import Tasks
-from mock.runner import Choice, ControlRefused, Pace, Runner
+from core.runtime.home import Home
+from mock.run.runner import Choice, ControlRefused, Pace, Runner
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until, write_rows
 
 
@@ -183,7 +183,7 @@ async def test_busy_is_asked_again_after_the_time_it_says(
 async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
     home: Home, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mock.asking._LAST_DELAY", 0.05)
+    monkeypatch.setattr("mock.targets.openai._LAST_DELAY", 0.05)
     off = JSONResponse({"error": {"message": "OFFLINE"}}, 503, {"Retry-After": "60"})
     target.script = lambda number: off if number < 2 else None
     path = write_rows(tmp_path / "d", 1)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from starlette.responses import JSONResponse, Response
 
+from ajet_swarm.common.tasks import Tasks
 from core.events import (
     AnswerReturned,
     CandidateAnswered,
@@ -25,15 +26,14 @@ from core.events import (
     MockStarted,
     SentReward,
 )
-from core.home import Home
-from core.tasks import Tasks
-from mock.asking import SESSION
+from core.runtime.home import Home
 from mock.dataset import Dataset
-from mock.pace import Pace
-from mock.progress import Key, Progress
-from mock.runner import Choice
+from mock.run.pace import Pace
+from mock.run.progress import Key, Progress
+from mock.run.row_order import Place, Walk
+from mock.run.runner import Choice
 from mock.tally import Tally
-from mock.walk import Place, Walk
+from mock.targets.openai import SESSION
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, until, write_rows
 
 FAST = Pace(concurrency=2, poll=0.01)

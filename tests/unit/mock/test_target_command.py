@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mock.asking import Unreachable
-from mock.target_command import Command
-from mock.target_process import _GUARDS
+from mock.targets.command import Command
+from mock.targets.openai import Unreachable
+from mock.targets.process import _GUARDS
 from tests.unit.mock.helpers import Target, until
 from tests.unit.mock.target_helpers import ask, never, question, target_of
 
@@ -91,7 +91,7 @@ async def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
 _KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mock.target_process import run
+from mock.targets.process import run
 
 code = "import os, subprocess, sys, time; p = subprocess.Popen(['sleep', '60']);"
 code += "print(os.getpid(), p.pid, file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)"

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from core.events import GroupOpened
-from core.home import Home
 from core.reducer import reduce
-from mock.asking import Asker, Unreachable
+from core.runtime.home import Home
 from mock.dataset import Dataset
-from mock.pace import Pace
-from mock.progress import Progress
-from mock.results import Results
-from mock.runner import Choice, Runner
-from mock.target import TargetFailed, open_target, try_target
-from mock.target_base import Setting
-from mock.target_dialects import FORMS, read
+from mock.run.pace import Pace
+from mock.run.progress import Progress
+from mock.run.results import Results
+from mock.run.runner import Choice, Runner
+from mock.targets import TargetFailed, open_target, try_target
+from mock.targets.base import Setting
+from mock.targets.dialects import FORMS, read
+from mock.targets.openai import Asker, Unreachable
 from tests.unit.mock.helpers import FakeControl, Target, write_rows
 from tests.unit.mock.target_helpers import AT, ask, question, spec_of, target_of
 

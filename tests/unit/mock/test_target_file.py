@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mock.target_file import (
+from mock.targets.spec import (
     CommandSpec,
     HttpSpec,
     TargetFileError,
@@ -12,7 +12,7 @@ from mock.target_file import (
     read_target,
     ready_names,
 )
-from mock.target_text import NoAnswer, at_path, fill, fill_all, places, read_output, steps
+from mock.targets.templates import NoAnswer, at_path, fill, fill_all, places, read_output, steps
 from tests.unit.mock.target_helpers import spec_of, write
 
 BAD = {

@@ -8,11 +8,11 @@ import httpx
 import msgspec
 import pytest
 
-from mock.asking import Answer, Unreachable
 from mock.tally import Tally
-from mock.target_base import OUTPUT_CAP, Setting
-from mock.target_file import HttpSpec
-from mock.target_http import Http, parsed
+from mock.targets.base import OUTPUT_CAP, Setting
+from mock.targets.http import Http, parsed
+from mock.targets.openai import Answer, Unreachable
+from mock.targets.spec import HttpSpec
 from tests.unit.mock.target_helpers import AT, ask, never, question, spec_of
 
 CHAT = "kind: http\nurl: http://app/chat\nbody: {words: '{query}'}\nanswer: reply.text\n"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mock.asking import Answer, Unreachable
-from mock.target_python import Function
+from mock.targets.openai import Answer, Unreachable
+from mock.targets.python import Function
 from tests.unit.mock.target_helpers import ask, never, question, target_of
 
 MODULE = """

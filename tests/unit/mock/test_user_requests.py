@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from core.errors import UsageError
-from core.home import AlreadyRunning, Home, Role, running
+from ajet_swarm.common.errors import UsageError
+from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.dataset import DatasetError
-from mock.runner import Pace
+from mock.run.runner import Pace
 from mock.user_requests import MockOptions, run
 from tests.unit.mock.helpers import Target, until, write_rows
 
 _CHILD = """
 import sys
 from pathlib import Path
-from core.home import Home
-from core.logs import setup
-from mock.runner import Pace
+from core.runtime.home import Home
+from core.runtime.log_format import setup
+from mock.run.runner import Pace
 from mock.user_requests import MockOptions, run
 setup()
 root, dataset, url = sys.argv[1:]

@@ -6,9 +6,9 @@ import pytest
 
 from core.events import GroupOpened, GroupScored, GroupSealed
 from core.state import GROUP_CAP
-from proxy.errors import NotNow
-from proxy.rewards.base import GroupContext
-from proxy.rows import Row
+from proxy.dataset_rows import Row
+from proxy.http.errors import NotNow
+from proxy.rewards.source import GroupContext
 from tests.support.sample import group_events
 from tests.support.seat import World, sent, settings, world
 

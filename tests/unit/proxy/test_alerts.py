@@ -6,23 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.protocol.schemas import EngineState
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Event, GroupLost
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.state import State
-from proxy.alerts import (
-    GROUPS,
-    PAST,
-    clear_alert,
-    dismiss_alert,
-    expire,
-    replace_alert,
-    show_alert,
-)
-from proxy.restart_loss import RestartLoss
-from proxy.serve import _announce
-from swarm.schemas import EngineState
-from swarm.watcher import Seen
+from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, replace_alert, show_alert
+from proxy.main import _announce
+from proxy.servers.restart_loss import RestartLoss
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 

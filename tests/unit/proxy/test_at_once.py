@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.asgi import AT_ONCE, Extra, Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.http.asgi import AT_ONCE, Extra, Receive, Scope, Send, headers_of, read_body, send_json
 from tests.support.front import BODIES, fronted
 from tests.support.seat import settings
 from tests.support.wire import wire

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from proxy.body_size import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
-from proxy.dialects.asides import MOST_ASIDES, own_words
+from proxy.admission.conversations import Conversations
+from proxy.dialects.agent_notes import MOST_ASIDES, own_words
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat import chat_dialect
-from proxy.dialects.checks import MOST_STOPS
-from proxy.dialects.completions import COMPLETIONS, MOST_PROMPTS
-from proxy.dialects.messages import MESSAGES
-from proxy.dialects.responses import RESPONSES
-from proxy.errors import Refusal
-from proxy.matching import Conversations
+from proxy.dialects.chat.completions import COMPLETIONS, MOST_PROMPTS
+from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.validation import MOST_STOPS
+from proxy.http.errors import Refusal
+from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
 
 CHAT = chat_dialect("reasoning")
 JSON = {"content-type": "application/json"}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxy.carried import KEY, note_waited, tell_waited, unrated
+from proxy.groups.handover import KEY, note_waited, tell_waited, unrated
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 

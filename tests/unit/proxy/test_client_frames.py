@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from core.events import GroupNoted, encode
-from proxy.client import ControlClient, ControlLost
+from proxy.control.client import ControlClient, ControlLost
 
 NOTES = (
     "plain",

@@ -9,9 +9,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks
 from core.bus import Bus
 from core.commands import CommandError
-from core.errors import AjetError
 from core.events import (
     AlertRaised,
     AnyEvent,
@@ -21,18 +22,17 @@ from core.events import (
     MockStarted,
     ProxyStarted,
 )
-from core.journal import Journal, JournalError
+from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
-from core.tasks import Tasks
-from proxy.client import ControlClient, ControlError, ControlLost, Reset
-from proxy.control import Control
-from proxy.frontdoor import FrontDoor
-from proxy.orders import Orders
+from proxy.context import Seat
+from proxy.control.api import Control
+from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
+from proxy.control.dispatch import Orders
+from proxy.dataset_rows import Row, Rows
+from proxy.http.router import FrontDoor
+from proxy.main import http_config
 from proxy.rewards.builtin import BuiltinSource
-from proxy.rows import Row, Rows
-from proxy.seat import Seat
-from proxy.serve import http_config
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
 from tests.support.seat import world

@@ -14,7 +14,7 @@ import pytest
 from tests.support.front import BODIES, fronted
 from tests.support.seat import settings
 
-OURS = ("core", "proxy", "swarm", "uvicorn")
+OURS = ("core", "proxy", "ajet_swarm", "uvicorn")
 
 
 def left() -> Counter[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.decide import Decision, Drop, Seal, Situation, Wait, decide
+from proxy.groups.seal_policy import Decision, Drop, Seal, Situation, Wait, decide
 
 CLOCK = 300.0
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import core.journal
+import core.journal.writer
 from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
-from proxy.errors import NotNow
+from proxy.http.errors import NotNow
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 
@@ -20,7 +20,9 @@ async def test_a_vote_is_acknowledged_after_its_commit(
         await w.ask()
         group = await w.open("AWAITING_RATING")
         await w.seat.journal.committed(w.state.seq)
-        monkeypatch.setattr(core.journal, "LINGER", 30.0)  # nothing is committed unless waited for
+        monkeypatch.setattr(
+            core.journal.writer, "LINGER", 30.0
+        )  # nothing is committed unless waited for
         await w.groups.rate(group.group_id, "best", (2,), rater="ada")
         on_disk = w.seat.journal.group_events(group.group_id)
         assert [one.rater for one in on_disk if isinstance(one, GroupRated)] == ["ada"]
@@ -47,7 +49,7 @@ async def test_the_abort_of_a_rated_group_is_acknowledged_after_its_commit(
         await w.ask()
         group = await w.open("AWAITING_RATING")
         await w.groups.rate(group.group_id, "best", (2,))
-        monkeypatch.setattr(core.journal, "LINGER", 30.0)
+        monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
         await w.groups.abort(group.group_id)
         on_disk = w.seat.journal.group_events(group.group_id)
         assert any(isinstance(one, GroupClosed) for one in on_disk)

@@ -130,7 +130,7 @@ async def test_any_model_name_is_echoed(tmp_path: Path) -> None:
 async def test_an_error_after_the_200_is_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.answering.SOON", 0.0)
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
     async with front(tmp_path, configured=settings(rewards={"retries": 0})) as (w, client):
         w.swarm.answer = _broken
         answer = await client.post(CHAT, json={**HELLO, "stream": True})

@@ -230,10 +230,10 @@ async def test_when_no_candidate_answers(
         answer = await one.answer()
         assert answer.status >= 500
         message_of(path, answer.json())
-        monkeypatch.setattr("proxy.answering.SOON", 60.0)
+        monkeypatch.setattr("proxy.api.handler.SOON", 60.0)
         await one.ask("POST", path, {**streamed(path), "user": "other"})
         assert (await one.answer()).status == answer.status
-        monkeypatch.setattr("proxy.answering.SOON", 0.0)
+        monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
         await one.ask("POST", path, streamed(path))
         told = (await one.answer()).body.decode()
         last = sse(told)[-1]
@@ -361,10 +361,10 @@ async def test_a_fault_of_ours_is_told_without_its_details(
     def fault(parsed: Any) -> None:
         raise KeyError("/srv/secret")
 
-    monkeypatch.setattr("proxy.answering.winner", fault)
+    monkeypatch.setattr("proxy.api.handler.winner", fault)
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for stream, begun in ((False, False), (True, False), (True, True)):
-            monkeypatch.setattr("proxy.answering.SOON", 0.0 if begun else 60.0)
+            monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
             await one.ask("POST", path, {**BODIES[path], "stream": stream, "user": str(begun)})
             answer = await one.answer()
             assert answer.status == (200 if begun else 500)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.common.errors import AjetError
 from core.commands import COMMANDS, CommandError, validate
-from core.errors import AjetError
 from core.events import AlertRaised, CheckpointsListed
-from proxy.kept import LISTED, look, tokens
-from proxy.orders import Orders
+from proxy.control.dispatch import Orders
+from proxy.servers.extensions import LISTED, look, tokens
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
 

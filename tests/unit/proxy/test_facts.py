@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.api.engine import AsyncSwarmClient
 from core.settings import UpstreamSettings
-from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json
-from proxy.dialects.tokenizing import refused
-from proxy.frontdoor import NOT_FOUND
-from proxy.observe import ObserveClient
-from swarm.client import AsyncSwarmClient
+from proxy.dialects.tokenize import refused
+from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.http.router import NOT_FOUND
+from proxy.servers.observe_client import ObserveClient
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings

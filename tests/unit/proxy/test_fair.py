@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.tasks import Tasks
-from proxy.fair import CLAIMING, FairGate, Turn
-from swarm.shares import Shares
+from ajet_swarm.claims.shares import Shares
+from ajet_swarm.common.tasks import Tasks
+from proxy.groups.fair_queue import CLAIMING, FairGate, Turn
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised
-from proxy.dialects.chat import read_request
-from proxy.errors import Refusal
-from proxy.sessions import key_of
-from proxy.ticket import Ticket
+from proxy.admission.sessions import key_of
+from proxy.dialects.chat.request import read_request
+from proxy.groups.waiter import Ticket
+from proxy.http.errors import Refusal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import HEADERS, World, settings, world
 from tests.support.stopwatch import Stopwatch

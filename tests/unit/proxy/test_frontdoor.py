@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.asgi import DRAIN, UNREAD
-from proxy.frontdoor import origins_of
+from proxy.http.asgi import DRAIN, UNREAD
+from proxy.http.router import origins_of
 from tests.support.front import BODIES, fronted
 from tests.support.seat import settings
 from tests.support.stored import stored_bytes

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from core.tasks import Begun
-from proxy.give_way import LONGEST, MANY, GiveWay
+from ajet_swarm.common.tasks import Begun
+from proxy.servers.claim_priority import LONGEST, MANY, GiveWay
 
 
 def crowd(way: GiveWay, groups: int = MANY) -> None:

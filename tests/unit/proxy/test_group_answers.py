@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.events import (
-    AnswerReturned,
-    GroupOpened,
-)
-from proxy.errors import Refusal
+from core.events import AnswerReturned, GroupOpened
+from proxy.http.errors import Refusal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.errors import AjetError
-from core.events import (
-    CandidateFailed,
-    GroupSealed,
-    ScoringAbstained,
-)
-from core.journal import JournalError
-from proxy.rewards.base import GroupContext
+from ajet_swarm.common.errors import AjetError
+from core.events import CandidateFailed, GroupSealed, ScoringAbstained
+from core.journal.writer import JournalError
 from proxy.rewards.builtin import score_group
+from proxy.rewards.source import GroupContext
 from tests.support.scripted_chat import completion
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.support.seat import sent, settings, texts, world

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import swarm.releases
-import swarm.watcher
+import ajet_swarm.api.watcher
+import ajet_swarm.claims.releases
+from ajet_swarm.common.tasks import Deadline, Limit
 from core.events import CandidateFailed
-from core.tasks import Deadline, Limit
-from proxy.errors import Refusal
-from proxy.sense import is_down
+from proxy.http.errors import Refusal
+from proxy.servers.server_facts import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
 
@@ -22,9 +22,9 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.3)
-    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(swarm.releases, "RECORDS_TIMEOUT", 0.3)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 0.5)
+    monkeypatch.setattr(ajet_swarm.claims.releases, "RECORDS_TIMEOUT", 0.3)
 
 
 @contextlib.asynccontextmanager
@@ -55,7 +55,9 @@ def back(w: World) -> None:
 async def test_requests_queue_while_the_server_is_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 60.0)  # it stays frozen, and is not given up
+    monkeypatch.setattr(
+        ajet_swarm.api.watcher, "FROZEN_FOR", 60.0
+    )  # it stays frozen, and is not given up
     async with small(tmp_path) as w:
         w.swarm.freeze()
         await w.until(lambda: trouble(w) == "frozen")
@@ -73,7 +75,7 @@ async def test_requests_queue_while_the_server_is_frozen(
 async def test_a_freeze_in_the_midst_of_a_group_delays_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swarm.watcher, "FROZEN_FOR", 60.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 60.0)
     async with small(tmp_path) as w:
         w.swarm.delay = 0.05
         ticket = await w.ask()
@@ -94,12 +96,12 @@ async def test_a_server_that_stays_away_ends_the_wait(
 ) -> None:
     async with small(tmp_path) as w:
         for name in ("GONE_FOR", "FROZEN_FOR"):
-            monkeypatch.setattr(swarm.watcher, name, 60.0)
+            monkeypatch.setattr(ajet_swarm.api.watcher, name, 60.0)
         gone(w, how)
         await w.until(lambda: trouble(w) in ("frozen", "gone"))
         ticket = await w.ask()  # it is expected back
         for name in ("GONE_FOR", "FROZEN_FOR"):
-            monkeypatch.setattr(swarm.watcher, name, 0.3)
+            monkeypatch.setattr(ajet_swarm.api.watcher, name, 0.3)
         reply = await w.reply(ticket, 20.0)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
@@ -153,14 +155,14 @@ async def test_a_server_that_was_away_for_a_moment_costs_a_round(tmp_path: Path)
 async def test_who_is_turned_away_has_a_server_that_is_gone_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swarm.watcher, "SLOW", 3600.0)
-    monkeypatch.setattr(swarm.watcher, "NORMAL", 3600.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 3600.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 3600.0)
     async with small(tmp_path) as w:
         gone(w)
         watcher = w.server.watcher
         watcher.nudge()
         await w.until(lambda: trouble(w) == "gone")
-        monkeypatch.setattr(swarm.watcher, "GONE_FOR", 0.0)
+        monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.0)
         await watcher.poll()
         assert is_down(watcher.current)
         await w.until(lambda: watcher._eager)  # it is to be swept once it is back
@@ -175,7 +177,7 @@ async def test_who_is_turned_away_has_a_server_that_is_gone_looked_for(
 
 async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm_, world(tmp_path, swarm_) as w:
-        mute = swarm.watcher.Watcher(w.server.client, poll_timeout=0.05)
+        mute = ajet_swarm.api.watcher.Watcher(w.server.client, poll_timeout=0.05)
         swarm_.freeze()
         await mute.poll()
         seen = await mute.poll()
@@ -347,7 +349,7 @@ async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
 async def test_whoever_waits_for_a_turn_closes_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.sense.CROWD_AFTER", 0.02)
+    monkeypatch.setattr("proxy.servers.server_facts.CROWD_AFTER", 0.02)
     async with world(tmp_path, configured=settings(rating={"window": 30.0})) as w:
         w.console()
         first = await w.ask("first")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import proxy.admission
+import proxy.admission.admit
 from core.events import (
     AlertCleared,
     AlertRaised,
@@ -19,11 +19,11 @@ from core.events import (
     RequestRefused,
     RequestReplayed,
 )
-from proxy.dialects.chat import read_request
-from proxy.errors import Refusal
-from proxy.fair import CLAIMING
-from proxy.rows import Row
-from proxy.ticket import Ticket
+from proxy.dataset_rows import Row
+from proxy.dialects.chat.request import read_request
+from proxy.groups.fair_queue import CLAIMING
+from proxy.groups.waiter import Ticket
+from proxy.http.errors import Refusal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import FAST, HEADERS, World, sent, settings, world
 from tests.support.stopwatch import Stopwatch
@@ -262,7 +262,7 @@ async def test_turns_of_an_unmarked_conversation_are_found(tmp_path: Path) -> No
 async def test_a_runaway_session_is_told_to_wait_before_anything_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.admission, "MINUTE", 0.3)
+    monkeypatch.setattr(proxy.admission.admit, "MINUTE", 0.3)
     async with world(tmp_path, configured=settings(proxy={"session_calls": 3})) as w:
         desk, clock = w.groups._admission, asyncio.get_running_loop().time
         desk._clock = desk.sessions._clock = clock

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages import read_messages
-from proxy.dialects.reading import last_user_text
-from proxy.helpers import helper_of
+from proxy.admission.helper_calls import helper_of
+from proxy.dialects.common import last_user_text
+from proxy.dialects.messages.request import read_messages
 
 JSON = {"content-type": "application/json"}
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]

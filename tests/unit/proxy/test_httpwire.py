@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 
 from core.settings import ProxySettings
-from proxy import httpwire
-from proxy.asgi import (
+from proxy.http import protocol
+from proxy.http.asgi import (
     IDLE,
     ON_LEAVE,
     Receive,
@@ -24,7 +24,7 @@ from proxy.asgi import (
     start_stream,
     until_left,
 )
-from proxy.httpwire import bounded
+from proxy.http.protocol import bounded
 from tests.support.served import served
 from tests.support.wire import Wire, wire
 
@@ -87,7 +87,7 @@ async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
         for _ in range(2):
             await one.send(GET)
             await one.answer()
-        monkeypatch.setattr(httpwire, "IDLE", 0.0)
+        monkeypatch.setattr(protocol, "IDLE", 0.0)
         await one.send(GET)
         await one.answer()
         await one.send(GET * 2)  # the second while the first is not answered
@@ -256,7 +256,7 @@ async def test_one_connection_too_many() -> None:
 
 
 async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpwire, "STALL", 0.3)
+    monkeypatch.setattr(protocol, "STALL", 0.3)
     left = asyncio.Event()
 
     async def watch(receive: Receive) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load
-from proxy.again import opened_by
-from proxy.errors import NotNow
-from proxy.images import image_words, without_images
-from proxy.rewards.base import GroupContext
+from proxy.dialects.images import image_words, without_images
+from proxy.groups.rerun import opened_by
+from proxy.http.errors import NotNow
+from proxy.rewards.source import GroupContext
 from tests.support.front import Front, fronted
 from tests.support.observed import observed
 from tests.support.seat import settings

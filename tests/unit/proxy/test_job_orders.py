@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.commands import CommandError, validate
-from core.errors import AjetError
-from core.events import AlertRaised, JobSent, WorkChanged
-from core.state_work import Work
-from proxy.engine_orders import EngineOrders
-from proxy.job_sheet import sheet
-from swarm.job import (
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.job import (
     BATCH,
     KL,
     LEARNING_RATE,
@@ -25,7 +20,12 @@ from swarm.job import (
     load_job,
     put,
 )
-from swarm.server_job import MODEL_VARIABLE, REQUIRED, server_job
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
+from core.commands import CommandError, validate
+from core.events import AlertRaised, JobSent, WorkChanged
+from core.state.jobs import Work
+from proxy.control.engine_commands import EngineOrders
+from proxy.control.job_info import sheet
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
 
@@ -307,7 +307,7 @@ async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> N
 async def test_an_engine_that_is_gone_is_not_waited_for(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swarm.watcher.GONE_FOR", 0.5)
+    monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
     async with orders(tmp_path) as (made, hands):
         made.swarm.boot_seconds = 3_000.0
         hands.jobs.quiet = 45.0 if step != "boot" else 0.15

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-import core.journal
-import core.journal_reading
+import core.journal.reader
+import core.journal.writer
 from core.events import AlertCleared, GroupNoted
-from core.journal_file import mark_of
-from core.journal_rows import PAGE
-from proxy import serve
-from proxy.journal_watch import follow_journal
+from core.journal.file import mark_of
+from core.journal.storage import PAGE
+from proxy import main
+from proxy.control.journal_alerts import follow_journal
 from tests.support.seat import world
 
 
 async def test_training_is_on_again_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal_reading, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
     for name in ("RETRY_BUSY", "LOOK"):
-        monkeypatch.setattr(core.journal, name, 0.02)
-    monkeypatch.setattr(core.journal, "RETRY", (0.02, 0.05))
+        monkeypatch.setattr(core.journal.writer, name, 0.02)
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     async with world(tmp_path) as w:
         follow_journal(w.seat)
         await w.seat.journal.durable(w.state.seq)
@@ -89,7 +89,7 @@ async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> 
     async with world(tmp_path, recover=False) as w:
         w.seat.journal.error = "database or disk is full"
         follow_journal(w.seat)
-        await serve._announce(w.seat, "http://127.0.0.1:1", "the journal was damaged")
+        await main._announce(w.seat, "http://127.0.0.1:1", "the journal was damaged")
         alert = await w.until(lambda: w.state.alerts.get("journal"))
         assert "disk is full" in alert.cause
         assert w.state.alerts["journal_file"].cause == "the journal was damaged"
@@ -99,7 +99,7 @@ async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> 
 async def test_a_run_file_that_finds_no_room_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "PUBLISH_AGAIN", 0.01)
+    monkeypatch.setattr(main, "PUBLISH_AGAIN", 0.01)
     tries: list[int] = []
 
     def publish() -> None:
@@ -107,7 +107,7 @@ async def test_a_run_file_that_finds_no_room_is_written_later(
         if len(tries) < 4:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert not serve._published(publish)
+    assert not main._published(publish)
     async with asyncio.timeout(20):
-        await serve._publish_later(publish)
+        await main._publish_later(publish)
     assert len(tries) == 4

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import proxy.asgi
-import proxy.dialects.reading
-from proxy.asgi import LONG, apart
-from proxy.body_size import check_values
+import proxy.dialects.common
+import proxy.http.asgi
+from proxy.http.asgi import LONG, apart
+from proxy.http.json_limits import check_values
 from tests.support.front import ASKED, BODIES, fronted
 
 
@@ -42,8 +42,8 @@ async def test_every_route_reads_large_bodies_in_a_thread(
         readers.append(threading.current_thread())
         check(data)
 
-    monkeypatch.setattr(proxy.dialects.reading, "check_values", checked)
-    monkeypatch.setattr(proxy.asgi, "LONG", 1000)
+    monkeypatch.setattr(proxy.dialects.common, "check_values", checked)
+    monkeypatch.setattr(proxy.http.asgi, "LONG", 1000)
     async with fronted(tmp_path) as front:
         for length in (10, 2000):
             answer = await front.client.post(path, json=body | {"user": "x" * length})

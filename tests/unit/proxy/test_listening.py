@@ -10,15 +10,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
+from core.runtime.sockets import bind
 from core.settings import ProxySettings
-from core.sockets import bind
-from core.tasks import Tasks
-from proxy import asgi
-from proxy.asgi import Receive, Scope, Send, headers_of, read_body, send_json, send_refusal
-from proxy.errors import Refusal
-from proxy.frontdoor import FrontDoor
-from proxy.listening import Server
-from proxy.serve import http_config
+from proxy.http import asgi
+from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json, send_refusal
+from proxy.http.errors import Refusal
+from proxy.http.router import FrontDoor
+from proxy.http.tls_listener import Server
+from proxy.main import http_config
 from tests.support.served import served
 from tests.support.tls import certificate
 from tests.support.wire import Wire, wire

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import AnswerReturned, CandidateFailed
-from proxy.run import Piece, Reply, Ticket
+from proxy.groups.run import Piece, Reply, Ticket
 from tests.support.scripted_swarm import Cut, ScriptedSwarm
 from tests.support.seat import World, sent, settings, world
 

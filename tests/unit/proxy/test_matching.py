@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.matching import KEYS, Conversations, normal
+from proxy.admission.conversations import KEYS, Conversations, normal
 
 Message = dict[str, Any]
 SYSTEM = {"role": "system", "content": "You are a coding agent.\n\nBe brief."}

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from proxy.metrics import Meter
-from proxy.prometheus import CONTENT_TYPE, line
+from proxy.api.metrics import Meter
+from proxy.api.prometheus import CONTENT_TYPE, line
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings

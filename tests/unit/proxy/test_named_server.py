@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import BUSY, Refusal
+from proxy.http.errors import BUSY, Refusal
 from tests.support.front import BODIES, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world

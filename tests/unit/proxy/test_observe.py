@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-import proxy.observe
+import proxy.servers.observe_client
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import WorkflowOutput
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -16,9 +19,6 @@ from core.events import (
     GroupClosed,
     GroupSealed,
 )
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError
-from swarm.schemas import WorkflowOutput
 from tests.support.observed import observed
 from tests.support.scripted_openai import Failure, ScriptedOpenAI
 from tests.support.stored import stored_bytes
@@ -26,7 +26,7 @@ from tests.support.stored import stored_bytes
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.observe, "LOOK", 0.05)
+    monkeypatch.setattr(proxy.servers.observe_client, "LOOK", 0.05)
 
 
 def always(told: Any) -> Any:

@@ -1,6 +1,6 @@
 """What the log says of a command."""
 
-from proxy.orders import without_texts
+from proxy.control.dispatch import without_texts
 
 
 def test_texts_are_told_by_their_size_alone() -> None:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from core.home import Home
+from core.runtime.home import Home
 from core.settings import Settings
-from proxy.serve import _expected
-from proxy.watch import ServerWatch
+from proxy.main import _expected
+from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import world
 
@@ -34,7 +34,7 @@ async def test_it_is_found_although_another_one_answers(
         server = w.seat.servers["s"]
         await w.until(lambda: server.watcher.current.reachable)
         told = SimpleNamespace(url=own.url)
-        monkeypatch.setattr("proxy.watch.running", lambda home, role: told)
+        monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: told)
         watch = ServerWatch(w.seat, server, Home(tmp_path))
         async with asyncio.TaskGroup() as tasks:
             guard = tasks.create_task(watch._guard())

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import proxy.decide
-import proxy.rating
-from core.errors import AjetError
+import proxy.control.rating
+import proxy.groups.seal_policy
+from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
@@ -40,7 +40,7 @@ async def test_a_window_is_open_while_a_console_looks_on(tmp_path: Path) -> None
 async def test_an_override_in_the_window_is_what_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.decide, "UNDO", 0.05)
+    monkeypatch.setattr(proxy.groups.seal_policy, "UNDO", 0.05)
     async with world(tmp_path) as w:
         w.console()
         ticket = await w.ask()
@@ -80,7 +80,7 @@ async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) ->
 async def test_votes_in_a_row_neither_hold_a_group_open_nor_fill_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.rating, "MOST_VOTES", 5)
+    monkeypatch.setattr(proxy.control.rating, "MOST_VOTES", 5)
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.common.errors import AjetError
 from core.commands import validate
-from core.errors import AjetError
 from core.events import GroupEdited, GroupRated, RatingRepeated
-from proxy.errors import NotNow
-from proxy.orders import Orders
+from proxy.control.dispatch import Orders
+from proxy.http.errors import NotNow
 from tests.support.seat import World, settings, world
 
 FIRST = settings(rating={"mode": "answer_first", "window": 0.0})

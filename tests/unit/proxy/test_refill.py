@@ -9,7 +9,7 @@ import pytest
 
 from core.events import CandidateFailed
 from core.state import Group
-from proxy.errors import NotNow
+from proxy.http.errors import NotNow
 from tests.support.seat import World, sent, settings, world
 
 CHATS = "/v1/chat/completions"

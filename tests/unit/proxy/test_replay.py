@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.replay import Replay, is_retry
-from proxy.ticket import Reply, Ticket
-from swarm.answers import answer_of
+from ajet_swarm.api.outcomes import answer_of
+from proxy.admission.replay_cache import Replay, is_retry
+from proxy.groups.waiter import Reply, Ticket
 
 RETRY = {"x-stainless-retry-count": "1"}
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.errors import AjetError, UsageError
 from core.commands import validate
-from core.errors import AjetError, UsageError
 from core.events import GroupSealed, WhatIfChanged
-from proxy import reward_trials
-from proxy.orders import Orders
-from proxy.reward_trials import RewardTrials
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.live import RewardOrders
-from proxy.rewards.modelfile import load
+from proxy.control import what_if
+from proxy.control.dispatch import Orders
+from proxy.control.what_if import RewardTrials
+from proxy.rewards.model.file import load
+from proxy.rewards.model.live import RewardOrders
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import Surroundings
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, texts, world
@@ -44,7 +44,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    monkeypatch.setattr(reward_trials, "TELL", 0.0)
+    monkeypatch.setattr(what_if, "TELL", 0.0)
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
     source = ComposedSource(file, Surroundings(tmp_path, 5.0))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.events import AlertRaised, ClaimIntended
-from proxy.dialects.chat import read_request
-from proxy.errors import Refusal
-from proxy.ticket import Ticket
+from proxy.dialects.chat.request import read_request
+from proxy.groups.waiter import Ticket
+from proxy.http.errors import Refusal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import HEADERS, World, settings, world
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from swarm.answers import OVERFLOW
+from ajet_swarm.api.outcomes import OVERFLOW
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import world
 

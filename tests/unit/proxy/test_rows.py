@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy import rows
-from proxy.rows import EDGE_WORDS, HEADER, SESSION, Row, Rows
+from proxy import dataset_rows
+from proxy.dataset_rows import EDGE_WORDS, HEADER, SESSION, Row, Rows
 
 
 def found(kept: Rows, query: str = "", **headers: str) -> str:
@@ -55,9 +55,9 @@ def test_the_next_turn_takes_over_and_the_first_one_ends_all() -> None:
 
 def test_nothing_piles_up() -> None:
     kept = Rows()
-    for number in range(rows.CAP + 50):
+    for number in range(dataset_rows.CAP + 50):
         kept.register(Row(row_id=f"r{number}", query=f"{number % 7}", session=f"s{number}"))
-    assert len(kept) == len(kept._sessions) == len(kept._heads) == rows.CAP
+    assert len(kept) == len(kept._sessions) == len(kept._heads) == dataset_rows.CAP
     assert found(kept, session="s49") == ""
     assert found(kept, session="s50") == "r50"
 
@@ -73,9 +73,9 @@ def test_rows_of_a_silent_mock_user_are_forgotten() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="a", query="x", mock_id="m-1", session="s1"))
-    clock.now = rows.QUIET
+    clock.now = dataset_rows.QUIET
     kept.alive("m-1")
-    clock.now += rows.QUIET
+    clock.now += dataset_rows.QUIET
     assert found(kept, "x") == "a"
     clock.now += 1.0
     assert found(kept, "x") == found(kept, session="s1") == ""
@@ -87,11 +87,11 @@ def test_a_row_of_no_run_is_forgotten_after_a_while_without_requests() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="dry", query="x", session="s1", train=False))
-    clock.now = rows.LONGEST
+    clock.now = dataset_rows.LONGEST
     assert found(kept, session="s1") == "dry"
-    clock.now += rows.LONGEST
+    clock.now += dataset_rows.LONGEST
     assert found(kept, "x") == "dry"
-    clock.now += rows.LONGEST + 1.0
+    clock.now += dataset_rows.LONGEST + 1.0
     assert found(kept, "x") == ""
 
 
@@ -174,13 +174,13 @@ def test_rows_of_one_text_are_compared_with_another_form_of_it_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept, compared = Rows(), []
-    looks = rows._Alike._compared
+    looks = dataset_rows._Alike._compared
 
-    def counted(alike: rows._Alike, own: str) -> bool:
+    def counted(alike: dataset_rows._Alike, own: str) -> bool:
         compared.append(own)
         return looks(alike, own)
 
-    monkeypatch.setattr(rows._Alike, "_compared", counted)
+    monkeypatch.setattr(dataset_rows._Alike, "_compared", counted)
     for number in range(50):
         kept.register(Row(row_id=str(number), query="what is  it", mock_id=f"m{number // 25}"))
     assert found(kept, "what is it") == "25"

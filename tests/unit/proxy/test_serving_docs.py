@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from core.settings import ProxySettings
-from proxy.helpers import RULES
+from proxy.admission.helper_calls import RULES
 
 GUIDE = (Path(__file__).parents[3] / "docs/serving.md").read_text(encoding="utf-8")
 ELSEWHERE = {"host", "port"}

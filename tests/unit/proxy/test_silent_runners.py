@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import CandidateFailed, ClaimIntended, EpisodeAborted
 from core.settings import Settings
-from swarm.errors import ChatErrorKind
 from tests.support.scripted_swarm import Cut, Denied, End, ScriptedSwarm
 from tests.support.seat import World, settings, texts, world
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import core.journal_sync
+import core.journal.fsync
 from core.events import GroupSealed, MockStarted
-from proxy.client import ControlClient
-from proxy.control import Control
-from proxy.journal_watch import follow_journal
-from proxy.orders import Orders
+from proxy.control.api import Control
+from proxy.control.client import ControlClient
+from proxy.control.dispatch import Orders
+from proxy.control.journal_alerts import follow_journal
 from tests.support.seat import World, world
 from tests.support.served import served
 
@@ -28,7 +28,7 @@ def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert lets.wait(60)
         os.fsync(file)
 
-    monkeypatch.setattr(core.journal_sync, "to_disk", to_disk)
+    monkeypatch.setattr(core.journal.fsync, "to_disk", to_disk)
     yield lets
     lets.set()
 
@@ -89,8 +89,8 @@ async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
 async def test_a_stall_is_told_and_gives_back_what_waits_for_it(
     tmp_path: Path, lets: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal_sync, "SLOW", 0.05)
-    monkeypatch.setattr(core.journal_sync, "HOPELESS", 0.1)
+    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.05)
+    monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.1)
     async with world(tmp_path) as w:
         follow_journal(w.seat)
         await w.seat.journal.durable(w.state.seq)

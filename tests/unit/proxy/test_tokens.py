@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import ChatRequest
-from proxy.dialects.messages import read_count, read_messages
-from proxy.tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenGauge
+from proxy.api.prompt_tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenGauge
+from proxy.dialects.messages.request import read_count, read_messages
+from proxy.dialects.request import ChatRequest
 
 JSON = {"content-type": "application/json"}
 

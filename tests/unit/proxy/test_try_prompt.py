@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.common.errors import AjetError
 from core.commands import validate
-from core.errors import AjetError
 from core.events import GroupOpened, ProxyStarted, TryAnswered, TryAsked
 from core.reducer import reduce
 from core.state import State
-from proxy.orders import Orders
+from proxy.control.dispatch import Orders
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, texts, world
 

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from proxy.rewards.base import GroupContext
+from proxy.rewards.source import GroupContext
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.protocol.schemas import PoolInfo
 from core.events import UpdateDone
-from proxy.updates import UpdateReader, figures, pool_stats
-from swarm.schemas import PoolInfo
+from proxy.servers.updates import UpdateReader, figures, pool_stats
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world

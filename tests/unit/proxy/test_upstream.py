@@ -9,15 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-import proxy.upstream
+import proxy.api.context_window
+from ajet_swarm.api.watcher import Seen
 from core.settings import ProxySettings
-from engine.lifecycle import Engine
-from engine.server import MAX_BODY
-from engine.server import create_app as engine_app
-from proxy.answering import Desk
+from engine.app import MAX_BODY
+from engine.app import create_app as engine_app
+from engine.server.lifecycle import Engine
+from proxy.api.handler import Desk
 from proxy.endpoint import create_app
-from proxy.serve import http_config
-from swarm.watcher import Seen
+from proxy.main import http_config
 from tests.support.engine_client import Driver
 from tests.support.fake_policy import Bench
 from tests.support.observed import Observed, observed
@@ -161,7 +161,7 @@ async def test_a_tokenizer_that_talks_nonsense_counts_nothing(
         return 200, b'{"tokens": []}'
 
     async with observed(tmp_path) as o:
-        monkeypatch.setattr(proxy.upstream, "ask", nonsense)
+        monkeypatch.setattr(proxy.api.context_window, "ask", nonsense)
         assert (await o.post(LONG)).status_code == 200
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.protocol.errors import ChatErrorKind
 from core.settings import UpstreamSettings
-from proxy.upstream_faults import fault, redirected, refusal_of
-from proxy.upstream_wire import UpstreamError, addresses, key_of
-from swarm.errors import ChatErrorKind
+from proxy.http.observe_http import UpstreamError, addresses, key_of
+from proxy.http.upstream_errors import fault, redirected, refusal_of
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ import httpx
 import msgspec
 import pytest
 
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.schemas import WorkflowOutput
 from core.commands import COMMANDS
-from core.home import Home
+from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
-from proxy.client import ControlClient, ControlError
-from proxy.control import Control
-from proxy.seat import Seat
-from proxy.serve import ProxyOptions, _parts, http_config
-from proxy.watch_only import Looking, OnlyLooking, WatchOrders, watch_app
-from proxy.watch_only_slots import look
-from swarm.client import AsyncSwarmClient
-from swarm.schemas import WorkflowOutput
-from swarm.transport import HttpTransport
+from proxy.context import Seat
+from proxy.control.api import Control
+from proxy.control.client import ControlClient, ControlError
+from proxy.control.watch_only import Looking, OnlyLooking, WatchOrders, watch_app
+from proxy.main import ProxyOptions, _parts, http_config
+from proxy.servers.slots import look
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 

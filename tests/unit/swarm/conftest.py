@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.tasks import Tasks
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.transport import HttpTransport
-from swarm.watcher import Watcher
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from swarm.answers import Claimed
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError, TimedOut, Unreachable
-from swarm.schemas import EngineStatus, PoolInfo
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
+from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 

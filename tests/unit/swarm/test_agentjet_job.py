@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swarm.agentjet_job import PATHS, AgentJetJob
-from swarm.job import JobError, get, load_job
+from ajet_swarm.protocol.agentjet_job import PATHS, AgentJetJob
+from ajet_swarm.protocol.job import JobError, get, load_job
 
 
 def test_each_argument_lands_where_it_belongs() -> None:

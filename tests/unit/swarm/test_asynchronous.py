@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from core.tasks import Tasks
-from swarm import asynchronous
-from swarm.answers import EndKind
-from swarm.asynchronous import AsyncSwarm
-from swarm.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
-from swarm.schemas import EngineState
-from swarm.task import Task, WorkflowOutput
+from ajet_swarm.api.outcomes import EndKind
+from ajet_swarm.client import async_client
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.calm import own_time
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
@@ -241,7 +241,7 @@ async def test_an_episode_of_another_is_never_aborted(
 async def test_an_end_without_an_answer_is_not_sent_again(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asynchronous, "LOOK_AGAIN", (0.01, 0.02))
+    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.01, 0.02))
     uuid, _ = await swarm.begin_episode()
     server.fail_next("/end_episode", "drop_after")
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
@@ -253,7 +253,7 @@ async def test_an_end_without_an_answer_is_not_sent_again(
 async def test_an_end_that_never_arrived_is_sent_after_a_look(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asynchronous, "LOOK_AGAIN", (0.01, 0.02))
+    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.01, 0.02))
     uuid, _ = await swarm.begin_episode()
     server.fail_next("/end_episode", "drop")
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))

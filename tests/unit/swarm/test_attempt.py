@@ -5,15 +5,15 @@ import logging
 
 import pytest
 
-import swarm.claim_request
-import swarm.claims
-from core.tasks import Tasks, cancel
-from swarm.answers import Claimed
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ClaimTimedOut
-from swarm.seam import Answering, Response
-from swarm.transport import HttpTransport
+import ajet_swarm.claims.claimer
+import ajet_swarm.claims.request
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.http.interface import Answering, Response
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.calm import own_time
 from tests.support.given_time import GivenTimeLoop
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -167,9 +167,9 @@ async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same uuid could come again before its holder hears that it is gone."""
-    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.0)
-    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.3))
-    monkeypatch.setattr(swarm.claims, "BACK_OFF", (0.0, 0.001))
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.3))
+    monkeypatch.setattr(ajet_swarm.claims.claimer, "BACK_OFF", (0.0, 0.001))
     desk.releaser.timeout = 30.0
     only(server, 3)
     twice: list[str] = []

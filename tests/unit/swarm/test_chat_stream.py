@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ChatError, ChatErrorKind
-from swarm.transport import HttpTransport, TooLarge
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.http.transport import HttpTransport, TooLarge
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from tests.support.scripted_swarm import Cut, Denied, ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, claimed
 

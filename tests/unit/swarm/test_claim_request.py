@@ -2,8 +2,8 @@
 
 import asyncio
 
-from swarm.claim_request import PATIENCE, ClaimRequest
-from swarm.claims import GroupClaimer
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.claims.request import PATIENCE, ClaimRequest
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.swarm.helpers import Book, drop, group, uuids

@@ -5,13 +5,13 @@ import importlib
 
 import pytest
 
-from core.tasks import Tasks
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ClaimTimedOut
-from swarm.schemas import EngineState, WorkflowOutput
-from swarm.transport import HttpTransport
-from swarm.watcher import Watcher
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
@@ -352,7 +352,7 @@ async def test_who_waits_for_a_free_episode_is_told_of(
 
 def test_the_earlier_name_of_the_class_warns() -> None:
     with pytest.warns(DeprecationWarning, match="GroupClaimer"):
-        earlier = getattr(importlib.import_module("swarm.claims"), "ClaimDesk")  # noqa: B009
+        earlier = getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimDesk")  # noqa: B009
     assert earlier is GroupClaimer
     with pytest.raises(AttributeError, match="ClaimTable"):
-        getattr(importlib.import_module("swarm.claims"), "ClaimTable")  # noqa: B009
+        getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimTable")  # noqa: B009

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from core.tasks import Tasks, cancel
-from swarm.answers import Claimed
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ClaimTimedOut, SwarmError
-from swarm.transport import HttpTransport
-from swarm.watcher import Watcher
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from tests.support.calm import own_time
 from tests.support.faults_relay import FarSwarm, far_swarm
 from tests.support.scripted_swarm import ScriptedSwarm

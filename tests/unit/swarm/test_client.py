@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError
-from swarm.schemas import EngineState, WorkflowOutput
-from swarm.transport import HttpTransport, Unreachable
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.http.transport import HttpTransport, Unreachable
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
 

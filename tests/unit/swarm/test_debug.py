@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import UsageError
-from swarm.debug import Trace, choose, inside, main, parsed, told
-from swarm.task import Task, WorkflowOutput
-from swarm.trace import Call
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.debug import Trace, choose, inside, main, parsed, told
+from ajet_swarm.debug.trace import Call
+from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.threaded_swarm import threaded_swarm
 
 TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
@@ -103,7 +103,7 @@ def test_what_is_no_reward_is_said_and_given_back(
         assert not any(one.claimed for one in swarm.server.episodes.values())
     out = capsys.readouterr().out
     assert told in out
-    assert 'swarm/episode.py"' not in out
+    assert 'ajet_swarm/client/episode.py"' not in out
     assert "no reward; the episode is given back" in out
 
 
@@ -180,7 +180,7 @@ def test_it_finds_beside_it_what_the_program_that_watches_it_finds(
     (agent / "get_training_dataset_item_list.py").write_text(
         "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
     )
-    words = [*(["-P"] if safe else []), "-m", "swarm.debug", "agent", "--item", "none"]
+    words = [*(["-P"] if safe else []), "-m", "ajet_swarm.debug", "agent", "--item", "none"]
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
         [sys.executable, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},

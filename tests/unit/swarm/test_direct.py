@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from swarm.compat import (
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.compat import (
     ClaimEpisodeRequest,
     ClaimEpisodeResponse,
     SwarmThrottlePolicy,
     Task,
     WorkflowOutput,
 )
-from swarm.errors import SwarmError, WrongUse
-from swarm.sync import SwarmClient
+from ajet_swarm.protocol.errors import SwarmError, WrongUse
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 

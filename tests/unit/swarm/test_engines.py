@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.tasks import Tasks, cancel
-from swarm import engines
-from swarm.agentjet_job import AgentJetJob
-from swarm.asynchronous import AsyncSwarm
-from swarm.client import AsyncSwarmClient
-from swarm.engines import start_engines
-from swarm.errors import EngineOff, GaveUp, SwarmError, Unreachable
-from swarm.job import JobError
-from swarm.schemas import EngineState
-from swarm.task import WorkflowOutput
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.client import engine_control
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.engine_control import start_engines
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.job import JobError
+from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 
 JOB = AgentJetJob(batch_size=4, num_repeat=4, model="m")
@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSwarm]:
-    monkeypatch.setattr(engines, "QUIET", 0.2)
+    monkeypatch.setattr(engine_control, "QUIET", 0.2)
     async with AsyncSwarm(server.url, patience=30) as client:
         yield client
 

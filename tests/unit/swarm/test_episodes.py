@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from swarm.answers import (
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import (
     OVERFLOW,
     ChatAnswer,
     Claimed,
@@ -17,11 +18,10 @@ from swarm.answers import (
     RefusedKind,
     chat_answer,
 )
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ChatError, ChatErrorKind, SwarmError
-from swarm.schemas import WorkflowOutput
-from swarm.seam import Response
-from swarm.transport import HttpTransport
+from ajet_swarm.http.interface import Response
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
+from ajet_swarm.protocol.schemas import WorkflowOutput
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.unit.swarm.helpers import HELLO, answered, claimed
 

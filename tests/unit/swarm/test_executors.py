@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from swarm.errors import SwarmError
-from swarm.executors import (
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.runs.executors import (
     BoundedThreadPoolExecutor,
     PeriodicDrainThreadPoolExecutor,
     SlidingThreadPoolExecutor,
     TaskCountLimitedThreadPoolExecutor,
 )
-from swarm.retry import Retry
+from ajet_swarm.runs.retry import Retry
 
 QUICK = Retry(tries=None, first=0.001, most=0.002)
 
@@ -186,7 +186,7 @@ def test_no_threads_is_an_error() -> None:
 
 def test_an_interrupted_program_does_not_wait_for_jobs_tried_for_ever() -> None:
     code = """
-from swarm.executors import PeriodicDrainThreadPoolExecutor
+from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
 import logging, threading
 logging.disable()
 failed = threading.Event()
@@ -208,7 +208,7 @@ raise KeyboardInterrupt
 
 def test_a_program_that_ends_well_waits_for_its_jobs() -> None:
     code = """
-from swarm.executors import PeriodicDrainThreadPoolExecutor
+from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
 import time
 executor = PeriodicDrainThreadPoolExecutor(workers=2)
 for number in range(4):

@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-import swarm.claim_request
-from core.tasks import Tasks
-from swarm.answers import Claimed
-from swarm.claim_request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, GatherBackoff
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.errors import ClaimTimedOut
-from swarm.transport import HttpTransport
-from swarm.turn_queue import TurnQueue
-from swarm.watcher import Watcher
+import ajet_swarm.claims.request
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.claims.queue import TurnQueue
+from ajet_swarm.claims.request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, GatherBackoff
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.swarm.helpers import Book, drop, group, uuids, within
@@ -23,9 +23,9 @@ from tests.unit.swarm.helpers import Book, drop, group, uuids, within
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swarm.claim_request, "GATHER_AFTER", 0.2)
-    monkeypatch.setattr(swarm.claim_request, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(swarm.claim_request, "EMPTY", (0.1, 0.3))
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.2)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.1, 0.3))
 
 
 def only(server: ScriptedSwarm, free: int) -> None:
@@ -125,7 +125,9 @@ async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_someth
     monkeypatch: pytest.MonkeyPatch,
     state: str,
 ) -> None:
-    monkeypatch.setattr(swarm.claim_request, "GATHER", (60.0, 60.0))  # no window ends meanwhile
+    monkeypatch.setattr(
+        ajet_swarm.claims.request, "GATHER", (60.0, 60.0)
+    )  # no window ends meanwhile
     only(server, 3)
     work = tasks.spawn(group(desk, book), "group")
     await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
@@ -149,7 +151,9 @@ async def test_at_the_end_of_a_window_hands_are_empty(
     watch = Stopwatch()
     assert await desk.reconcile() == []  # what is in hand is known
     await server.until(lambda: not book.mine)
-    assert watch.seconds < 0.3 + swarm.claim_request.GATHER[1] * GATHER_MORE  # the longest there is
+    assert (
+        watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
+    )  # the longest there is
     server.register(1)
     assert len(await work) == 4
 
@@ -175,16 +179,16 @@ async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
 
 def test_windows_grow_in_vain_and_have_pauses_between() -> None:
     backoff, now = GatherBackoff(random.Random(1), 0.0), 0.0
-    assert backoff.window(0.5 * swarm.claim_request.GATHER_AFTER) == 0.0
-    now = 1.2 * swarm.claim_request.GATHER_AFTER
+    assert backoff.window(0.5 * ajet_swarm.claims.request.GATHER_AFTER) == 0.0
+    now = 1.2 * ajet_swarm.claims.request.GATHER_AFTER
     times = 1.0
     for _ in range(9):
         length = backoff.window(now)
-        low, high = swarm.claim_request.GATHER
+        low, high = ajet_swarm.claims.request.GATHER
         assert low * times <= length <= high * times
         backoff.close(now, in_vain=True)
-        assert backoff.window(now + 0.99 * swarm.claim_request.EMPTY[0] * times) == 0.0
-        now += swarm.claim_request.EMPTY[1] * times
+        assert backoff.window(now + 0.99 * ajet_swarm.claims.request.EMPTY[0] * times) == 0.0
+        now += ajet_swarm.claims.request.EMPTY[1] * times
         times = min(1.5 * times, GATHER_MORE)
     backoff.close(now, in_vain=False)
     assert backoff.window(now) == 0.0

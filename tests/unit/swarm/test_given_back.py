@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from swarm.asynchronous import AsyncSwarm
-from swarm.deadlines import REMEMBERED
-from swarm.errors import EpisodeLost, SwarmError
-from swarm.joint import AsyncJointSwarm
-from swarm.run import rollout
-from swarm.sync import SwarmClient
-from swarm.task import Task, WorkflowOutput
-from swarm.throttle import SwarmThrottlePolicy
+from ajet_swarm.claims.deadlines import REMEMBERED
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.multi_server import AsyncJointSwarm
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
+from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runs.run import rollout
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 

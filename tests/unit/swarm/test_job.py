@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from core.errors import UsageError
-from swarm import job as module
-from swarm.job import JobError, default_job, dump_job, get, hand_job, load_job, put
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol import job as module
+from ajet_swarm.protocol.job import JobError, default_job, dump_job, get, hand_job, load_job, put
 
 
 def test_the_default_job() -> None:

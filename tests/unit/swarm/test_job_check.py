@@ -3,9 +3,17 @@
 import pytest
 import yaml
 
-from swarm.job import BATCH, LEARNING_RATE, JobError, default_job, dump_job, hand_job, put
-from swarm.job_check import KNOWN, MAX_DEPTH, check_job
-from swarm.job_diff import NOTHING, Change, changes
+from ajet_swarm.protocol.job import (
+    BATCH,
+    LEARNING_RATE,
+    JobError,
+    default_job,
+    dump_job,
+    hand_job,
+    put,
+)
+from ajet_swarm.protocol.job_diff import NOTHING, Change, changes
+from ajet_swarm.protocol.job_validation import KNOWN, MAX_DEPTH, check_job
 
 
 @pytest.mark.parametrize("job", [default_job(), hand_job()])

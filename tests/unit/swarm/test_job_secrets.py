@@ -7,10 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import AjetError, UsageError
-from swarm.job import JobError, load_job
-from swarm.job_check import check_job
-from swarm.job_secrets import (
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.protocol.job import JobError, load_job
+from ajet_swarm.protocol.job_secrets import (
     MASK,
     hidden,
     hidden_error,
@@ -21,6 +20,7 @@ from swarm.job_secrets import (
     secret_part,
     without_secrets,
 )
+from ajet_swarm.protocol.job_validation import check_job
 
 KEY = b"k" * 32
 _NAMES = """

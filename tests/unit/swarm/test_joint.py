@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core.tasks import Tasks, cancel
-from engine.server import create_app
-from swarm import SwarmClient
-from swarm.answers import EndKind, EndOutcome
-from swarm.asynchronous import AsyncSwarm
-from swarm.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
-from swarm.joint import AsyncJointSwarm, JointEpisode, JointSwarm
-from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm import SwarmClient
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.multi_server import AsyncJointSwarm, JointEpisode, JointSwarm
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from engine.app import create_app
 from tests.support.engine_client import driving
 from tests.support.served import served
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from swarm.errors import SwarmError
-from swarm.read_files import DatasetError
-from swarm.readers import (
+from ajet_swarm.data.files import DatasetError
+from ajet_swarm.data.readers import (
     AjetTaskReader,
     BaseTaskReader,
     HuggingfaceDatRepo,
@@ -21,7 +20,8 @@ from swarm.readers import (
     RouterTaskReader,
     dict_to_ajet_task,
 )
-from swarm.task import Task
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.task import Task
 
 
 def jsonl(path: Path) -> RouterTaskReader:
@@ -147,7 +147,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
 def test_a_long_stream_is_shuffled_as_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from swarm import readers
+    from ajet_swarm.data import readers
 
     monkeypatch.setattr(readers, "SHUFFLED", 10)
     path = tmp_path / "train.jsonl"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from swarm.errors import SwarmError, WrongUse
-from swarm.retry import FOREVER, Retry, retry_with_backoff
-from swarm.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
-from swarm.run_record import RunRecord
-from swarm.sync import SwarmClient
-from swarm.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.protocol.errors import SwarmError, WrongUse
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.runs.record import RunRecord
+from ajet_swarm.runs.retry import FOREVER, Retry, retry_with_backoff
+from ajet_swarm.runs.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
 from tests.support.threaded_swarm import threaded_swarm
 
 QUICK = Retry(tries=3, first=0.001, most=0.002)
@@ -88,7 +88,7 @@ def test_agentjets_decorator_tries_again_and_raises_the_last() -> None:
 
 
 def test_wrong_use_is_not_tried_again() -> None:
-    from swarm.job import JobError
+    from ajet_swarm.protocol.job import JobError
 
     def run(_: Task) -> None:
         raise JobError("no job")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swarm.errors import SwarmError
-from swarm.run import run_episodes, run_episodes_until_all_complete
-from swarm.run_record import RunRecord
-from swarm.task import Task, WorkflowOutput
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runs.record import RunRecord
+from ajet_swarm.runs.run import run_episodes, run_episodes_until_all_complete
 
 TASKS = [Task(task_id="a"), Task(task_id="b"), Task(task_id="b")]
 

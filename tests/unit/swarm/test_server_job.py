@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from swarm.agentjet_job import AgentJetJob
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError
-from swarm.job import (
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.job import (
     BATCH,
     KL,
     LEARNING_RATE,
@@ -22,15 +23,14 @@ from swarm.job import (
     hand_job,
     put,
 )
-from swarm.job_check import check_job
-from swarm.server_job import (
+from ajet_swarm.protocol.job_validation import check_job
+from ajet_swarm.protocol.server_job import (
     MODEL_VARIABLE,
     REQUIRED,
     for_server,
     server_hand_job,
     server_job,
 )
-from swarm.transport import HttpTransport
 from tests.support.scripted_job import compose, trainer_error
 from tests.support.scripted_swarm import ScriptedSwarm
 

@@ -5,11 +5,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.answers import Claimed, Refused, RefusedKind
-from swarm.claim_request import ClaimRequest
-from swarm.shared_batch import MOST, SharedBatch
-from swarm.shares import Lane
-from swarm.turn_queue import TurnQueue
+from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.claims.queue import TurnQueue
+from ajet_swarm.claims.request import ClaimRequest
+from ajet_swarm.claims.shared_batch import MOST, SharedBatch
+from ajet_swarm.claims.shares import Lane
 
 NONE = Refused(RefusedKind.NONE_AVAILABLE, "none free")
 OTHER = Refused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.shares import Lane, Shares, crowding
+from ajet_swarm.claims.shares import Lane, Shares, crowding
 
 
 def drained(shares: Shares[str]) -> list[str]:

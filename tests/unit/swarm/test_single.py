@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from core.tasks import Tasks
-from swarm.answers import Claimed
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError
-from swarm.releases import ReadWriteLock
-from swarm.single import START, WIDEST, AdaptiveConcurrency, EpisodeClaimer
-from swarm.watcher import Watcher
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.releases import ReadWriteLock
+from ajet_swarm.claims.single import START, WIDEST, AdaptiveConcurrency, EpisodeClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError
 from tests.support.scripted_swarm import ScriptedSwarm
 
 

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.tasks import Tasks
-from swarm.agentjet_job import AgentJetJob
-from swarm.asynchronous import AsyncSwarm
-from swarm.completion import ended_before
-from swarm.errors import EngineOff, GaveUp, SwarmError, Unreachable
-from swarm.schemas import EngineState
-from swarm.sync import SwarmClient
-from swarm.update_calls import UpdateCalls
-from swarm.watcher import Seen
+from ajet_swarm.api.completion import ended_before
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.update_calls import UpdateCalls
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.schemas import EngineState
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import threaded_swarm
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.answers import OVERFLOW, ChatAnswer, chat_answer
-from swarm.errors import ChatError, ChatErrorKind
-from swarm.seam import Response
-from swarm.streaming import ChatStream, Events
+from ajet_swarm.api.chat_stream import ChatStream, Events
+from ajet_swarm.api.outcomes import OVERFLOW, ChatAnswer, chat_answer
+from ajet_swarm.http.interface import Response
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 
 DONE = b"data: [DONE]\n\n"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from swarm.sync import SwarmClient
+from ajet_swarm.client.sync_client import SwarmClient
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 ROOT = Path(__file__).resolve().parents[3]
 
 SCRIPT = """
 import os, signal, sys, threading, time
-from swarm import SwarmClient, SlidingThreadPoolExecutor
+from ajet_swarm import SwarmClient, SlidingThreadPoolExecutor
 
 how, url = sys.argv[1:]
 if how == "own":

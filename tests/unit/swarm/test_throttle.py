@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from engine.server import create_app
-from swarm import SwarmClient
-from swarm.asynchronous import AsyncSwarm
-from swarm.errors import GaveUp, SwarmError
-from swarm.schemas import PoolInfo, RunningEpisode
-from swarm.throttle import SwarmThrottlePolicy, Throttle
+from ajet_swarm import SwarmClient
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.throttle import SwarmThrottlePolicy, Throttle
+from ajet_swarm.protocol.errors import GaveUp, SwarmError
+from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
+from engine.app import create_app
 from tests.support.engine_client import Driver, driving
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-import swarm.attempts
-from core.tasks import Tasks, cancel
-from swarm.claim_request import ClaimRequest
-from swarm.claims import GroupClaimer
-from swarm.client import AsyncSwarmClient
-from swarm.shared_batch import SharedBatch
+import ajet_swarm.claims.attempts
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.claims.request import ClaimRequest
+from ajet_swarm.claims.shared_batch import SharedBatch
+from ajet_swarm.common.tasks import Tasks, cancel
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.swarm.helpers import Book, drop, group, uuids
 
@@ -24,7 +24,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(len(requests))
             super().__init__(requests, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(swarm.attempts, "SharedBatch", Noted)
+    monkeypatch.setattr(ajet_swarm.claims.attempts, "SharedBatch", Noted)
     return found
 
 

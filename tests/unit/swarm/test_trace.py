@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from swarm.trace import Relay
+from ajet_swarm.debug.trace import Relay
 
 WHOLE = {
     "choices": [{"message": {"content": "five"}, "finish_reason": "stop"}],

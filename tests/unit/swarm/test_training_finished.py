@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from core.tasks import Tasks
-from swarm.agentjet_job import AgentJetJob
-from swarm.asynchronous import AsyncSwarm
-from swarm.errors import EngineOff, TrainingFinished
-from swarm.executors import PeriodicDrainThreadPoolExecutor
-from swarm.retry import FOREVER, retry_with_backoff
-from swarm.run import rollout, run_episodes, run_episodes_until_all_complete
-from swarm.run_record import RunRecord
-from swarm.schemas import EngineState
-from swarm.sync import SwarmClient
-from swarm.task import Task, WorkflowOutput
+from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import EngineOff, TrainingFinished
+from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
+from ajet_swarm.runs.record import RunRecord
+from ajet_swarm.runs.retry import FOREVER, retry_with_backoff
+from ajet_swarm.runs.run import rollout, run_episodes, run_episodes_until_all_complete
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
@@ -221,7 +221,7 @@ def test_agentjets_decorator_does_not_try_again() -> None:
 
 SCRIPT = """
 import sys
-from swarm.compat import PeriodicDrainThreadPoolExecutor, SwarmClient, Task, WorkflowOutput
+from ajet_swarm.compat import PeriodicDrainThreadPoolExecutor, SwarmClient, Task, WorkflowOutput
 
 client = SwarmClient(sys.argv[1], patience=None)
 done = 0

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from swarm.connection import PAUSE, PIECE, Connection
-from swarm.transport import HttpTransport, TimedOut, TooLarge, Unreachable
+from ajet_swarm.http.connection import PAUSE, PIECE, Connection
+from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

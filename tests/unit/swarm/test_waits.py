@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from swarm import waits
+from ajet_swarm.client import waits
 
 ROOT = Path(__file__).resolve().parents[3]
 
 ASLEEP = """
 import asyncio, os, signal, sys, threading
-from swarm import Retry, run_episodes, waits
-from swarm.executors import BoundedThreadPoolExecutor
-from swarm.loop_thread import LoopThread
+from ajet_swarm import Retry, run_episodes
+from ajet_swarm.client import waits
+from ajet_swarm.runs.executors import BoundedThreadPoolExecutor
+from ajet_swarm.client.loop_thread import LoopThread
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 over = threading.Event()

@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from core.tasks import Tasks
-from swarm import watcher as module
-from swarm.client import AsyncSwarmClient
-from swarm.errors import SwarmError, Unreachable
-from swarm.schemas import EngineState, EngineStatus, PoolInfo
-from swarm.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
+from ajet_swarm.api import watcher as module
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError, Unreachable
+from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 from tests.support.given_time import GivenTimeLoop
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-import swarm.watcher
-from swarm.errors import SwarmError
-from swarm.watcher import DEMAND_FOR, Seen, Watcher
+import ajet_swarm.api.watcher
+from ajet_swarm.api.watcher import DEMAND_FOR, Seen, Watcher
+from ajet_swarm.protocol.errors import SwarmError
 from tests.support.given_time import GivenTimeLoop
 from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
 
@@ -60,8 +60,8 @@ async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
     told: Told, watch: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NORMAL", "SLOW"):
-        monkeypatch.setattr(swarm.watcher, name, 3600.0)
-    monkeypatch.setattr(swarm.watcher, "DEMAND", 0.05)
+        monkeypatch.setattr(ajet_swarm.api.watcher, name, 3600.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "DEMAND", 0.05)
     loop = asyncio.get_running_loop()
     told.said, polls = GONE, list[float]()
     heard = watch.poll

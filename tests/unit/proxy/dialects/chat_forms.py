@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from proxy.conversation import ChatRequest, Winner, winner
 from proxy.dialects.base import Writer
-from proxy.dialects.chat import CHAT
-from proxy.dialects.chunks import fingerprint
-from proxy.dialects.completions import COMPLETIONS
+from proxy.dialects.chat.chunks import fingerprint
+from proxy.dialects.chat.completions import COMPLETIONS
+from proxy.dialects.chat.request import CHAT
+from proxy.dialects.request import ChatRequest, Winner, winner
 
 QUICK = settings(
     deadline=None,

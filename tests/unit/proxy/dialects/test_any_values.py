@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import ChatRequest, deltas, winner
+from proxy.admission.conversations import Conversations
+from proxy.admission.helper_calls import helper_of
+from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat import CHAT
-from proxy.dialects.completions import COMPLETIONS
-from proxy.dialects.fitting import fitted
-from proxy.dialects.messages import MESSAGES
-from proxy.dialects.responses import RESPONSES
-from proxy.errors import Refusal
-from proxy.helpers import helper_of
-from proxy.matching import Conversations
-from proxy.sessions import session_of
+from proxy.dialects.chat.completions import COMPLETIONS
+from proxy.dialects.chat.request import CHAT
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.request import ChatRequest, deltas, winner
+from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.tool_constraints import fitted
+from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import JSON, QUICK
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.asides import own_words
-from proxy.dialects.chat import read_request
-from proxy.dialects.messages import MESSAGES
-from proxy.dialects.responses import RESPONSES
-from proxy.helpers import helper_of
-from proxy.matching import Conversations
+from proxy.admission.conversations import Conversations
+from proxy.admission.helper_calls import helper_of
+from proxy.dialects.agent_notes import own_words
+from proxy.dialects.chat.request import read_request
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.responses.request import RESPONSES
 
 REMINDER = "<system-reminder>\nThe time is noon.\n</system-reminder>"
 OPENCLAW = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"

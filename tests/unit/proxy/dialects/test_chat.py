@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import winner
-from proxy.dialects.chat import CHAT, read_request
-from proxy.errors import Refusal
+from proxy.dialects.chat.request import CHAT, read_request
+from proxy.dialects.request import winner
+from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import QUICK, TOOLS, made
 
 JSON = {"content-type": "application/json"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chunks import DONE
+from proxy.dialects.chat.chunks import DONE
 from tests.unit.proxy.dialects.chat_forms import TOOLS, assembled, chat, events, made, writer
 
 PARIS = {

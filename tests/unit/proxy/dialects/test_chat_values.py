@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat import read_request
-from proxy.errors import Refusal
+from proxy.dialects.chat.request import read_request
+from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import chat
 
 HELLO = [{"role": "user", "content": "Say hello."}]

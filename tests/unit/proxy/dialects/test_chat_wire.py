@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import winner
-from proxy.dialects.chat import chat_dialect
-from proxy.dialects.chunks import DONE, fingerprint
-from proxy.errors import Refusal
+from proxy.dialects.chat.chunks import DONE, fingerprint
+from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.request import winner
+from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import (
     QUICK,
     TOOLS,

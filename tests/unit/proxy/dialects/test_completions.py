@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chunks import DONE
-from proxy.dialects.completions import COMPLETIONS
-from proxy.dialects.completions_wire import legacy_logprobs
-from proxy.errors import Refusal
+from proxy.dialects.chat.chunks import DONE
+from proxy.dialects.chat.completions import COMPLETIONS
+from proxy.dialects.chat.completions_writer import legacy_logprobs
+from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import (
     JSON,
     QUICK,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import PIECES, deltas, goes_on, pieces, usage_of, whole_text, winner
+from proxy.dialects.request import PIECES, deltas, goes_on, pieces, usage_of, whole_text, winner
 from tests.unit.proxy.dialects.chat_forms import QUICK, made
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"

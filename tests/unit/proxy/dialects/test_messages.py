@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages import count_body, read_count, read_messages
-from proxy.errors import Refusal
+from proxy.dialects.messages.request import count_body, read_count, read_messages
+from proxy.http.errors import Refusal
 
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "Say hello."}]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.messages import MESSAGES, read_count, read_messages
-from proxy.errors import Refusal, busy
+from proxy.dialects.messages.request import MESSAGES, read_count, read_messages
+from proxy.http.errors import Refusal, busy
 
 JSON = {"content-type": "application/json"}
 ASKED = {"model": "tiny", "max_tokens": 64, "messages": [{"role": "user", "content": "x"}]}

@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import Winner, deltas, winner
 from proxy.dialects.base import Writer
-from proxy.dialects.messages import MESSAGES, read_messages
-from proxy.errors import Refusal
+from proxy.dialects.messages.request import MESSAGES, read_messages
+from proxy.dialects.request import Winner, deltas, winner
+from proxy.http.errors import Refusal
 
 JSON = {"content-type": "application/json"}
 USAGE = {"prompt_tokens": 42, "completion_tokens": 33, "total_tokens": 75}

@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import chat
-from proxy.dialects.checks import is_ordinary
+from proxy.dialects.chat import request
+from proxy.dialects.validation import is_ordinary
 
 VALUES = st.one_of(
     st.none(),
@@ -30,8 +30,8 @@ def test_nothing_ordinary_is_refused_or_changed_by_the_checks(fields: dict[str, 
     body = {"messages": [{"role": "user", "content": "hi"}], **fields}
     if is_ordinary(body):
         before = deepcopy(body)
-        with patch.object(chat, "is_ordinary", lambda _: False):
-            chat.check(body)
+        with patch.object(request, "is_ordinary", lambda _: False):
+            request.check(body)
         assert body == before
         assert [type(one) for one in body.values()] == [type(one) for one in before.values()]
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.reading import (
+from proxy.admission.sessions import session_of
+from proxy.dialects.common import (
     decode,
     flag,
     integer,
@@ -14,8 +15,7 @@ from proxy.dialects.reading import (
     request_id,
     trains,
 )
-from proxy.errors import Refusal
-from proxy.sessions import session_of
+from proxy.http.errors import Refusal
 
 JSON = "application/json"
 

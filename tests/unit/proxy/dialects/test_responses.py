@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxy.conversation import ChatRequest
-from proxy.dialects.responses import RESPONSES
-from proxy.errors import Refusal
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.responses.request import RESPONSES
+from proxy.http.errors import Refusal
 
 JSON = {"content-type": "application/json"}
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}

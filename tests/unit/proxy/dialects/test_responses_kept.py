@@ -2,9 +2,9 @@
 
 import json
 
-from proxy.conversation import winner
-from proxy.dialects.responses import responses
-from proxy.dialects.responses_kept import Kept
+from proxy.dialects.request import winner
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import Kept
 
 
 def test_items_are_kept_for_a_while() -> None:

@@ -9,10 +9,10 @@ import pytest
 from openai import NotFoundError, OpenAI
 from pydantic import BaseModel
 
-from proxy.conversation import ChatRequest, winner
-from proxy.dialects.responses import responses
-from proxy.dialects.responses_kept import Kept
-from proxy.errors import Refusal
+from proxy.dialects.request import ChatRequest, winner
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import Kept
+from proxy.http.errors import Refusal
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7}
 TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.responses import RESPONSES
-from proxy.errors import Refusal
+from proxy.dialects.responses.request import RESPONSES
+from proxy.http.errors import Refusal
 
 JSON = {"content-type": "application/json"}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import ChatRequest
-from proxy.dialects.responses import RESPONSES
-from proxy.dialects.responses_tools import custom_arguments, custom_input
-from proxy.errors import Refusal
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.responses.tools import custom_arguments, custom_input
+from proxy.http.errors import Refusal
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 

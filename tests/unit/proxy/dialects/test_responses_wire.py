@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import Winner, deltas, winner
 from proxy.dialects.base import Writer
-from proxy.dialects.responses import responses
-from proxy.dialects.responses_kept import Kept
-from proxy.errors import Offline, Refusal, Stopping, busy
+from proxy.dialects.request import Winner, deltas, winner
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import Kept
+from proxy.http.errors import Offline, Refusal, Stopping, busy
 
 RESPONSES = responses(Kept())
 USAGE = {

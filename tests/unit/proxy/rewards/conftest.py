@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.base import Answer, GroupContext
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.source import Answer, GroupContext
 
 QUICK = HookLimits(
     call_seconds=60, load_seconds=90, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5

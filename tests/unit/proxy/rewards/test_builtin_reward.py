@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from core.advantage import is_dead
-from proxy.rewards.base import Answer, GroupContext, Score
+from core.scoring.advantage import is_dead
 from proxy.rewards.builtin import BuiltinSource, score_group
-from proxy.rewards.math import combine
+from proxy.rewards.model.math import combine
 from proxy.rewards.parts.finished import Finished
 from proxy.rewards.parts.length import IDEAL, Length
 from proxy.rewards.parts.reference import reference
 from proxy.rewards.parts.repetition import Repetition
+from proxy.rewards.source import Answer, GroupContext, Score
 from proxy.rewards.text import content_stems, content_text, read, words_of
 
 CHAT = (

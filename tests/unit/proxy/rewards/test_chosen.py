@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.errors import AjetError
-from core.home import Home
+from ajet_swarm.common.errors import AjetError
+from core.runtime.home import Home
 from core.settings import Settings, load
-from proxy.rewards.chosen import chosen, source_of
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.hooks import HookSource
-from proxy.rewards.live import RewardOrders, parts_of
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.model.live import RewardOrders, parts_of
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.select import chosen, source_of
 
 
 def wanted(**flags: Any) -> Settings:

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from core.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from proxy.rewards import part as part_module
-from proxy.rewards.base import Abstention, SourceHealth
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.live import RewardOrders, parts_of
-from proxy.rewards.modeledit import write
-from proxy.rewards.modelfile import ModelFault, parse
+from proxy.rewards.model.edit import write
+from proxy.rewards.model.file import ModelFault, parse
+from proxy.rewards.model.live import RewardOrders, parts_of
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import KINDS, Abstains, Kind, Looked, PartValue, Setting, Surroundings
+from proxy.rewards.source import Abstention, SourceHealth
 
 Until = Callable[..., Awaitable[float]]
 TEXT = "parts:\n  length: {weight: 1}\n"

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from core.errors import AjetError
+from ajet_swarm.common.errors import AjetError
 from proxy.rewards import part as part_module
-from proxy.rewards.base import SourceHealth
-from proxy.rewards.composed import ComposedSource
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import KINDS, Kind, Looked, PartValue, Surroundings
+from proxy.rewards.source import SourceHealth
 
 FAILS: dict[str, Exception] = {}
 """What a part raises: by its name and what is asked of it."""

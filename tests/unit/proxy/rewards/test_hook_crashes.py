@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
-from proxy.rewards.base import ScoreSheet, SourceHealth
-from proxy.rewards.hookchild import HookLimits
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.source import ScoreSheet, SourceHealth
 
 GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.source import HookSource
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "hooks" / "enthusiasm"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards import hooklogs
-from proxy.rewards.hookchild import HookLimits
-from proxy.rewards.hooklogs import Logger
+from proxy.rewards.hooks import logs
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.hooks.logs import Logger
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 
@@ -158,8 +158,8 @@ def test_the_logger_survives_a_bad_format(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_tables_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    hooklogs.print_listofdict([{"content": "x\n" * 900, "reward": 1}], "answers", mod="c")
-    hooklogs.print_list(["one"])
+    logs.print_listofdict([{"content": "x\n" * 900, "reward": 1}], "answers", mod="c")
+    logs.print_list(["one"])
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "--- answers"
     assert said[1].startswith("  [0] content: x x")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hookapi import EpisodeResult, install_shim
-from proxy.rewards.hooklogs import install_logs
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.logs import install_logs
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "hooks" / "persona"
 ANSWERS: tuple[Any, ...] = (

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from proxy.rewards import hookapi, hookfolder
-from proxy.rewards.hookapi import EpisodeResult, has_repeat, install_shim, reward_caller
-from proxy.rewards.hookcheck import BadResultError, checked_rewards, notes_of
-from proxy.rewards.hooktrace import trouble_of
-from proxy.rewards.wire import FrameError, Note, Noted, Scored, pack
+from proxy.rewards.hooks import folder as hookfolder
+from proxy.rewards.hooks import tutorial_api
+from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
+from proxy.rewards.hooks.protocol import FrameError, Note, Noted, Scored, pack
+from proxy.rewards.hooks.traceback import trouble_of
+from proxy.rewards.hooks.tutorial_api import EpisodeResult, has_repeat, install_shim, reward_caller
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_the_shim_answers_agentjet_names(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in names:
         monkeypatch.setitem(sys.modules, name, None)  # registers the undoing
         monkeypatch.delitem(sys.modules, name)
-    for thing in (hookapi.Task, hookapi.WorkflowOutput, hookapi.has_repeat):
+    for thing in (tutorial_api.Task, tutorial_api.WorkflowOutput, tutorial_api.has_repeat):
         monkeypatch.setattr(thing, "__module__", thing.__module__)
     assert install_shim()
     module = sys.modules["ajet.schema.task"]

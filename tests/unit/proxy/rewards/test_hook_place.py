@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from core.events import ScoringAbstained
-from proxy.rewards.base import Abstention, GroupContext, ScoreSheet
+from proxy.rewards.source import Abstention, GroupContext, ScoreSheet
 from tests.support.seat import world
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from core.tasks import Tasks
-from proxy.rewards.base import SourceHealth
-from proxy.rewards.hookchild import HookLimits
+from ajet_swarm.common.tasks import Tasks
+from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.source import SourceHealth
 from tests.support.stopwatch import slowness
 
 
@@ -199,7 +199,7 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "proxy.rewards.hookhost",
+        "proxy.rewards.hooks.host",
         str(hooks.path),
         cwd=Path(__file__).resolve().parents[4],
         stdout=asyncio.subprocess.PIPE,

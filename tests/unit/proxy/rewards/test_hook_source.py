@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from proxy.rewards.base import ScoreSheet
-from proxy.rewards.hooks import HookSource
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.source import ScoreSheet
 
 GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):
@@ -252,8 +252,8 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
     program = tmp_path / "proxy_like.py"
     program.write_text(
         "import asyncio, sys, pathlib\n"
-        "from proxy.rewards.base import Answer, GroupContext\n"
-        "from proxy.rewards.hooks import HookSource\n"
+        "from proxy.rewards.source import Answer, GroupContext\n"
+        "from proxy.rewards.hooks.source import HookSource\n"
         "async def main():\n"
         "    source = HookSource(pathlib.Path(sys.argv[1]))\n"
         "    await source.start()\n"

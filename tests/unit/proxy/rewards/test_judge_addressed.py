@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.rewards.judge_addressed import MARK, addressed
+from proxy.rewards.judge.addressed import MARK, addressed
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core.tasks import Tasks
-from proxy.rewards import judge_ask
-from proxy.rewards.base import SourceHealth
+from ajet_swarm.common.tasks import Tasks
+from proxy.rewards.judge import question
+from proxy.rewards.source import SourceHealth
 from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge, bench
 from tests.support.stopwatch import Stopwatch
 from tests.unit.proxy.rewards.conftest import Group
@@ -30,7 +30,7 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_ask, "BACKOFF", 0.001)
+    monkeypatch.setattr(question, "BACKOFF", 0.001)
 
 
 @pytest.mark.parametrize("mishap", sorted(MISHAPS))

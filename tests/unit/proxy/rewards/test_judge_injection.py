@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from proxy.rewards.judge_prompt import conversation, scoring, shown
+from proxy.rewards.judge.prompt import conversation, scoring, shown
 from tests.support.scripted_judge import ScriptedJudge, bench, made, understood
 from tests.unit.proxy.rewards.conftest import Group
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from core.events import Event, JudgeSpent
-from proxy.rewards.assembly import Assembly
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.judge_desk import DESK
-from proxy.rewards.judge_settings import MODES, SETTINGS
-from proxy.rewards.modelfile import ModelFault, load
+from proxy.rewards.judge.budget import DESK
+from proxy.rewards.judge.settings import MODES, SETTINGS
+from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.file import ModelFault, load
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import Surroundings
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group

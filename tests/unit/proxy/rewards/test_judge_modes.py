@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proxy.rewards.base import GroupContext
+from proxy.rewards.source import GroupContext
 from tests.support.scripted_judge import ScriptedJudge, bench, understood
 from tests.unit.proxy.rewards.conftest import Group
 

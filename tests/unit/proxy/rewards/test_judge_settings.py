@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from core.settings import UpstreamSettings
-from proxy.rewards import judge as judging
-from proxy.rewards import judge_keys
-from proxy.rewards.judge import Judge
-from proxy.rewards.judge_desk import Desk, own_of
+from proxy.rewards.judge import keys
+from proxy.rewards.judge import part as judging
+from proxy.rewards.judge.budget import Desk, own_of
+from proxy.rewards.judge.part import Judge
 from proxy.rewards.part import SettingsFault, SlowPart
 from tests.support.scripted_judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group
@@ -97,7 +97,7 @@ def test_addresses_as_people_give_them(url: str, base: str) -> None:
     ],
 )  # fmt: skip
 def test_placeholders(key: str) -> None:
-    found = judge_keys.find("KEY", None, {"KEY": f" {key}\n"})
+    found = keys.find("KEY", None, {"KEY": f" {key}\n"})
     assert "placeholder" in found.fault
     assert found.value == ""
     assert key not in found.fault.replace("placeholder", "")
@@ -107,21 +107,21 @@ def test_placeholders(key: str) -> None:
     "key", ["EMPTY", "none", "sk-proj-4fXyourK2m9", "abc", "gsk_9a8b7c6d5e4f", "sk-or-v1-93af"]
 )
 def test_keys_that_may_be_real(key: str) -> None:
-    assert judge_keys.find("KEY", None, {"KEY": key}) == judge_keys.Key(key)
+    assert keys.find("KEY", None, {"KEY": key}) == keys.Key(key)
 
 
 def test_missing_keys(tmp_path: Path) -> None:
-    assert "variable KEY is not set" in judge_keys.find("KEY", None, {}).fault
-    assert "variable KEY is not set" in judge_keys.find("KEY", None, {"KEY": "  "}).fault
+    assert "variable KEY is not set" in keys.find("KEY", None, {}).fault
+    assert "variable KEY is not set" in keys.find("KEY", None, {"KEY": "  "}).fault
     file = tmp_path / "key"
-    assert "cannot be read" in judge_keys.find(None, file).fault
+    assert "cannot be read" in keys.find(None, file).fault
     file.write_text("\n")
-    assert "is empty" in judge_keys.find(None, file).fault
+    assert "is empty" in keys.find(None, file).fault
     file.write_text("one two")
-    assert "spaces" in judge_keys.find(None, file).fault
+    assert "spaces" in keys.find(None, file).fault
     file.write_text("real-0123\n")
-    assert judge_keys.find(None, file).value == "real-0123"
-    assert judge_keys.find(None, None) == judge_keys.Key()
+    assert keys.find(None, file).value == "real-0123"
+    assert keys.find(None, None) == keys.Key()
 
 
 async def test_a_missing_key_is_said_at_start_and_nothing_is_asked(

@@ -16,9 +16,9 @@ import pytest
 from core.events import Event, JudgeSpent, ProxyStarted, decode, encode
 from core.reducer import reduce
 from core.state import State
-from proxy.rewards import judge_ask, judge_desk
-from proxy.rewards.judge_cache import Cache
-from proxy.rewards.judge_desk import Desk
+from proxy.rewards.judge import budget, question
+from proxy.rewards.judge.budget import Desk
+from proxy.rewards.judge.cache import Cache
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -198,13 +198,13 @@ async def test_the_cache_holds_no_prompt(
 async def test_it_tells_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge_desk, "EVERY", 0.15)
+    monkeypatch.setattr(budget, "EVERY", 0.15)
     async with bench(judge.url, mode="pointwise") as one:
         began = time.monotonic()
         for number in range(3):
             await one.score(group(*(f"{number} {other}" for other in range(8))))
         many = len(one.events)
-        assert many <= 2 + (time.monotonic() - began) / judge_desk.EVERY
+        assert many <= 2 + (time.monotonic() - began) / budget.EVERY
         async with asyncio.timeout(60):
             # the last counts come by themselves
             while not (isinstance(last := one.events[-1], JudgeSpent) and last.calls == 24):
@@ -258,7 +258,7 @@ async def test_no_key_is_told_anywhere(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(judge_ask, "BACKOFF", 0.001)
+    monkeypatch.setattr(question, "BACKOFF", 0.001)
     key = judge.key = "plainlooking9471"
     monkeypatch.setenv("JUDGE_KEY", key)
     judge.forever, judge.secret_in_errors = step, True

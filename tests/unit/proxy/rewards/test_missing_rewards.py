@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.rewards.base import SourceHealth
-from proxy.serve import GONE, _note_missing_rewards, _rewards_changed
+from proxy.main import GONE, _note_missing_rewards, _rewards_changed
+from proxy.rewards.source import SourceHealth
 from tests.support.seat import world
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import AjetError
-from proxy.rewards.base import Score
-from proxy.rewards.composed import ComposedSource
-from proxy.rewards.model import Model, NothingApplies, PartSpec, Weigher
-from proxy.rewards.modeledit import change, edited
-from proxy.rewards.modelfile import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
+from ajet_swarm.common.errors import AjetError
+from proxy.rewards.model.edit import change, edited
+from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.part import KINDS, PartValue
+from proxy.rewards.source import Score
 
 PLAIN = """\
 # mine

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.rewards.base import GroupContext
 from proxy.rewards.builtin import score_group
 from proxy.rewards.part import KINDS, Looked
 from proxy.rewards.parts.asked import FACT, OPEN, asked_by, sum_of
+from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 
 WHERE = Path()

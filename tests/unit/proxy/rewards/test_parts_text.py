@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.rewards.base import Answer, GroupContext
 from proxy.rewards.part import KINDS, GroupPart, Looked, SettingsFault
 from proxy.rewards.parts.language import shares
+from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.text import content_stems, read
 
 HOSTILE = (

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.advantage import RewardError, advantages, is_dead, spread
-from proxy.rewards.base import Part
-from proxy.rewards.math import combine
+from core.scoring.advantage import RewardError, advantages, is_dead, spread
+from proxy.rewards.model.math import combine
+from proxy.rewards.source import Part
 
 numbers = st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=8)
 

@@ -3,8 +3,8 @@ import math
 import msgspec
 import pytest
 
-from core.advantage import is_dead
-from core.rating import Rating, RatingError, rating_rewards
+from core.scoring.advantage import is_dead
+from core.scoring.rating import Rating, RatingError, rating_rewards
 
 
 @pytest.mark.parametrize(

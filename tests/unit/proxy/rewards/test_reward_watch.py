@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
 from core.bus import Bus
 from core.events import (
     AlertRaised,
@@ -18,16 +19,15 @@ from core.events import (
     RewardsWatched,
     SentReward,
 )
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
-from core.tasks import Tasks
 from proxy.alerts import dismiss_alert
-from proxy.rewards import watch_guard
-from proxy.rewards.watch_guard import RewardGuard
-from proxy.rewards.watch_hacking import LEAST, WINDOW, HackingWatch, interval
-from proxy.rewards.watch_signal import SignalWatch
-from proxy.rewards.watch_traits import HEAD, TAIL, TRAITS, Traits, lengths
-from proxy.rewards.watch_values import Values
+from proxy.rewards.monitor import watcher
+from proxy.rewards.monitor.hacking import LEAST, WINDOW, HackingWatch, interval
+from proxy.rewards.monitor.outliers import Values
+from proxy.rewards.monitor.signal import SignalWatch
+from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, Traits, lengths
+from proxy.rewards.monitor.watcher import RewardGuard
 from tests.support.stopwatch import slowness
 
 WORDS = [f"word{number}" for number in range(400)]
@@ -348,8 +348,8 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
 async def test_alerts_and_figures_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_guard, "EVERY", 0.01)
-    monkeypatch.setattr(watch_guard, "LOOKED", 1_000)
+    monkeypatch.setattr(watcher, "EVERY", 0.01)
+    monkeypatch.setattr(watcher, "LOOKED", 1_000)
     journal = Journal(tmp_path / "j.db")
     state = State()
     for number in range(20):
@@ -405,7 +405,7 @@ def lengthy(number: int, others: list[float]) -> Group:
 async def test_the_length_that_a_part_rewards_is_no_alert(
     follows: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_guard, "LOOKED", 1_000)
+    monkeypatch.setattr(watcher, "LOOKED", 1_000)
     journal = Journal(tmp_path / "j.db")
     state = State()
     parts = (RewardPart(name="words", kind="length"), RewardPart(name="taste", kind="hook"))
@@ -494,7 +494,7 @@ async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path)
         async with Tasks("t") as tasks:
             tasks.spawn(RewardGuard(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups > 0)
-            assert bus.state.reward_watch.groups == watch_guard.LOOKED
+            assert bus.state.reward_watch.groups == watcher.LOOKED
             assert bus.state.reward_watch.high == 50.0
             assert "group g171" in bus.state.alerts["rewards:outlier"].cause
     finally:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
 from core.bus import Bus
 from core.events import Event, GroupSealed, RewardsWatched
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.state import Candidate, Group, State
-from core.tasks import Tasks
-from proxy.rewards import watch_guard
-from proxy.rewards.watch_guard import RewardGuard
+from proxy.rewards.monitor import watcher
+from proxy.rewards.monitor.watcher import RewardGuard
 
 REWARDS = (0.1, 0.9)
 
@@ -33,8 +33,8 @@ class Busy(RewardGuard):
 async def test_it_tells_while_groups_keep_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_guard, "EVERY", 0.01)
-    monkeypatch.setattr(watch_guard, "LOOKED", 5)
+    monkeypatch.setattr(watcher, "EVERY", 0.01)
+    monkeypatch.setattr(watcher, "LOOKED", 5)
     state, names = State(), [f"g{number}" for number in range(12)]
     for name in names:
         state.groups[name] = Group(

@@ -8,12 +8,12 @@ import pytest
 
 from core.bus import Bus
 from core.events import Part, RewardPart
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
-from proxy.rewards.base import Answer, GroupContext
 from proxy.rewards.builtin import score_group
-from proxy.rewards.modelfile import default_model
-from proxy.rewards.watch_guard import RewardGuard
+from proxy.rewards.model.file import default_model
+from proxy.rewards.monitor.watcher import RewardGuard
+from proxy.rewards.source import Answer, GroupContext
 
 SENTENCES = (
     "It is a question that many people ask.",

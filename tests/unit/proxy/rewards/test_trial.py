@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from console import reward_whatif
-from console.cli_reward_test import summary_lines
-from core.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli.rewards.test import summary_lines
+from console.models import reward_whatif
 from core.events import Event, GroupOpened
-from core.home import Home
-from core.journal import Journal
+from core.journal.writer import Journal
+from core.runtime.home import Home
 from core.settings import Settings
-from proxy.rewards.base import GroupContext, ScoreSheet
+from proxy.dataset_rows import Row
+from proxy.dataset_rows import kept as kept_of
 from proxy.rewards.builtin import BuiltinSource
-from proxy.rewards.modelfile import default_model
-from proxy.rewards.trial import Case, Tried, rescore, summary_of, trial
-from proxy.rewards.trial_cases import cases_in, cases_of, found_id, newest
-from proxy.rewards.trial_source import Choice, bench, reweighed
-from proxy.rows import Row
-from proxy.rows import kept as kept_of
+from proxy.rewards.model.file import default_model
+from proxy.rewards.source import GroupContext, ScoreSheet
+from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest
+from proxy.rewards.trial.replay import Case, Tried, rescore, summary_of, trial
+from proxy.rewards.trial.source import Choice, bench, reweighed
 from tests.support.sample import NOW, group_events, stamp
 from tests.support.seat import Source
 from tests.unit.proxy.rewards.conftest import Group, HookFolder

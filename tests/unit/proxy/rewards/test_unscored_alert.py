@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
 from core.bus import Bus
 from core.events import (
     AlertRaised,
@@ -17,12 +18,11 @@ from core.events import (
     RewardsChanged,
     ScoringAbstained,
 )
-from core.journal import Journal
+from core.journal.writer import Journal
 from core.state import Alert
-from core.tasks import Tasks
 from proxy.alerts import dismiss_alert
-from proxy.rewards import watch_unscored
-from proxy.rewards.watch_unscored import KEY, UnscoredWatch
+from proxy.rewards.monitor import unscored
+from proxy.rewards.monitor.unscored import KEY, UnscoredWatch
 
 NONE = "returned None, expected a list of 4 numbers, one for each answer"
 
@@ -76,7 +76,7 @@ class Watched:
 
 @pytest.fixture
 async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
-    monkeypatch.setattr(watch_unscored, "EVERY", 0.0)
+    monkeypatch.setattr(unscored, "EVERY", 0.0)
     journal = Journal(tmp_path / "j.db")
     try:
         async with Tasks("t") as tasks:

@@ -1,0 +1,87 @@
+"""The AgentJet swarm protocol as a client library.
+
+    from ajet_swarm import SwarmClient, Task, WorkflowOutput
+
+`SwarmClient` is for threads, `AsyncSwarm` the same for asyncio; `run_episodes` runs a list of
+them; readers give the tasks; `compat` has every name an AgentJet script imports. Below them:
+`client` speaks to one server over a `transport`, `watcher` watches it, `claims` claims whole
+groups, `answers` says what a server means, `schemas` is the wire, `errors` the tree of what can
+go wrong. Names are loaded when they are asked for: `import ajet_swarm` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ajet_swarm.client.async_client import AsyncSwarm as AsyncSwarm
+    from ajet_swarm.client.episode import AsyncEpisode as AsyncEpisode
+    from ajet_swarm.client.episode import Episode as Episode
+    from ajet_swarm.client.multi_server import AsyncJointSwarm as AsyncJointSwarm
+    from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
+    from ajet_swarm.client.sync_client import SwarmClient as SwarmClient
+    from ajet_swarm.client.throttle import SwarmThrottlePolicy as SwarmThrottlePolicy
+    from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
+    from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+    from ajet_swarm.protocol.errors import SwarmError as SwarmError
+    from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
+    from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
+    from ajet_swarm.protocol.task import Task as Task
+    from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
+    from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
+    from ajet_swarm.runs.executors import BoundedThreadPoolExecutor as BoundedThreadPoolExecutor
+    from ajet_swarm.runs.executors import (
+        PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor,
+    )
+    from ajet_swarm.runs.executors import SlidingThreadPoolExecutor as SlidingThreadPoolExecutor
+    from ajet_swarm.runs.executors import (
+        TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
+    )
+    from ajet_swarm.runs.record import RunRecord as RunRecord
+    from ajet_swarm.runs.run import Result as Result
+    from ajet_swarm.runs.run import Retry as Retry
+    from ajet_swarm.runs.run import rollout as rollout
+    from ajet_swarm.runs.run import run_episodes as run_episodes
+    from ajet_swarm.runs.run import (
+        run_episodes_until_all_complete as run_episodes_until_all_complete,
+    )
+
+_HOMES = {
+    "AgentJetJob": "protocol.agentjet_job",
+    "AsyncEpisode": "client.episode",
+    "AsyncJointSwarm": "client.multi_server",
+    "AsyncSwarm": "client.async_client",
+    "BoundedThreadPoolExecutor": "runs.executors",
+    "Episode": "client.episode",
+    "JointSwarm": "client.multi_server",
+    "OpenaiBaseUrlAndApiKey": "protocol.task",
+    "PeriodicDrainThreadPoolExecutor": "runs.executors",
+    "Result": "runs.run",
+    "Retry": "runs.run",
+    "RouterTaskReader": "data.readers",
+    "RunRecord": "runs.record",
+    "SlidingThreadPoolExecutor": "runs.executors",
+    "SwarmClient": "client.sync_client",
+    "SwarmError": "protocol.errors",
+    "SwarmThrottlePolicy": "client.throttle",
+    "Task": "protocol.task",
+    "TaskCountLimitedThreadPoolExecutor": "runs.executors",
+    "TrainingFinished": "protocol.errors",
+    "WorkflowOutput": "protocol.task",
+    "WorkflowTask": "protocol.task",
+    "rollout": "runs.run",
+    "run_episodes": "runs.run",
+    "run_episodes_until_all_complete": "runs.run",
+}
+"""Name -> the module it is loaded from."""
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ajet_swarm' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ajet_swarm.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -1,0 +1,142 @@
+"""Chat calls in an episode, whole and as a stream; calls in one episode are strictly serial."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.api.chat_stream import ChatStream, OnDelta
+from ajet_swarm.api.outcomes import ChatAnswer, Claimed, chat_answer
+from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.protocol.errors import (
+    ChatError,
+    ChatErrorKind,
+    TimedOut,
+    TransportError,
+    Unreachable,
+)
+
+CHAT = 3600.0
+"""Seconds for a chat call: the newest server's own budget."""
+LAST_BYTES = 0.2
+"""Seconds a stream that has said everything gets to end."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def ask(
+    transport: Transport,
+    claimed: Claimed,
+    body: bytes | Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+    timeout: float = CHAT,
+) -> ChatAnswer:
+    """One chat completion.
+
+    Args:
+        transport: How to get there.
+        claimed: The episode.
+        body: The request, encoded or as a mapping. It must not ask for a stream.
+        headers: More headers; authorization and content type are set here.
+        timeout: Seconds.
+
+    Raises:
+        ChatError: no usable completion; `kind` says what that means for the episode.
+    """
+    where = claimed.base_url + "/chat/completions"
+    data = body if isinstance(body, bytes) else _encode(body)
+    sent = headers_of(claimed, headers)
+    try:
+        response = await transport.request("POST", where, body=data, headers=sent, timeout=timeout)
+    except TransportError as error:
+        raise _no_answer(error, where) from error
+    return chat_answer(response, where)
+
+
+async def ask_stream(
+    transport: Transport,
+    claimed: Claimed,
+    body: Mapping[str, Any],
+    on_delta: OnDelta,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = CHAT,
+) -> ChatAnswer:
+    """The same, told as it comes; the answer in the end is that of `ask`.
+
+    Args:
+        transport: How to get there.
+        claimed: The episode.
+        body: The request; the stream is asked for here, with its usage.
+        on_delta: Called with each part; not at all by a server that does not stream.
+        headers: As of `ask`.
+        timeout: Seconds to the end of the stream.
+
+    Raises:
+        ChatError: no usable completion, perhaps after parts of one were told.
+    """
+    where = claimed.base_url + "/chat/completions"
+    data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})
+    sent = headers_of(claimed, headers)
+    try:
+        async with transport.stream(
+            "POST", where, body=data, headers=sent, timeout=timeout
+        ) as answer:
+            kind = answer.headers.get("Content-Type", "")
+            if answer.status != 200 or not kind.startswith("text/event-stream"):
+                return chat_answer(await _whole(answer), where)
+            told = ChatStream(on_delta, where)
+            while not told.done and (part := await answer.read()):
+                told.feed(part)
+            await _to_its_end(answer)
+            return told.finish()
+    except TransportError as error:
+        raise _no_answer(error, where) from error
+
+
+def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
+    """What a chat call is sent with."""
+    sent = {**more} if more else {}
+    sent["Authorization"] = f"Bearer {claimed.api_key}"
+    sent["Content-Type"] = "application/json"
+    return sent
+
+
+def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
+    """The completion in an answer that has come.
+
+    Raises:
+        ChatError: as of `ask`.
+    """
+    try:
+        response = done.result()
+    except TransportError as error:
+        raise _no_answer(error, where) from error
+    return chat_answer(response, where)
+
+
+def _no_answer(error: TransportError, where: str) -> ChatError:
+    if isinstance(error, TimedOut):
+        kind = ChatErrorKind.TIMED_OUT
+    elif isinstance(error, Unreachable):
+        kind = ChatErrorKind.UNREACHABLE
+    else:
+        kind = ChatErrorKind.UPSTREAM
+    return ChatError(kind, error.what, where=where)
+
+
+async def _whole(answer: Streamed) -> Response:
+    parts = []
+    while part := await answer.read():
+        parts.append(part)
+    return Response(answer.status, answer.headers, b"".join(parts))
+
+
+async def _to_its_end(answer: Streamed) -> None:
+    """Let the body end, so that the connection can be used again; most have by now."""
+    try:
+        async with asyncio.timeout(LAST_BYTES):
+            while await answer.read():
+                pass
+    except (TransportError, TimeoutError):
+        pass

@@ -1,0 +1,281 @@
+"""A chat completion that comes as server-sent events, put together again. No I/O.
+
+Real servers emulate streams: the whole answer in three chunks, on newer ones after comments that
+keep the connection alive; an error then just ends the stream (protocol section 5). So a stream
+without a finish reason and `[DONE]` is a failure.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ajet_swarm.api.outcomes import OVERFLOW, ChatAnswer, chat_answer, read_json
+from ajet_swarm.common.text import content_text
+from ajet_swarm.http.interface import Response
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+
+OnDelta = Callable[[dict[str, Any]], None]
+"""Called with one delta of choice 0: `reasoning`, `content`, or `tool_calls` with one call, first
+by index, id, type and name, then by index and pieces of its arguments."""
+
+_NOT_KEPT: Final = frozenset({"choices", "object", "usage", "error"})
+_encode = msgspec.json.Encoder().encode
+
+
+class Events:
+    """Cuts bytes into the data of events; comments, names and ids are dropped."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of the events that `data` completes."""
+        seen = len(self._rest)
+        self._rest += data
+        end = self._rest.rfind(b"\n", seen) + 1
+        if not end:
+            return []
+        lines = bytes(self._rest[:end])
+        del self._rest[:end]
+        found = []
+        for raw in lines.split(b"\n")[:-1]:
+            line = raw.removesuffix(b"\r")
+            if not line:
+                if self._data:
+                    found.append(b"\n".join(self._data))
+                    self._data.clear()
+            elif line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+        return found
+
+
+class _Call:
+    """One tool call as far as it was told."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.told = False
+
+    def whole(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+class ChatStream:
+    """One completion in the making.
+
+    Nothing is told before there is something to show: neither blanks nor what may become the text
+    of an overflow, which is no answer.
+
+    Args:
+        on_delta: See `OnDelta`.
+        where: The address, for errors.
+    """
+
+    def __init__(self, on_delta: OnDelta, where: str = "") -> None:
+        self.done = False
+        """`[DONE]` came."""
+        self._on_delta = on_delta
+        self._where = where
+        self._events = Events()
+        self._held: list[dict[str, Any]] | None = []
+        self._top: dict[str, Any] = {}
+        self._usage: Any = None
+        self._choice: dict[str, Any] = {}
+        """`finish_reason`, `stop_reason` and what else the choice says once."""
+        self._message: dict[str, Any] = {}
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._reasoning_name = "reasoning"
+        self._calls: list[_Call] = []
+        self._logprobs: dict[str, list[Any]] = {}
+        self._token_ids: list[int] = []
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the body.
+
+        Raises:
+            ChatError: an error event, or what is no chat chunk.
+        """
+        for event in self._events.feed(data):
+            if self.done:
+                return
+            if event == b"[DONE]":
+                self.done = True
+            else:
+                self._chunk(event)
+
+    def finish(self) -> ChatAnswer:
+        """The whole answer, once the body has ended or `done` is set.
+
+        Raises:
+            ChatError: the stream ended too early, or its text is that of an overflow.
+        """
+        if not (self.done and self._choice.get("finish_reason")):
+            raise ChatError(ChatErrorKind.BROKEN, "the stream ended too early", where=self._where)
+        parsed = self._completion()
+        answer = chat_answer(Response(200, {}, _encode(parsed)), self._where)
+        self._let_go()
+        return answer
+
+    # --- chunks --------------------------------------------------------------------------------
+
+    def _chunk(self, event: bytes) -> None:
+        chunk = read_json(event)
+        if not isinstance(chunk, dict):
+            text = f"not a chat chunk: {event[:200].decode(errors='replace')}"
+            raise ChatError(ChatErrorKind.UPSTREAM, text, where=self._where, status=200)
+        choices = chunk.get("choices")
+        if chunk.get("error") or not isinstance(choices, list):
+            raise self._fault(chunk)
+        for name, value in chunk.items():
+            if value is not None and name not in _NOT_KEPT:
+                self._top[name] = value
+        if isinstance(chunk.get("usage"), dict):
+            self._usage = chunk["usage"]
+        for choice in choices:
+            if isinstance(choice, dict) and choice.get("index", 0) == 0:
+                self._take(choice)
+
+    def _fault(self, chunk: Mapping[str, Any]) -> ChatError:
+        error = chunk.get("error") or chunk
+        told = error if isinstance(error, dict) else {"message": str(error)}
+        code = told.get("code") or told.get("status_code")
+        status = code if isinstance(code, int) else 500
+        try:
+            chat_answer(Response(status if status >= 400 else 500, {}, _encode(told)), self._where)
+        except ChatError as fault:
+            return fault
+        return ChatError(ChatErrorKind.UPSTREAM, "an error", where=self._where)
+
+    def _take(self, choice: Mapping[str, Any]) -> None:
+        for name, value in choice.items():
+            if name == "logprobs":
+                self._take_logprobs(value)
+            elif name == "token_ids":
+                self._token_ids += value if isinstance(value, list) else []
+            elif name != "delta" and (value is not None or name not in self._choice):
+                self._choice[name] = value
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            self._take_delta(delta)
+
+    def _take_delta(self, delta: Mapping[str, Any]) -> None:
+        for name, value in delta.items():
+            if not value:
+                continue
+            if name in ("reasoning", "reasoning_content"):
+                self._reasoning_name = name
+                self._text("reasoning", self._reasoning, value)
+            elif name == "content":
+                self._text("content", self._content, value)
+            elif name == "tool_calls":
+                for call in value if isinstance(value, list) else ():
+                    if isinstance(call, dict):
+                        self._take_call(call)
+            else:
+                self._message[name] = value
+
+    def _text(self, name: str, parts: list[str], value: Any) -> None:
+        if text := content_text(value):
+            parts.append(text)
+            self._tell({name: text})
+
+    def _take_call(self, told: Mapping[str, Any]) -> None:
+        call = self._call_of(told)
+        function = told.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):
+            arguments = _encode(arguments).decode()
+        call.id = call.id or str(told.get("id") or "")
+        call.name = call.name or str(function.get("name") or "")
+        if arguments:
+            call.arguments.append(str(arguments))
+        if call.told:
+            if arguments:
+                self._tell_call({"index": call.index, "function": {"arguments": str(arguments)}})
+        elif call.name:
+            self._announce(call)
+
+    def _announce(self, call: _Call) -> None:
+        call.told = True
+        call.id = call.id or f"chatcmpl-tool-{secrets.token_hex(8)}"
+        head = {"id": call.id, "type": "function", "index": call.index}
+        self._tell_call({**head, "function": {"name": call.name}})
+        if text := "".join(call.arguments):
+            self._tell_call({"index": call.index, "function": {"arguments": text}})
+
+    def _call_of(self, told: Mapping[str, Any]) -> _Call:
+        """Whose piece it is; some servers give no index, or 0 to every call."""
+        index, name = told.get("index"), told.get("id")
+        if isinstance(index, int) and 0 <= index < len(self._calls):
+            call = self._calls[index]
+        elif index is None and self._calls and not name:
+            call = self._calls[-1]
+        else:
+            return self._new_call()
+        if name and call.id and call.id != name:
+            same = [one for one in self._calls if one.id == name]
+            return same[0] if same else self._new_call()
+        return call
+
+    def _new_call(self) -> _Call:
+        self._calls.append(_Call(len(self._calls)))
+        return self._calls[-1]
+
+    def _take_logprobs(self, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, items in value.items():
+                if isinstance(items, list):
+                    self._logprobs.setdefault(name, []).extend(items)
+
+    # --- telling -------------------------------------------------------------------------------
+
+    def _tell_call(self, call: dict[str, Any]) -> None:
+        self._tell({"content": None, "tool_calls": [call]})
+
+    def _tell(self, delta: dict[str, Any]) -> None:
+        if self._held is None:
+            self._on_delta(delta)
+            return
+        self._held.append(delta)
+        if "tool_calls" in delta or self._is_shown():
+            self._let_go()
+
+    def _is_shown(self) -> bool:
+        if any(text.strip() for text in self._reasoning):
+            return True
+        text = "".join(self._content)
+        overflow = text.startswith(OVERFLOW) or OVERFLOW.startswith(text)
+        return bool(text.strip()) and not overflow
+
+    def _let_go(self) -> None:
+        held, self._held = self._held or [], None
+        for delta in held:
+            self._on_delta(delta)
+
+    # --- the whole -----------------------------------------------------------------------------
+
+    def _completion(self) -> dict[str, Any]:
+        content = "".join(self._content)
+        message = {"role": "assistant", **self._message, "content": content or None}
+        if self._reasoning:
+            message[self._reasoning_name] = "".join(self._reasoning)
+        if calls := [call.whole() for call in self._calls if call.told]:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "logprobs": self._logprobs or None}
+        if self._token_ids:
+            choice["token_ids"] = self._token_ids
+        return {
+            **self._top,
+            "object": "chat.completion",
+            "choices": [{**self._choice, **choice}],
+            "usage": self._usage,
+        }

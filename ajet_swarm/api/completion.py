@@ -1,0 +1,77 @@
+"""Whether an engine is OFFLINE because its training is complete."""
+
+from typing import Final
+
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.job import get, load_job
+from ajet_swarm.protocol.schemas import EngineState
+
+COMPLETE: Final = "training complete"
+"""How the embedded engine's status detail begins after the last of `total_training_steps`."""
+TOTAL: Final = "ajet.trainer_common.total_training_steps"
+
+
+class Completion:
+    """Follows one engine through what is seen of it.
+
+    The embedded engine reports completion in its status detail. For other servers training is
+    complete when the engine went OFFLINE by itself in the last step of the job this client sent.
+    """
+
+    def __init__(self) -> None:
+        self._total: int | None = None
+        self._sent = False
+        """A job was sent after the last start that was seen."""
+        self._last: EngineState | None = None
+        self._step = 0
+        self._ran = False
+        self._text = ""
+
+    def sent(self, job: str) -> None:
+        """The server took this job, YAML, from this client."""
+        try:
+            total = get(load_job(job), TOTAL)
+        except AjetError:  # the server took it all the same
+            total = None
+        self._total, self._sent = total if isinstance(total, int) else None, True
+
+    def ended(self, seen: Seen) -> str:
+        """How training ended, by what is seen now; empty while it is not known to be complete.
+
+        A client that has seen the engine OFFLINE alone knows nothing: somebody may be about to
+        start it, see `ended_before`.
+        """
+        self.note(seen)
+        return self._text if seen.reachable else ""
+
+    def note(self, seen: Seen) -> None:
+        """Take a change of the engine; the same one twice is taken once."""
+        if not seen.reachable:
+            return
+        last, self._last = self._last, seen.state
+        if seen.state is not EngineState.OFFLINE:
+            if last is EngineState.OFFLINE or (seen.state is EngineState.BOOTING is not last):
+                self._begun()
+            self._ran, self._text = True, ""
+            self._step = 0 if seen.state is EngineState.BOOTING else seen.step or self._step
+        elif self._ran and not self._text:
+            self._text = ended_before(seen) or self._counted(seen)
+
+    def _begun(self) -> None:
+        """A run began: with the job this client sent just before, else with an unknown one."""
+        self._step = 0
+        if not self._sent:
+            self._total = None
+        self._sent = False
+
+    def _counted(self, seen: Seen) -> str:
+        if self._total is None or self._step < self._total or seen.trouble != "knocked":
+            return ""  # stopped before the last step, by us, or with its server
+        return f"{COMPLETE}: step {self._total} of {self._total}"
+
+
+def ended_before(seen: Seen) -> str:
+    """How the training ended after which the engine is OFFLINE; empty when it does not say so."""
+    off = seen.reachable and seen.state is EngineState.OFFLINE
+    return seen.detail if off and seen.detail.startswith(COMPLETE) else ""

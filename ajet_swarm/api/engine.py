@@ -1,0 +1,200 @@
+"""One swarm server, spoken to asynchronously.
+
+Nothing here retries, waits for a state or keeps count of episodes: `ajet_swarm.api.watcher`
+watches, `ajet_swarm.claims.claimer` claims groups, the caller decides.
+"""
+
+import os
+import time
+from typing import Any
+
+from ajet_swarm.api.episodes import EpisodeCalls
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import already_trained, decoded
+from ajet_swarm.api.wire import ENGINE, GENERAL, QUICK
+from ajet_swarm.http.interface import Transport
+from ajet_swarm.protocol.errors import Refusal, SwarmError, TrainingFinished, TransportError
+from ajet_swarm.protocol.job import JobError
+from ajet_swarm.protocol.schemas import (
+    EngineStatus,
+    ExperimentDir,
+    PoolInfo,
+    VerboseLog,
+    VerboseLogs,
+    Verdict,
+)
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server
+
+_CHECK_JOB = "/ajetc/check_job"
+"""Route of the embedded engine that checks a job and stores nothing."""
+
+MORE_STEPS = "Ask for more steps, or reset the policy"
+"""What to do about a job whose steps are all trained."""
+
+__all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
+
+
+class AsyncSwarmClient(EpisodeCalls):
+    """See `Wire`."""
+
+    _features: frozenset[str] | None = None
+
+    async def status(self, *, timeout: float = QUICK) -> EngineStatus:
+        """What the engine is doing.
+
+        Raises:
+            TransportError: no answer.
+            SwarmError: not the answer of a swarm server.
+        """
+        return await self._get("/get_engine_status", EngineStatus, timeout)
+
+    async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
+        """How far the batch is; None when the server could not tell.
+
+        Raises:
+            TransportError: no answer.
+        """
+        try:
+            pool = await self._get("/get_current_batch_rollout_pool_information", PoolInfo, timeout)
+        except TransportError:
+            raise
+        except SwarmError:
+            return None
+        return None if pool.is_default else pool
+
+    async def sync_train_config(self, yaml: str) -> str:
+        """Store the job the next start runs; an AgentJet server does not read it before that.
+
+        An AgentJet server gets the job completed by the keys without which it never starts.
+
+        Returns:
+            The job as it was sent.
+
+        Raises:
+            JobError: no AgentJet server can start with it; says why. Nothing was sent.
+            TrainingFinished: as of `prepared`. Nothing was sent.
+            SwarmError: refused (only an OFFLINE engine takes one) or no answer.
+        """
+        text = await self.prepared(yaml)
+        await self._do("/sync_train_config", {"yaml_as_string": text}, ENGINE)
+        return text
+
+    async def prepared(self, yaml: str) -> str:
+        """The job as `sync_train_config` sends it to this server, checked for it.
+
+        Raises:
+            JobError: this server cannot start with it.
+            TrainingFinished: all steps of the job are trained already.
+            SwarmError: the server does not answer.
+        """
+        if await self.is_embedded():
+            if _CHECK_JOB in await self.features():
+                try:
+                    await self._do(_CHECK_JOB, {"yaml_as_string": yaml}, QUICK)
+                except Refusal as error:
+                    if complete := already_trained(error.text):
+                        raise TrainingFinished(complete, self.name, MORE_STEPS) from error
+                    raise JobError(error.what, "job", "Correct the job") from error
+            return yaml
+        return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
+
+    async def is_embedded(self) -> bool:
+        """Whether the server is the embedded engine, whatever its address: it lists its routes.
+
+        Raises:
+            TransportError: no answer.
+        """
+        return await serves_engine(self)
+
+    async def start_engine(self) -> int | None:
+        """Start training; the trainer's process id. After a failure only a stop helps.
+
+        Raises:
+            SwarmError: refused, with the server's text, or no answer.
+        """
+        return (await self._do("/start_engine", {}, ENGINE)).pid
+
+    async def stop_engine(self) -> None:
+        """Stop training, whoever uses it; freezes the server for up to 19 s.
+
+        Raises:
+            SwarmError: refused or no answer.
+        """
+        self.stopped_at = time.time()
+        await self._do("/stop_engine", {}, ENGINE)
+
+    async def agree_sync_weight(self) -> bool:
+        """Agree to end the batch; False when the server does not count us as active.
+
+        Raises:
+            SwarmError: the running stop rule takes no agreement (a 500), or no answer.
+        """
+        response = await self._send("/agree_sync_weight", {"client_uuid": self.client_uuid}, QUICK)
+        return bool(decoded(response, Verdict, self.url).success)
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """The server's latest log lines (30 s, at most 50); empty on servers without the route.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        try:
+            return (await self._get("/get_verbose_logs", VerboseLogs, QUICK)).entries
+        except Refusal as error:
+            if error.status == 404:
+                return []
+            raise
+
+    async def experiment_dir(self) -> str | None:
+        """Where the server writes its run; None when it has none or does not tell.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        try:
+            answer = await self._get("/get_server_experiment_dir", ExperimentDir, QUICK)
+        except Refusal as error:
+            if error.status == 404:
+                return None
+            raise
+        return answer.server_experiment_dir
+
+    async def features(self, *, again: bool = False) -> frozenset[str]:
+        """The paths the server serves, from its `/openapi.json`; read once.
+
+        Args:
+            again: Read anew, as after a restart with another version.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        if self._features is None or again:
+            self._features = await served_paths(self.transport, self.url)
+        return self._features
+
+
+async def served_paths(transport: Transport, url: str) -> frozenset[str]:
+    """Return the paths a server serves, from its `/openapi.json`.
+
+    Raises:
+        SwarmError: no usable answer.
+    """
+    where = f"{url}/openapi.json"
+    response = await transport.request("GET", where, timeout=QUICK, repeatable=True)
+    paths = decoded(response, dict[str, Any], where).get("paths")
+    return frozenset(paths if isinstance(paths, dict) else ())
+
+
+async def serves_engine(server: SwarmApi) -> bool:
+    """Return whether a server lists routes of the embedded engine.
+
+    Raises:
+        TransportError: no answer.
+    """
+    try:
+        paths = await server.features(again=True)
+    except TransportError:
+        raise
+    except SwarmError:  # a server that publishes no schema
+        return False
+    return any(path.startswith("/ajetc/") for path in paths)

@@ -1,0 +1,300 @@
+"""Claims, chats, ends and aborts of one server's episodes.
+
+What is on its way without a task of its own begins with `begin_`.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from ajet_swarm.api.chat import CHAT, ask, ask_stream, headers_of, read_answer
+from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.outcomes import (
+    ChatAnswer,
+    Claimed,
+    EndKind,
+    EndOutcome,
+    Refused,
+    RefusedKind,
+    decoded,
+    end_outcome,
+    refused,
+    verdict,
+)
+from ajet_swarm.api.wire import GENERAL, JSON, QUICK, Wire, encode
+from ajet_swarm.http.interface import Response
+from ajet_swarm.http.pending import Call
+from ajet_swarm.protocol.errors import Refusal, SwarmError, TransportError
+from ajet_swarm.protocol.schemas import (
+    CanContinue,
+    ClaimAnswer,
+    EpisodeBuffer,
+    EpisodeRecord,
+    WorkflowOutput,
+)
+
+
+class EpisodeCalls(Wire):
+    """What is done with episodes."""
+
+    _claim_body_of: tuple[tuple[str, float], bytes] | None = None
+
+    async def claim(
+        self,
+        episode_type: str = "train",
+        discard_episode_timeout: float = 240.0,
+        *,
+        timeout: float = GENERAL,
+        throttle_policy: Mapping[str, Any] | None = None,
+    ) -> Claimed | Refused:
+        """Claim one episode; never raises for what a server or a network does.
+
+        A claim whose answer is lost is `Refused(UNKNOWN)`: it may have happened, so look for a
+        record of ours in `buffer` before claiming more.
+        """
+        at = time.time()
+        body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
+        try:
+            answer = await self._send("/claim_episode", body, timeout)
+        except TransportError as error:
+            return _not_claimed(error)
+        return self._claimed(answer, episode_type, discard_episode_timeout, at)
+
+    def begin_claim(
+        self,
+        episode_type: str = "train",
+        discard_episode_timeout: float = 240.0,
+        *,
+        timeout: float = GENERAL,
+    ) -> Call[Claimed | Refused] | None:
+        """The same, on its way when this returns; None when that takes a new connection."""
+        at = time.time()
+        body = self._claim_body(episode_type, discard_episode_timeout)
+        future = self._start(self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
+        if future is None:
+            return None
+
+        def read(done: "asyncio.Future[Response]") -> Claimed | Refused:
+            try:
+                answer = done.result()
+            except TransportError as error:
+                return _not_claimed(error)
+            return self._claimed(answer, episode_type, discard_episode_timeout, at)
+
+        return Call(future, read)
+
+    def _claim_body(
+        self,
+        episode_type: str,
+        discard_episode_timeout: float,
+        policy: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        key = (episode_type, discard_episode_timeout)
+        known = self._claim_body_of
+        if policy is None and known is not None and known[0] == key:
+            return known[1]
+        body = encode(
+            {
+                "client_uuid": self.client_uuid,
+                "episode_type": episode_type,
+                "discard_episode_timeout": discard_episode_timeout,
+                "throttle_policy": policy,
+            }
+        )
+        if policy is None:
+            self._claim_body_of = (key, body)
+        return body
+
+    def _claimed(
+        self, response: Response, episode_type: str, discard_timeout: float, at: float
+    ) -> Claimed | Refused:
+        try:
+            answer = decoded(response, ClaimAnswer, self.url)
+        except Refusal as error:
+            known = 400 <= error.status < 500  # a 5xx may come after the claim was noted
+            return Refused(RefusedKind.OTHER if known else RefusedKind.UNKNOWN, str(error))
+        except SwarmError as error:
+            return Refused(RefusedKind.UNKNOWN, str(error))
+        if not (answer.success and answer.episode_uuid):
+            return refused(answer.fail_cause or "")
+        return Claimed(
+            episode_uuid=answer.episode_uuid,
+            base_url=self._base_url(answer.openai_base_url or ""),
+            api_key=answer.openai_api_key or "",
+            episode_type=episode_type,
+            at=at,
+            discard_timeout=discard_timeout,
+        )
+
+    async def end(
+        self,
+        episode_uuid: str,
+        task_id: str,
+        output: WorkflowOutput,
+        declare_client_active: bool = True,
+        *,
+        timeout: float = GENERAL,
+    ) -> EndOutcome:
+        """Send an episode's reward, once; `metadata.task_id` is set here.
+
+        Raises:
+            SwarmError: the reward is not one finite number, or there is no task id: the server
+                would say yes and drop the episode.
+        """
+        body = self._end_body(episode_uuid, task_id, output, declare_client_active)
+        try:
+            return end_outcome(await self._send("/end_episode", body, timeout))
+        except TransportError as error:
+            return _not_ended(error)
+
+    def begin_end(
+        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
+    ) -> Call[EndOutcome] | None:
+        """The same, on its way when this returns; None when that takes a new connection.
+
+        Raises:
+            SwarmError: as of `end`.
+        """
+        body = self._end_body(episode_uuid, task_id, output, True)
+        future = self._start(self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
+        return None if future is None else Call(future, _ended)
+
+    def _end_body(
+        self, episode_uuid: str, task_id: str, output: WorkflowOutput, active: bool
+    ) -> bytes:
+        reward: object = output.reward
+        if not (isinstance(reward, int | float) and math.isfinite(reward)):
+            raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
+        if not task_id:
+            raise SwarmError("an episode cannot be ended without a task id", episode_uuid)
+        return encode(
+            {
+                "client_uuid": self.client_uuid,
+                "episode_uuid": episode_uuid,
+                "task_id": task_id,
+                "workflow_output": {
+                    "reward": float(reward),
+                    "is_success": output.is_success,
+                    "metadata": {**output.metadata, "task_id": task_id},
+                    "log_metrics": output.log_metrics,
+                },
+                "declare_client_active": active,
+            }
+        )
+
+    async def abort(
+        self,
+        episode_uuid: str,
+        task_id: str = "",
+        declare_client_active: bool = False,
+        *,
+        timeout: float = GENERAL,
+    ) -> bool:
+        """Give an episode back; True when the server said yes. Never raises, never resends.
+
+        The server checks no owner: aborting an episode that was taken back aborts its new owner's.
+        """
+        body = {
+            "client_uuid": self.client_uuid,
+            "episode_uuid": episode_uuid,
+            "task_id": task_id,
+            "workflow_output": {
+                "reward": None,
+                "is_success": None,
+                "metadata": {"task_id": task_id} if task_id else {},
+                "log_metrics": {},
+            },
+            "declare_client_active": declare_client_active,
+        }
+        try:
+            response = await self._send("/abort_episode", body, timeout)
+        except TransportError:
+            return False
+        return response.status == 200 and verdict(response).success is not False
+
+    async def can_continue(self, episode_uuid: str) -> bool | None:
+        """Whether the episode is still claimed and the engine rolling; None when not known."""
+        body = {"client_uuid": self.client_uuid, "episode_uuid": episode_uuid}
+        try:
+            answer = await self._send("/can_continue_episode", body, QUICK, repeatable=True)
+            return decoded(answer, CanContinue, self.url).can_continue
+        except SwarmError:
+            return None
+
+    async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
+        """All live episodes of all clients.
+
+        Raises:
+            SwarmError: no usable answer.
+        """
+        answer = await self._send("/get_episode_buffer", {}, timeout, repeatable=True)
+        return decoded(answer, EpisodeBuffer, self.url).buffer
+
+    def chat(
+        self,
+        claimed: Claimed,
+        body: bytes | Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> Awaitable[ChatAnswer]:
+        """See `ajet_swarm.api.chat.ask`."""
+        return ask(self.transport, claimed, body, headers, timeout)
+
+    def begin_chat(
+        self,
+        claimed: Claimed,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> Call[ChatAnswer] | None:
+        """The same, on its way when this returns; None when that takes a new connection."""
+        where = claimed.base_url + "/chat/completions"
+        future = self._start(
+            where, body=body, headers=headers_of(claimed, headers), timeout=timeout
+        )
+        return None if future is None else Call(future, partial(read_answer, where))
+
+    def chat_stream(
+        self,
+        claimed: Claimed,
+        body: Mapping[str, Any],
+        on_delta: OnDelta,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> Awaitable[ChatAnswer]:
+        """See `ajet_swarm.api.chat.ask_stream`."""
+        return ask_stream(self.transport, claimed, body, on_delta, headers, timeout)
+
+    def _base_url(self, told: str) -> str:
+        """The server's base url seen from here: its own host and port mean nothing to us."""
+        path = _path_of(told)
+        return self.url + (path if path != "/" else "/v1")
+
+
+@lru_cache(maxsize=64)
+def _path_of(url: str) -> str:
+    try:
+        return "/" + urlsplit(url).path.strip("/")
+    except ValueError:  # an address that is none: the usual path
+        return "/"
+
+
+def _not_claimed(error: TransportError) -> Refused:
+    kind = RefusedKind.UNKNOWN if error.sent else RefusedKind.UNREACHABLE
+    return Refused(kind, str(error))
+
+
+def _not_ended(error: TransportError) -> EndOutcome:
+    kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
+    return EndOutcome(kind, str(error))
+
+
+def _ended(done: "asyncio.Future[Response]") -> EndOutcome:
+    try:
+        return end_outcome(done.result())
+    except TransportError as error:
+        return _not_ended(error)

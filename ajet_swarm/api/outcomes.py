@@ -1,0 +1,325 @@
+"""What a server's answers mean: refusals of claims, outcomes of ends, usable completions.
+
+Pure functions over status and body; the quirks they know are in the protocol notes, sections 2.1,
+3, 4.3, 5 and 12.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from ajet_swarm.common.lenient_json import lenient
+from ajet_swarm.http.interface import Response
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, Refusal, SwarmError
+from ajet_swarm.protocol.schemas import Verdict
+
+T = TypeVar("T")
+
+OVERFLOW: Final = "AgentJet: Exceeded max model context length."
+"""How an answer begins that is no answer: the conversation did not fit."""
+VLLM_OVERFLOW: Final = "maximum context length"
+"""What the 400 of a vLLM says of it."""
+_ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
+"""How the embedded engine refuses a job whose steps are all trained."""
+SHORT: Final = 256
+"""Bytes of an answer whose meaning is kept."""
+THE_REQUESTS: Final = frozenset({400, 413, 422})
+"""Statuses of a chat request that is wrong whoever sends it, and whenever."""
+
+
+class RefusedKind(StrEnum):
+    """Why a claim gave no episode."""
+
+    SYNCING = "syncing"
+    POST_ROLLING = "post_rolling"
+    NONE_AVAILABLE = "none_available"
+    NOT_ROLLING = "not_rolling"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """No answer came: an episode may have been claimed in our name; ask the buffer."""
+    UNREACHABLE = "unreachable"
+    """The claim was never sent."""
+
+
+class EndKind(StrEnum):
+    """What became of an `end_episode`."""
+
+    ENDED = "ended"
+    """The server took it; that is not yet "counted" (section 4.3)."""
+    RECORDED = "recorded"
+    """There is no server that trains: nothing is sent, the journal has it."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """No answer came, it may have arrived. Do not send it again."""
+    UNREACHABLE = "unreachable"
+    """It was never sent."""
+    NOT_FOUND = "not_found"
+    """The record is gone: ended before, or wiped at a batch boundary."""
+    NOT_CLAIMED = "not_claimed"
+    """The server took the episode back."""
+    OTHER_CLIENT = "other_client"
+    """Taken back, and claimed by someone else since."""
+    NOT_ROLLING = "not_rolling"
+    SYNCING = "syncing"
+    EXPIRED = "expired"
+    """Its time was over on our side, so it was given back instead."""
+    ERROR = "error"
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """An episode that is ours until it is ended, aborted or its time is up."""
+
+    episode_uuid: str
+    base_url: str
+    """OpenAI base url on our own route to the server, ends in `/v1`."""
+    api_key: str
+    episode_type: str
+    at: float
+    """Unix seconds when the claim was sent."""
+    discard_timeout: float
+    """Idle seconds after which the server takes it back (and up to 10 s more)."""
+
+    def __repr__(self) -> str:  # a key must not get into logs
+        return f"Claimed({self.episode_uuid}, {self.episode_type})"
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """A claim without an episode."""
+
+    kind: RefusedKind
+    text: str = ""
+
+
+class EndOutcome(msgspec.Struct, frozen=True, gc=False):
+    """What became of an `end_episode`, with the server's words."""
+
+    kind: EndKind
+    text: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """The server took it: the only outcome that counts."""
+        return self.kind is EndKind.ENDED
+
+
+class ChatAnswer(msgspec.Struct, frozen=True, gc=False):
+    """A usable completion, as bytes and parsed; `answer_of` makes one."""
+
+    status: int
+    body: bytes
+    parsed: dict[str, Any]
+    message: dict[str, Any]
+    """The assistant's message: `role`, `content` (may be None), perhaps `tool_calls`."""
+    finish_reason: str
+    """`stop`, `length`, `tool_calls`; empty when the server tells none."""
+    usage: dict[str, Any]
+    """Token counts; empty when the server tells none."""
+
+    @property
+    def text(self) -> str:
+        """The message's text, empty when it has none."""
+        content = self.message.get("content")
+        return content if isinstance(content, str) else ""
+
+
+def answer_of(status: int, body: bytes, parsed: dict[str, Any]) -> ChatAnswer:
+    """The answer in a completion that has a choice with a message."""
+    choice, usage = parsed["choices"][0], parsed.get("usage")
+    reason = choice.get("finish_reason")
+    return ChatAnswer(
+        status,
+        body,
+        parsed,
+        choice["message"],
+        reason if isinstance(reason, str) else str(reason or ""),
+        usage if isinstance(usage, dict) else {},
+    )
+
+
+def decoded(response: Response, kind: type[T], where: str) -> T:
+    """The body of a 200 as `kind`.
+
+    Raises:
+        Refusal: any other status.
+        SwarmError: the body is not what the route gives.
+    """
+    if response.status != 200:
+        raise refusal(response, where)
+    try:
+        return msgspec.json.decode(response.body, type=kind, strict=False)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SwarmError(
+            f"the answer was not understood: {error}", where, "Is this an AgentJet swarm server?"
+        ) from error
+
+
+def already_trained(text: str) -> str:
+    """The sentence for a refused job whose steps are all trained; empty for any other refusal."""
+    found = _ALREADY.search(text)
+    return f"training complete: {found[0]}" if found else ""
+
+
+def refusal(response: Response, where: str) -> Refusal:
+    """The error behind an answer that says no, in the server's words."""
+    return Refusal(response.status, verdict(response).text, where)
+
+
+def verdict(response: Response) -> Verdict:
+    """The body read as a verdict; plain text becomes its `message`."""
+    try:
+        return msgspec.json.decode(response.body, type=Verdict, strict=False)
+    except (msgspec.MsgspecError, RecursionError):
+        return Verdict(message=response.body[:2000].decode(errors="replace").strip())
+
+
+def refused(cause: str) -> Refused:
+    """What a claim's `fail_cause` means. Several versions' words; the state decides, not these."""
+    if "WEIGHT_SYNCING" in cause or "syncing weights" in cause:
+        kind = RefusedKind.SYNCING
+    elif "ROLLING_POST" in cause or "post-rolling phase" in cause:
+        kind = RefusedKind.POST_ROLLING
+    elif "No available episodes" in cause:
+        kind = RefusedKind.NONE_AVAILABLE
+    elif "Engine not ready" in cause or "ENGINE." in cause:
+        kind = RefusedKind.NOT_ROLLING
+    else:
+        kind = RefusedKind.OTHER
+    return Refused(kind, cause)
+
+
+_LOST_ON_THE_WAY: Final = frozenset({502, 504})
+"""A gateway between us says these when it does not know what became of the request."""
+
+
+def end_outcome(response: Response) -> EndOutcome:
+    """What became of an `end_episode` that was answered (section 4.3)."""
+    if len(response.body) <= SHORT:  # a server says yes in the same words each time
+        return _short_outcome(response.status, response.body)
+    return _end_outcome(response)
+
+
+@lru_cache(maxsize=64)
+def _short_outcome(status: int, body: bytes) -> EndOutcome:
+    return _end_outcome(Response(status, {}, body))
+
+
+def _end_outcome(response: Response) -> EndOutcome:
+    told = verdict(response)
+    if response.status == 200:
+        return EndOutcome(EndKind.ENDED if told.success else EndKind.ERROR, told.text)
+    text = told.text
+    if response.status in _LOST_ON_THE_WAY:
+        return EndOutcome(EndKind.UNKNOWN_OUTCOME, text)
+    if "different client" in text:
+        kind = EndKind.OTHER_CLIENT
+    elif response.status != 400:
+        kind = EndKind.ERROR
+    elif "not in rolling state" in text:
+        kind = EndKind.SYNCING if "WEIGHT_SYNCING" in text else EndKind.NOT_ROLLING
+    elif "not in claimed status" in text:
+        kind = EndKind.NOT_CLAIMED
+    elif "not found" in text:
+        kind = EndKind.NOT_FOUND
+    else:
+        kind = EndKind.ERROR
+    return EndOutcome(kind, text or f"HTTP {response.status}")
+
+
+def chat_answer(response: Response, where: str) -> ChatAnswer:
+    """The completion in a chat answer.
+
+    Raises:
+        ChatError: there is none; a 200 that carries an error is found out here.
+    """
+    if response.status != 200:
+        raise _chat_error(response, where)
+    parsed = read_json(response.body)
+    if not isinstance(parsed, dict):
+        start = response.body[:200].decode(errors="replace")
+        raise ChatError(
+            ChatErrorKind.UPSTREAM, f"not a JSON object: {start}", where=where, status=200
+        )
+    message = _message(parsed)
+    if message is None:
+        raise _in_disguise(parsed, response, where)
+    content = message.get("content")
+    if isinstance(content, str) and content.startswith(OVERFLOW):
+        raise ChatError(ChatErrorKind.OVERFLOW, content, where=where, status=200)
+    return answer_of(response.status, response.body, parsed)
+
+
+def read_json(data: bytes) -> Any:
+    """What is in `data`, None when that is no JSON.
+
+    Half a character, NaN and infinities are what real servers send; they cost no answer.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        pass
+    try:
+        return lenient(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    choices = parsed.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    message = choices[0].get("message")
+    return message if isinstance(message, dict) else None
+
+
+def _in_disguise(parsed: Mapping[str, Any], response: Response, where: str) -> ChatError:
+    """The error in a 200: servers up to 2026-05 return a bad key's exception as a body."""
+    status = parsed.get("status_code")
+    unauthorized = status in (401, 403)
+    kind = ChatErrorKind.UNAUTHORIZED if unauthorized else ChatErrorKind.UPSTREAM
+    text = verdict(response).text or "an answer without a choice"
+    return ChatError(kind, text, where=where, status=status if isinstance(status, int) else 200)
+
+
+def _chat_error(response: Response, where: str) -> ChatError:
+    told = verdict(response)
+    text = violations(told.detail) or _openai_error(response.body) or told.text
+    text = text or f"HTTP {response.status}"
+    if response.status == 404 and text != "Not Found":  # the latter: no chat route at this address
+        kind = ChatErrorKind.LOST_EPISODE
+    elif response.status in (401, 403):
+        kind = ChatErrorKind.UNAUTHORIZED
+    elif response.status in THE_REQUESTS:
+        kind = ChatErrorKind.OVERFLOW if VLLM_OVERFLOW in text else ChatErrorKind.REFUSED
+    else:
+        kind = ChatErrorKind.UPSTREAM
+    return ChatError(kind, text, where=where, status=response.status)
+
+
+def violations(detail: Any) -> str:
+    """FastAPI's list of what is wrong with a body, in words; empty for anything else.
+
+    What was sent is not repeated: it may be long, and it is the sender's.
+    """
+    if not isinstance(detail, list):
+        return ""
+    found = []
+    for one in detail[:5]:
+        if not isinstance(one, dict) or not isinstance(one.get("msg"), str):
+            return ""
+        loc = one.get("loc")
+        where = ".".join(str(part) for part in loc) if isinstance(loc, list) else ""
+        found.append(f"{where}: {one['msg']}" if where else one["msg"])
+    return "; ".join(found)
+
+
+def _openai_error(body: bytes) -> str:
+    """The text of `{"error": {"message": ...}}`."""
+    try:
+        parsed = msgspec.json.decode(body)
+        text = parsed["error"]["message"]
+        return text if isinstance(text, str) else ""
+    except (msgspec.MsgspecError, RecursionError, TypeError, KeyError):
+        return ""

@@ -1,0 +1,428 @@
+"""One status poll per server; everybody who waits for a state waits here.
+
+The poll is slow while nothing can change the minute, fast near a batch boundary or while somebody
+waits. An unreachable server keeps what was last seen of it, marked as such.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
+from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+NORMAL = 0.5
+"""Seconds between polls when nothing is about to happen."""
+FAST = 0.1
+"""Seconds between polls near a boundary, or while somebody waits."""
+SLOW = 2.0
+"""Seconds between polls of a server that is long gone."""
+DEMAND = 0.25
+"""Seconds between them while users are turned away for want of it."""
+DEMAND_FOR = 30.0
+"""Seconds since the last of those: they were told to come again sooner."""
+POOL = 1.0
+"""Seconds between readings of the pool while the engine rolls."""
+POLL_TIMEOUT = 3.0
+"""Seconds a poll may take: a server that starts or stops an engine is frozen for seconds."""
+LOST_AFTER = 2
+"""Failed polls in a row before a server is called unreachable."""
+GONE_FOR = 10.0
+"""Seconds after which a server that takes no connections is not expected back: time to restart.
+
+Counted from the first failed poll: the silence before it may be our own, as on a machine that slept
+or had no time for us.
+"""
+NO_LINK_FOR = 1.0
+"""Seconds without a connection after which `wait_stable` gives up with `while_up`."""
+FROZEN_FOR = 25.0
+"""Seconds after which one that takes them and says nothing is mute: a stop freezes it for 19 s."""
+
+_BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a server now. Times are unix seconds."""
+
+    state: EngineState = EngineState.CANNOT_CONNECT
+    """The last state heard; CANNOT_CONNECT while none ever was. See `shown`."""
+    raw: str = ""
+    """The server's own word for it."""
+    detail: str = ""
+    step: int | None = None
+    since: float = 0.0
+    """When this state was first seen."""
+    seen_at: float = 0.0
+    """When the server last answered; 0 when it never did."""
+    reachable: bool = False
+    error: str = "not asked yet"
+    """Why the last poll failed; empty when it did not."""
+    trouble: str = ""
+    """What is wrong with it, see `TROUBLES`; empty when nothing is."""
+    down: bool = True
+    """It cannot be reached and is not expected back soon, or never was there."""
+
+    @property
+    def shown(self) -> EngineState:
+        """What to call it: the state, or CANNOT_CONNECT when it cannot be reached."""
+        return self.state if self.reachable else EngineState.CANNOT_CONNECT
+
+    @property
+    def gone(self) -> bool:
+        """It takes no connections and is not expected back soon."""
+        return self.down and self.trouble == "gone"
+
+    def is_in(self, states: Collection[EngineState]) -> bool:
+        """True when the server can be reached and is in one of `states`."""
+        return self.reachable and self.state in states
+
+    def age(self, now: float) -> float:
+        """Seconds since the server last answered."""
+        return max(0.0, now - self.seen_at)
+
+
+TROUBLES = {
+    "gone": "takes no connections",
+    "frozen": "takes connections and does not answer, as while it starts or stops an engine",
+    "mute": "takes connections and does not answer",
+    "strange": "does not answer as a swarm server does",
+    "knocked": "stopped by someone else, or its trainer ended",
+    "restarted": "restarted: what it held is gone",
+}
+"""Names of what can be wrong with a server -> what that means."""
+
+Predicate = Callable[[Seen], bool]
+
+
+class Watcher:
+    """Watches one server while `run` runs.
+
+    Args:
+        client: The server.
+        clock: Unix seconds.
+        poll_timeout: Seconds one poll may take.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        clock: Callable[[], float] = time.time,
+        *,
+        poll_timeout: float = POLL_TIMEOUT,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.poll_timeout = poll_timeout
+        self.current = Seen()
+        self.pool: PoolInfo | None = None
+        """The last good reading; see `PoolInfo.stale`."""
+        self.pool_at = 0.0
+        self._failures = 0
+        self._missed_at = 0.0
+        """When the first of them was, on the loop's clock: nobody sets it."""
+        self._eager = 0
+        self._demand_until = 0.0
+        """On the loop's clock."""
+        self._polled_at = 0.0
+        """When the last poll was over, on the loop's clock."""
+        self._polls = 0
+        self._polling = 0
+        self._awake = asyncio.Event()
+        self._listeners: dict[object, Callable[[Seen], None]] = {}
+        self._pool_listeners: dict[object, Callable[[PoolInfo], None]] = {}
+        self._waiters: dict[asyncio.Future[Seen], Predicate] = {}
+
+    @property
+    def period(self) -> float:
+        """Seconds until the next poll, as things are now."""
+        if self._failures >= LOST_AFTER:
+            late = min(SLOW, NORMAL * 2.0 ** min(self._failures - LOST_AFTER, 4))
+            if asyncio.get_running_loop().time() < self._demand_until:
+                return min(late, DEMAND)
+            return min(late, NORMAL) if self._eager else late
+        if self._eager or self._failures or self.current.state in _BOUNDARY:
+            return FAST
+        return NORMAL
+
+    def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
+        """Call `listener` on every change, in the loop's thread; returns what removes it.
+
+        A later time of the same state is not a change.
+        """
+        return _added(self._listeners, listener)
+
+    def add_pool_listener(self, listener: Callable[[PoolInfo], None]) -> Callable[[], None]:
+        """Call `listener` on every changed reading of the pool; returns what removes it."""
+        return _added(self._pool_listeners, listener)
+
+    @contextlib.contextmanager
+    def eager(self) -> Iterator[None]:
+        """Poll fast for as long as the context is open: somebody waits."""
+        self._eager += 1
+        if self._eager == 1:
+            self._awake.set()
+        try:
+            yield
+        finally:
+            self._eager -= 1
+
+    def nudge(self) -> None:
+        """Poll now: something just happened that the server must have noticed."""
+        self._awake.set()
+
+    def in_demand(self) -> None:
+        """Somebody was turned away for want of this server: what is gone is looked for more often.
+
+        However many are, it is polled every `DEMAND` seconds at most.
+        """
+        if self._failures < LOST_AFTER:
+            return
+        loop = asyncio.get_running_loop()
+        known, self._demand_until = self._demand_until, loop.time() + DEMAND_FOR
+        if known <= loop.time():  # the pause that has begun is a long one
+            loop.call_at(self._polled_at + DEMAND, self._awake.set)
+
+    async def wait_for(
+        self, wanted: Predicate | Collection[EngineState], timeout: float | None = None
+    ) -> Seen:
+        """Wait until the server is as `wanted`; all waiters wake at the same poll.
+
+        Args:
+            wanted: States, one of which a *reachable* server is in, or a test of what was seen.
+            timeout: Seconds; None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: it did not come to that in time.
+        """
+        test = wanted if callable(wanted) else partial(_is_in, frozenset(wanted))
+        if test(self.current):
+            return self.current
+        with self.eager():
+            return await self._wait(test, timeout)
+
+    async def refresh(self, timeout: float | None = None) -> Seen:
+        """What a poll says that is begun after this call: for those who know better than `current`.
+
+        Raises:
+            TimeoutError: no poll was answered, or given up, in time.
+        """
+        begun = self._polls + self._polling
+        self._awake.set()
+        with self.eager():
+            return await self._wait(lambda _: self._polls > begun, timeout)
+
+    async def wait_stable(
+        self,
+        states: Collection[EngineState],
+        seconds: float,
+        timeout: float | None = None,
+        *,
+        while_up: bool = False,
+    ) -> Seen:
+        """Wait until the server has been in `states`, unchanged, for `seconds`.
+
+        After a stop a late word of the dying trainer can still arrive and would knock a new start
+        back to OFFLINE.
+
+        Args:
+            states: Those it must be in.
+            seconds: For how many seconds.
+            timeout: Seconds to wait at most; None waits for as long as it takes.
+            while_up: Do not wait for a server that has taken no connections for `NO_LINK_FOR`
+                seconds: nothing that is done to an engine makes its server do that.
+
+        Raises:
+            TimeoutError: it did not come to that in time.
+            Unreachable: it takes no connections; only with `while_up`.
+        """
+        clock = asyncio.get_running_loop().time  # nobody sets it
+        key: tuple[str, int | None] | None = None
+        since = 0.0
+
+        def stable(seen: Seen) -> bool:
+            nonlocal key, since
+            now = (seen.raw, seen.step) if seen.is_in(states) else None
+            if now is None or now != key:
+                key, since = now, clock()
+            return now is not None and clock() - since >= seconds
+
+        def gone(seen: Seen) -> bool:
+            return seen.trouble == "gone" and (seen.down or clock() - self._missed_at > NO_LINK_FOR)
+
+        if not while_up:
+            return await self.wait_for(stable, timeout)
+        seen = await self.wait_for(lambda one: stable(one) or gone(one), timeout)
+        if gone(seen):
+            raise Unreachable(seen.error, self.client.url)
+        return seen
+
+    async def run(self) -> None:
+        """Poll until cancelled; run it once, in a task of the owner."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_status(), name=f"status:{self.client.name}")
+            group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
+
+    async def poll(self) -> Seen:
+        """Ask the status once and tell everybody."""
+        self._polling = 1
+        try:
+            status = await self.client.status(timeout=self.poll_timeout)
+        except SwarmError as error:
+            seen = self._missed(error)
+        else:
+            seen = self._heard(status)
+        finally:
+            self._polling = 0
+            self._polled_at = asyncio.get_running_loop().time()
+            self._polls += 1
+        self._tell(seen)
+        return seen
+
+    async def poll_pool(self) -> PoolInfo | None:
+        """Read the pool once and tell its listeners when it changed; None without a reading."""
+        try:
+            pool = await self.client.pool()
+        except SwarmError:
+            return None
+        if pool is None:
+            return None
+        self.pool_at = self.clock()
+        if pool != self.pool:
+            self.pool = pool
+            for listener in tuple(self._pool_listeners.values()):
+                _call(listener, pool)
+        return pool
+
+    async def _run_status(self) -> None:
+        while True:
+            self._awake.clear()
+            await self.poll()
+            await _pause(self._awake, self.period)
+
+    async def _run_pool(self) -> None:
+        while True:
+            if not _rolls(self.current):
+                await self._wait(_rolls, None)
+            await self.poll_pool()
+            await asyncio.sleep(POOL)
+
+    async def _wait(self, test: Predicate, timeout: float | None) -> Seen:
+        future: asyncio.Future[Seen] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = test
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        finally:
+            self._waiters.pop(future, None)
+
+    def _heard(self, status: EngineStatus) -> Seen:
+        now = self.clock()
+        before = self.current
+        self._failures = 0
+        raw = status.engine_status or ""
+        state = status.state
+        step = status.global_step
+        trouble = self._what_happened(state)
+        if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
+            step = before.step  # one of the two posts of a boundary comes without the step
+        return Seen(
+            state=state,
+            raw=raw,
+            detail=status.engine_status_detail or TROUBLES.get(trouble, ""),
+            step=step,
+            since=before.since if before.seen_at and raw == before.raw else now,
+            seen_at=now,
+            reachable=True,
+            error="",
+            trouble=trouble,
+            down=False,
+        )
+
+    def _what_happened(self, state: EngineState) -> str:
+        """Why an engine is off that was not, as far as that can be told."""
+        before = self.current
+        if state not in (EngineState.OFFLINE, EngineState.BOOTING):
+            return ""
+        if state is before.state:
+            return before.trouble if before.trouble in ("knocked", "restarted") else ""
+        ran = before.seen_at and before.state is not EngineState.BOOTING
+        if not ran or state is EngineState.BOOTING:
+            return ""
+        if not before.reachable:
+            return "restarted"
+        return "" if self.client.stopped_at > before.since else "knocked"
+
+    def _missed(self, error: SwarmError) -> Seen:
+        self._failures += 1
+        reachable = self.current.reachable and self._failures < LOST_AFTER
+        now = asyncio.get_running_loop().time()
+        if self._failures == 1:
+            self._missed_at = now
+        silent = now - self._missed_at if self.current.seen_at else math.inf
+        text, limit = error.what, GONE_FOR
+        if isinstance(error, TimedOut):
+            text, limit = f"no answer for {self.poll_timeout:g} s", FROZEN_FOR
+            trouble = "frozen" if silent <= limit else "mute"
+        else:
+            trouble = "gone" if isinstance(error, Unreachable) else "strange"
+        return replace(
+            self.current,
+            error=f"{trouble}: {text}",
+            trouble="" if reachable else trouble,
+            reachable=reachable,
+            down=not reachable and silent > limit,
+        )
+
+    def _tell(self, seen: Seen) -> None:
+        before, self.current = self.current, seen
+        for future, test in tuple(self._waiters.items()):
+            if not future.done() and test(seen):
+                future.set_result(seen)
+        if replace(before, seen_at=seen.seen_at) != seen:
+            for listener in tuple(self._listeners.values()):
+                _call(listener, seen)
+
+
+def _is_in(states: frozenset[EngineState], seen: Seen) -> bool:
+    return seen.is_in(states)
+
+
+def _rolls(seen: Seen) -> bool:
+    return seen.reachable and seen.state.rolling
+
+
+async def _pause(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _call(listener: Callable[[T], None], value: T) -> None:
+    try:
+        listener(value)
+    except Exception:  # a listener's fault must not end the only watch of a server
+        log.exception("a listener failed")
+
+
+def _added(
+    listeners: dict[object, Callable[[T], None]], listener: Callable[[T], None]
+) -> Callable[[], None]:
+    key = object()
+    listeners[key] = listener
+
+    def remove() -> None:
+        listeners.pop(key, None)
+
+    return remove

@@ -1,0 +1,1 @@
+"""All-or-nothing claiming: queue, attempts, shared batches, releases."""

@@ -1,0 +1,253 @@
+"""One attempt to claim what a group needs: one claim as a probe, all at once, or one by one."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from functools import cached_property, partial
+from typing import Any
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.watcher import Seen, Watcher
+from ajet_swarm.claims.queue import TurnQueue
+from ajet_swarm.claims.releases import EpisodeReleaser
+from ajet_swarm.claims.request import ClaimRequest
+from ajet_swarm.claims.shared_batch import MOST, BatchInFlight, SharedBatch
+from ajet_swarm.http.pending import Call
+from ajet_swarm.protocol.schemas import EngineState
+
+log = logging.getLogger(__name__)
+
+PACE = (0.003, 0.01)
+"""Seconds between two claims of a group that gathers."""
+
+
+class ClaimAttempts:
+    """Sends the claims of one server's groups, one attempt at a time.
+
+    Args:
+        client: The server.
+        watcher: Its watcher.
+        releaser: Gives back what an attempt that fails holds.
+        queue: Its next requests share the turn of one that has it, while all is granted.
+        end_turn: Ends the turn of a request, if it has it.
+        rng: Source of the pauses.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        watcher: Watcher,
+        releaser: EpisodeReleaser,
+        queue: TurnQueue,
+        *,
+        end_turn: Callable[[ClaimRequest], None],
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._watcher = watcher
+        self._releaser = releaser
+        self._queue = queue
+        self._end_turn = end_turn
+        self._rng = rng
+        self.most_together = 1
+        """Groups that one turn may claim for: more while all are granted, one after a refusal."""
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop; each look-up of asyncio's own costs a system call."""
+        return asyncio.get_running_loop()
+
+    async def run(
+        self, request: ClaimRequest, *, probe: bool = False, window: float = 0.0
+    ) -> Refused | None:
+        """Try once to complete a request; cancelled, it leaves nothing held.
+
+        It ends when nothing is on its way back: the next attempt may get the same uuids.
+
+        Args:
+            request: Has the turn, or is a refill.
+            probe: Send one claim ahead, and the others when it is granted.
+            window: Seconds in which the request gathers; 0 for all claims at once.
+
+        Returns:
+            Why it failed; None when the request is complete.
+        """
+        flight: BatchInFlight | None = None
+        try:
+            if probe or window:
+                claims = self._gather(request, window) if window else self._probe(request)
+                await asyncio.shield(self._releaser.tasks.spawn(claims, "claim"))
+            else:
+                await self._releaser.lock.acquire()
+                flight = self._send_all(request)
+                await flight.served
+            if request.releases:
+                await asyncio.wait(request.releases)
+                request.releases.clear()
+        except asyncio.CancelledError:
+            request.cut = not request.stopped()
+            self._releaser.stop_request(request, Refused(RefusedKind.OTHER, "cancelled"))
+            if flight is not None and flight.running:
+                self._releaser.tasks.spawn(flight.wait_end(), "claims on their way")
+            raise
+        if request.error is not None:
+            self._releaser.stop_request(request, Refused(RefusedKind.OTHER, "it failed"))
+            raise request.error
+        return request.stop
+
+    async def _probe(self, request: ClaimRequest) -> None:
+        """Send one claim after a refusal; the others follow when an episode is free."""
+        await self._releaser.lock.acquire()
+        unwatch = self._when_not_rolling(partial(self._stop_incomplete, request))
+        try:
+            await self._claim_one(request)
+        except BaseException:
+            self._releaser.lock.release()
+            raise
+        finally:
+            unwatch()
+        await self._send_all(request).wait_end()
+
+    def _send_all(self, request: ClaimRequest) -> BatchInFlight:
+        """Send all missing claims together, with the lock held, which the end releases.
+
+        While all are granted, it also claims for the next groups in the queue. A group goes on
+        with the last episode of its own, and its turn is then over.
+
+        Returns:
+            What goes on in the background, also when its caller leaves.
+        """
+        sharing: list[ClaimRequest] = []
+        if request.in_turn and not request.refused_before:
+            sharing = self._queue.share(request, self.most_together - 1)
+        batch = SharedBatch([request, *sharing], took=self._took, refused=self._refused)
+
+        def finished() -> None:
+            unwatch()
+            self._releaser.lock.release()
+            self._end_batch(batch)
+            if not request.stopped():
+                self._end_turn(request)
+
+        flight = BatchInFlight(
+            batch,
+            queue=self._queue,
+            releaser=self._releaser,
+            finished=finished,
+            served=self.loop.create_future(),
+        )
+        unwatch = self._when_not_rolling(flight.stop)
+        calls: list[Call[Claimed | Refused]] = []
+        others: list[Coroutine[Any, Any, None]] = []
+        for _ in range(batch.left):
+            call = self._client.begin_claim(
+                request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
+            )
+            if call is not None:
+                calls.append(call)
+            else:
+                others.append(self._claim_for(flight))
+        flight.begin(calls, others)
+        return flight
+
+    def _end_batch(self, batch: SharedBatch) -> None:
+        """Put the requests that are not complete back into the queue, before all others."""
+        if batch.stop is not None:
+            self.most_together = 1
+        elif batch.claims:
+            self.most_together = min(2 * self.most_together, MOST)
+        again: list[ClaimRequest] = []
+        for request in [one for one in batch.requests[1:] if self._queue.waits(one)]:
+            if request.error is not None:
+                self._queue.serve(request)
+            else:
+                request.end_attempt()
+                request.begin_attempt()
+                again.append(request)
+        self._queue.put_back(again)
+
+    async def _claim_for(self, flight: BatchInFlight) -> None:
+        """Send one claim of a batch over a new connection."""
+        if not flight.batch.wanted:
+            flight.batch.left -= 1
+            return
+        flight.answered(await self._claim(flight.batch.requests[0]))
+
+    async def _gather(self, request: ClaimRequest, seconds: float) -> None:
+        """Keep each episode that comes free for some seconds; an incomplete group gives all back.
+
+        Else the steady workers of another client, who take each episode the moment it is free,
+        would never leave enough of them at once.
+        """
+        end = Refused(RefusedKind.NONE_AVAILABLE, "not enough came free")
+        alarm = self.loop.call_later(seconds, self._releaser.stop_request, request, end)
+        unwatch = self._when_not_rolling(partial(self._stop_incomplete, request))
+        request.gathers, self._releaser.gathering = True, request
+        try:
+            with self._watcher.eager():
+                while request.granted < request.n and not request.stopped():
+                    before = request.granted
+                    async with self._releaser.lock:
+                        await self._claim_one(request)
+                    if request.granted == before:
+                        await asyncio.sleep(self._rng.uniform(*PACE))
+        finally:
+            alarm.cancel()
+            unwatch()
+            request.gathers, self._releaser.gathering = False, None
+
+    async def _claim_one(self, request: ClaimRequest) -> None:
+        if request.stopped():
+            return
+        answer = await self._claim(request)
+        if isinstance(answer, Claimed):
+            self._took(request, answer)
+        else:
+            self._refused(answer)
+            self.most_together = 1
+            none_free = answer.kind is RefusedKind.NONE_AVAILABLE
+            if not (request.stopped() or (request.gathers and none_free)):
+                request.stop = answer
+        if request.stopped():
+            await self._releaser.return_held(request)
+
+    async def _claim(self, request: ClaimRequest) -> Claimed | Refused:
+        return await self._client.claim(
+            request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
+        )
+
+    def _took(self, request: ClaimRequest, claimed: Claimed) -> None:
+        request.granted += 1
+        request.held.append(claimed)
+        self._releaser.claimed(claimed.episode_uuid)
+        if request.on_claimed is None:
+            return
+        try:
+            request.on_claimed(claimed.episode_uuid)
+        except Exception as error:  # whatever the caller's fault, no claim may be left behind
+            log.exception("a claim could not be noted")
+            request.error = error
+            request.stop = Refused(RefusedKind.OTHER, "the claim could not be noted")
+
+    def _refused(self, refused: Refused) -> None:
+        if refused.kind is RefusedKind.UNKNOWN:
+            self._releaser.sweep_soon()
+
+    def _when_not_rolling(self, stop: Callable[[Refused], None]) -> Callable[[], None]:
+        """Call `stop` when the engine leaves ROLLING: the other claims would be refused.
+
+        Returns:
+            Ends that.
+        """
+
+        def on_change(seen: Seen) -> None:
+            if seen.reachable and seen.state is not EngineState.ROLLING:
+                stop(Refused(RefusedKind.NOT_ROLLING, seen.raw))
+
+        return self._watcher.add_listener(on_change)
+
+    def _stop_incomplete(self, request: ClaimRequest, why: Refused) -> None:
+        if request.granted < request.n and not request.stopped():
+            self._releaser.stop_request(request, why)

@@ -1,0 +1,282 @@
+"""Claiming episodes of one server: a whole group or nothing, one turn at a time.
+
+A group that holds some episodes while it waits for the rest deadlocks the server's batch (it waits
+for every claimed episode), and many groups that do it deadlock each other. So a group that cannot
+have all its episodes gives back what it got, at once, and waits without any. Only when that fails
+for a while, because other clients take each episode the moment it is free, may the one group that
+has its turn gather: keep what it gets, in short windows and in ROLLING alone.
+
+While all is granted, one turn claims for several groups, see `ajet_swarm.claims.shared_batch`: else
+each of them would wait for the round trips of all that came before it.
+"""
+
+import asyncio
+import random
+import warnings
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import GENERAL
+from ajet_swarm.claims.attempts import ClaimAttempts
+from ajet_swarm.claims.queue import TurnQueue
+from ajet_swarm.claims.releases import SECOND_LOOK, EpisodeReleaser
+from ajet_swarm.claims.request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
+from ajet_swarm.claims.shares import Lane
+from ajet_swarm.common.tasks import Deadline, Limit
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.protocol.schemas import EngineState
+
+BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
+"""Seconds between attempts, drawn at random: no episode is free; a refusal of an unknown kind."""
+NO_ANSWER = "no answer to the claim"
+"""Why a deadline came first, when nothing else is known."""
+
+_ROLLING = frozenset({EngineState.ROLLING})
+
+
+class GroupClaimer:
+    """Claims groups of episodes of one server; one per server and process.
+
+    Args:
+        client: The server.
+        watcher: Its watcher; `run` must be running.
+        known: The uuids the caller answers for: from `on_claimed` on, until ended or returned.
+            What the server holds in our name beyond them is given back by `reconcile`.
+        on_stray: Called with uuids that `reconcile` gave back.
+        timeout: Seconds a claim or an abort may take before its outcome counts as unknown; more
+            than the 19 s a server is frozen while it stops an engine.
+        second_look: Seconds after which lost claims are looked for again: a frozen server may run
+            one late.
+        rng: For the back-off.
+
+    Attributes:
+        releaser: Gives episodes back.
+        starved: A group waits because no episode is free.
+        on_starved: Called when a group begins to wait for an episode because none is free.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        watcher: Watcher,
+        *,
+        known: Callable[[], Collection[str]],
+        on_stray: Callable[[Sequence[str]], None] | None = None,
+        timeout: float = GENERAL,
+        second_look: float = SECOND_LOOK,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.client = client
+        self.watcher = watcher
+        self.starved = False
+        self.on_starved: Callable[[], None] | None = None
+        self.releaser = EpisodeReleaser(
+            client,
+            watcher,
+            known=known,
+            on_stray=on_stray,
+            timeout=timeout,
+            second_look=second_look,
+        )
+        self._rng = rng or random.Random()
+        self._queue = TurnQueue()
+        self._attempts = ClaimAttempts(
+            client, watcher, self.releaser, self._queue, end_turn=self._end_turn, rng=self._rng
+        )
+
+    @property
+    def waiting(self) -> bool:
+        """True while a group has its turn, or queues for it."""
+        return self._queue.busy
+
+    async def claim_group(
+        self,
+        n: int,
+        *,
+        episode_type: str = "train",
+        discard_timeout: float = 240.0,
+        deadline: Deadline | None = None,
+        lane: Lane = (),
+        newcomer: bool = False,
+        on_intent: Callable[[], Awaitable[None]] | None = None,
+        on_claimed: OnClaimed | None = None,
+        on_returned: OnReturned | None = None,
+    ) -> list[Claimed]:
+        """Claim `n` episodes together, waiting for the engine and for free episodes.
+
+        When cancelled, everything claimed so far and every claim still on its way is given back
+        in the background (see `close`), with `on_returned`.
+
+        Args:
+            n: Episodes of the group.
+            episode_type: `train` or `eval`.
+            discard_timeout: Idle seconds after which the server takes an episode back.
+            deadline: On the event loop's clock (`loop.time()`); None waits without end. A function
+                is asked again at the time it named.
+            lane: The queue takes turns between lanes: key, address and session, or fewer names;
+                all lanes of one claimer have as many.
+            newcomer: The newest newcomer of a lane without its last name has every second turn of
+                it: a single request then does not wait for a burst that came before.
+            on_intent: Awaited once, before the first claim: time to make the intent durable.
+            on_claimed: Called for each episode at the moment it is ours, also when it is given
+                back right after.
+            on_returned: Called for those given back.
+
+        Returns:
+            All `n`; never fewer.
+
+        Raises:
+            ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
+            Exception: what `on_intent` or `on_claimed` raised; nothing is held.
+        """
+        request = ClaimRequest(
+            n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
+        )
+        try:
+            async with Limit(deadline, self._attempts.loop):
+                if on_intent is not None:
+                    await on_intent()
+                while not await self._claim_in_turn(request):
+                    pass
+                return request.take_held()
+        except TimeoutError:
+            cause = self._why_late(request)
+            raise ClaimTimedOut(n, request.best, cause, self.client.name) from None
+
+    async def refill(
+        self,
+        *,
+        episode_type: str = "train",
+        discard_timeout: float = 240.0,
+        deadline: float | None = None,
+        on_claimed: OnClaimed | None = None,
+        on_returned: OnReturned | None = None,
+    ) -> Claimed | None:
+        """Claim one episode more for a group that already holds some; goes before waiting groups.
+
+        Gives up as soon as the engine does not roll: a group that holds episodes must not wait for
+        a boundary that waits for them.
+
+        Args: as of `claim_group`.
+
+        Returns:
+            The episode, or None: not rolling, or none free before the deadline.
+        """
+        request = ClaimRequest(1, episode_type, discard_timeout, on_claimed, on_returned)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self.watcher.current.is_in(_ROLLING):
+                    request.stop = None
+                    if (refused := await self._attempts.run(request)) is None:
+                        return request.take_held()[0]
+                    if refused.kind is not RefusedKind.NONE_AVAILABLE:
+                        self.watcher.nudge()
+                        return None
+                    with self.watcher.eager():
+                        await asyncio.sleep(self._rng.uniform(*BACK_OFF))
+        except TimeoutError:
+            pass
+        return None
+
+    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
+        """See `EpisodeReleaser.give_back`."""
+        await self.releaser.give_back(uuids, cause)
+
+    async def reconcile(self) -> list[str]:
+        """See `EpisodeReleaser.reconcile`."""
+        return await self.releaser.reconcile()
+
+    async def settle(self, seconds: float) -> bool:
+        """See `EpisodeReleaser.settle`."""
+        return await self.releaser.settle(seconds)
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """See `EpisodeReleaser.close`."""
+        await self.releaser.close(seconds)
+
+    async def _claim_in_turn(self, request: ClaimRequest) -> bool:
+        """Try until all are held; False when the request has to queue again, as when a smaller
+        group goes first."""
+        if not await self._wait_for_turn(request):
+            if request.error is not None:
+                raise request.error
+            return request.complete  # it was served in a shared turn
+        request.in_turn = True
+        clock = self._attempts.loop.time
+        began = clock()
+        backoff: GatherBackoff | None = None
+        """None until an attempt failed: a group does not gather in its first moment."""
+        try:
+            while True:
+                await self.watcher.wait_for(_ROLLING)
+                request.begin_attempt()
+                window = backoff.window(clock()) if backoff is not None and request.n > 1 else 0.0
+                if window and self._queue.must_not_gather(request):
+                    window = 0.0
+                probe = request.refused_before
+                refused = await self._attempts.run(request, probe=probe, window=window)
+                if refused is None:
+                    return True
+                request.end_attempt()
+                backoff = backoff or GatherBackoff(self._rng, began)
+                self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
+                if window or not none_free:
+                    backoff.close(clock(), none_free)
+                await self._wait_after(refused)
+                if none_free and self._queue.yields_to_smaller(request, clock() - began):
+                    return False
+        finally:
+            self._end_turn(request)
+
+    async def _wait_for_turn(self, request: ClaimRequest) -> bool:
+        """Wait for the turn; without it, the request was served or has to queue again."""
+        try:
+            return await self._queue.take(request)
+        except asyncio.CancelledError:
+            if request.shared:
+                request.cut = not request.complete
+                self.releaser.stop_request(request, Refused(RefusedKind.OTHER, "cancelled"))
+            raise
+
+    def _end_turn(self, request: ClaimRequest) -> None:
+        """End the turn of a request, if it has it."""
+        if request.in_turn:
+            request.in_turn = False
+            self._starve(False)
+            self._queue.release()
+
+    def _starve(self, starved: bool) -> None:
+        begins = starved and not self.starved
+        self.starved = starved
+        if begins and self.on_starved is not None:
+            self.on_starved()
+
+    async def _wait_after(self, refused: Refused) -> None:
+        with self.watcher.eager():
+            if refused.kind is RefusedKind.NONE_AVAILABLE:
+                await asyncio.sleep(self._rng.uniform(*BACK_OFF))
+            elif refused.kind is RefusedKind.OTHER:
+                await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
+            else:  # what the watcher last saw is older than this answer
+                await self.watcher.refresh()
+
+    def _why_late(self, request: ClaimRequest) -> str:
+        seen = self.watcher.current
+        if not request.cut:
+            return request.stop.kind.value if request.stop else seen.shown.value
+        if not seen.is_in(_ROLLING):
+            return seen.shown.value
+        return request.last.kind.value if request.last else NO_ANSWER
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Return a class by its earlier name."""
+        if name == "ClaimDesk":
+            warnings.warn("ClaimDesk is now GroupClaimer", DeprecationWarning, stacklevel=2)
+            return GroupClaimer
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,239 @@
+"""Gives episodes back to one server, also those that this process does not know that it holds."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import Refused
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import GENERAL
+from ajet_swarm.claims.request import ClaimRequest
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError
+
+log = logging.getLogger(__name__)
+
+RECORDS_TIMEOUT = 3.0
+"""Seconds for which a request for the server's records may hold up claims."""
+SECOND_LOOK = 5.0
+"""Seconds after which lost claims are looked for again: a frozen server may run one late."""
+STEP = 0.25
+"""Seconds between two checks, at the end, whether the server is still reachable."""
+
+
+class ReadWriteLock:
+    """A lock that many share or one holds alone; that one goes before those that come later."""
+
+    def __init__(self) -> None:
+        self._alone = asyncio.Lock()
+        self._sharing = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold it together with others that share it."""
+        async with self._alone:
+            self._sharing += 1
+            self._free.clear()
+        try:
+            yield
+        finally:
+            self._sharing -= 1
+            if not self._sharing:
+                self._free.set()
+
+    async def acquire(self) -> None:
+        """Hold it alone."""
+        await self._alone.acquire()
+        try:
+            await self._free.wait()
+        except asyncio.CancelledError:
+            self._alone.release()
+            raise
+
+    def release(self) -> None:
+        """Release it; another task may do that than the one that acquired it."""
+        self._alone.release()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class EpisodeReleaser:
+    """Gives episodes back to one server and finds those that were claimed unknowingly.
+
+    Args:
+        client: The server.
+        watcher: Its watcher; `run` must be running.
+        known: Returns the uuids the caller answers for.
+        on_stray: Called with uuids that `reconcile` gave back.
+        timeout: Seconds a claim or an abort may take before its outcome counts as unknown.
+        second_look: See `SECOND_LOOK`.
+
+    Attributes:
+        lock: Held while claims are on their way, never between two attempts: by a group alone,
+            shared by claims of single episodes.
+        tasks: Work that goes on when its caller is cancelled; ends with `close`.
+        gathering: The request that holds a part of its group; `reconcile` leaves it alone.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        watcher: Watcher,
+        *,
+        known: Callable[[], Collection[str]],
+        on_stray: Callable[[Sequence[str]], None] | None = None,
+        timeout: float = GENERAL,
+        second_look: float = SECOND_LOOK,
+    ) -> None:
+        self.timeout = timeout
+        self.second_look = second_look
+        self.lock = ReadWriteLock()
+        self.tasks = Tasks(f"claims:{client.name}")
+        self.gathering: ClaimRequest | None = None
+        self._client = client
+        self._watcher = watcher
+        self._known = known
+        self._on_stray = on_stray
+        self._reconciling = asyncio.Lock()
+        """Held by `reconcile`: an abort sent twice may hit the client that claimed it since."""
+        self._returning: set[str] = set()
+        """On their way back; a uuid that is claimed again meanwhile leaves the set."""
+        self._unconfirmed: set[str] = set()
+        """Given back, but the server did not confirm."""
+        self._sweeping = False
+        self._sweep_again = False
+        self._closing = asyncio.Event()
+
+    def claimed(self, uuid: str) -> None:
+        """Note that the server granted a uuid, maybe one that was given back before."""
+        self._unconfirmed.discard(uuid)
+        self._returning.discard(uuid)
+
+    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
+        """Abort episodes of ours, together; what the server does not confirm is swept later."""
+        if not uuids:
+            return
+        self._returning.update(uuids)
+        done = await self._abort(uuids)
+        failed = [uuid for uuid, ok in zip(uuids, done, strict=True) if not ok]
+        failed = [uuid for uuid in failed if uuid in self._returning]
+        self._returning.difference_update(uuids)
+        if failed:
+            log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
+            self._unconfirmed.update(failed)
+            self.sweep_soon()
+
+    async def give_back_rest(self, uuids: Collection[str], cause: str) -> None:
+        """Give back those that are not on their way back already."""
+        await self.give_back(sorted(set(uuids) - self._returning), cause)
+
+    async def return_held(self, request: ClaimRequest) -> None:
+        """Give back what a stopped request holds, and report it to the request."""
+        uuids = [claimed.episode_uuid for claimed in request.take_held()]
+        cause = request.stop.text or request.stop.kind.value if request.stop else ""
+        await self.give_back(uuids, cause)
+        if uuids and request.on_returned is not None:
+            request.on_returned(uuids, cause)
+
+    def stop_request(self, request: ClaimRequest, why: Refused) -> None:
+        """Stop the attempt of a request; a task of its own gives back what the request holds."""
+        request.stop = request.stop or why
+        if request.held:
+            request.releases.append(self.tasks.spawn(self.return_held(request), "give back"))
+
+    async def reconcile(self) -> list[str]:
+        """Give back what the server holds in our name and the caller does not know of.
+
+        Returns:
+            The uuids given back.
+
+        Raises:
+            SwarmError: the server did not send its records, or did not confirm an abort.
+        """
+        async with self._reconciling:
+            async with self.lock:  # no claim of ours is on its way meanwhile
+                before = set(self._known())
+                records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+                known = before.union(self._known(), self._gathered()) - self._unconfirmed
+            me = self._client.client_uuid
+            ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
+            self._unconfirmed.intersection_update(ours)
+            strays = [uuid for uuid in ours if uuid not in known]
+            done = await self._abort(strays)
+        returned = [uuid for uuid, ok in zip(strays, done, strict=True) if ok]
+        self._unconfirmed.difference_update(returned)
+        if returned and self._on_stray is not None:
+            self._on_stray(returned)
+        if len(returned) < len(strays):
+            raise SwarmError("an episode could not be given back", self._client.name)
+        return returned
+
+    def sweep_soon(self) -> None:
+        """Start `reconcile` in the background, and again after `second_look` seconds."""
+        self._sweep_again = True
+        if not self._sweeping:
+            self._sweeping = True
+            self.tasks.spawn(self._sweep(), "sweep")
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait until all background work has ended; False when some still runs."""
+        return await self.tasks.drain(seconds)
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Wait up to `seconds` for episodes on their way back, then stop.
+
+        It does not wait for a server that is unreachable, nor for the time of a second look: that
+        comes at once.
+        """
+        self._closing.set()
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
+                break
+        await self.tasks.close()
+
+    def _gathered(self) -> list[str]:
+        held = self.gathering.held if self.gathering is not None else ()
+        return [claimed.episode_uuid for claimed in held]
+
+    async def _abort(self, uuids: Sequence[str]) -> list[bool]:
+        return await asyncio.gather(
+            *(self._client.abort(uuid, timeout=self.timeout) for uuid in uuids)
+        )
+
+    async def _sweep(self) -> None:
+        try:
+            while self._sweep_again:
+                self._sweep_again = False
+                await self._reconcile_until_done()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.second_look):
+                        await self._closing.wait()
+                await self._reconcile_until_done()
+        finally:
+            self._sweeping = False
+
+    async def _reconcile_until_done(self) -> None:
+        while True:
+            await self._watcher.wait_for(lambda seen: seen.reachable)
+            try:
+                await self.reconcile()
+                return
+            except SwarmError as error:
+                log.warning("lost claims not swept yet: %s", error)
+                await asyncio.sleep(1.0)

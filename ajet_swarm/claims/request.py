@@ -1,0 +1,144 @@
+"""One request for the episodes of a group, and when it may gather them one by one."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ajet_swarm.api.outcomes import Claimed, Refused
+from ajet_swarm.claims.shares import Lane
+
+PATIENCE = (1.0, 8.0)
+"""Seconds of a turn without success before smaller groups in the queue go first: at first, and at
+most. They double each time, so that many small groups do not starve a large one."""
+
+GATHER_AFTER = 1.0
+"""Seconds, about, without a free episode before a group may gather."""
+GATHER = (1.0, 3.0)
+"""Seconds of a window in which a group gathers: it keeps what it gets. Drawn at random each time:
+of two clients that hold parts of what both need, one gives up first and the other gets all."""
+GATHER_MORE = 4.0
+"""Largest factor of the windows, which grow while episodes come free too seldom."""
+EMPTY = (0.5, 1.5)
+"""Seconds between two windows, in which the group holds nothing; they grow as the windows do."""
+
+OnClaimed = Callable[[str], None]
+"""Called with each uuid at the moment its claim is answered."""
+OnReturned = Callable[[Sequence[str], str], None]
+"""Called with the uuids that were given back, and the reason."""
+
+
+class ClaimRequest(msgspec.Struct, eq=False):
+    """A request for `n` episodes, and how far it is."""
+
+    n: int
+    episode_type: str
+    discard_timeout: float
+    on_claimed: OnClaimed | None
+    on_returned: OnReturned | None
+    lane: Lane = ()
+    """Key, address and session: the queue takes turns between them."""
+    newcomer: bool = False
+    """It passes others of its key and address in every second turn, see `Shares`."""
+    held: list[Claimed] = []
+    granted: int = 0
+    """Claims of this attempt that were answered with an episode."""
+    refused_before: bool = False
+    """An earlier attempt failed."""
+    best: int = 0
+    """Most episodes that an attempt got."""
+    gathers: bool = False
+    """It keeps what it holds while no other episode is free."""
+    patience: float = PATIENCE[0]
+    """Seconds of its next turn before smaller groups go first."""
+    stop: Refused | None = None
+    """Why this attempt does not complete."""
+    cut: bool = False
+    """The caller left while claims were without an answer."""
+    last: Refused | None = None
+    """Why the attempt before failed."""
+    error: Exception | None = None
+    """Error that `on_claimed` raised."""
+    in_turn: bool = False
+    """It has the turn."""
+    shared: bool = False
+    """Its episodes are claimed, or were, in the turn of another request."""
+    releases: "list[asyncio.Task[None]]" = []
+    """Tasks that give back what a stopped attempt held."""
+
+    def stopped(self) -> bool:
+        """Return whether this attempt was stopped."""
+        return self.stop is not None
+
+    @property
+    def complete(self) -> bool:
+        """It holds all its episodes, or passed them to the caller."""
+        return self.granted >= self.n and self.stop is None
+
+    def may_share(self, other: "ClaimRequest") -> bool:
+        """Return whether one turn may serve both: the same kind, and none refused before."""
+        kind = (self.episode_type, self.discard_timeout, self.refused_before)
+        return kind == (other.episode_type, other.discard_timeout, False)
+
+    def begin_attempt(self) -> None:
+        """Reset what belongs to one attempt."""
+        self.stop, self.granted = None, 0
+
+    def end_attempt(self) -> None:
+        """Record an attempt that failed."""
+        self.refused_before = True
+        self.best = max(self.best, self.granted)
+        self.last = self.stop
+
+    def yields_to_smaller(self, waited: float, sizes: Sequence[int]) -> bool:
+        """Return whether a smaller group goes first now; its patience is then longer.
+
+        Args:
+            waited: Seconds of this turn.
+            sizes: Episodes of each request in the queue.
+        """
+        if waited < self.patience or min(sizes, default=self.n) >= self.n:
+            return False
+        self.patience = min(2 * self.patience, PATIENCE[1])
+        return True
+
+    def take_held(self) -> list[Claimed]:
+        """Return the episodes held, which the caller owns from now on."""
+        held, self.held = self.held, []
+        return held
+
+
+class GatherBackoff:
+    """Times at which a group may gather.
+
+    Args:
+        rng: Source of the lengths.
+        now: On any clock, in seconds.
+    """
+
+    def __init__(self, rng: random.Random, now: float) -> None:
+        self._rng = rng
+        self._factor = 1.0
+        self._next = now + self._first()
+
+    def window(self, now: float) -> float:
+        """Return the seconds for which it may gather from now on; 0 for not now."""
+        return self._rng.uniform(*GATHER) * self._factor if now >= self._next else 0.0
+
+    def close(self, now: float, in_vain: bool) -> None:
+        """Set the time of the next window.
+
+        Args:
+            now: As of `window`.
+            in_vain: Too few episodes came free; else the engine stopped rolling, and the wait
+                starts again.
+        """
+        if not in_vain:
+            self._next = now + self._first()
+            return
+        self._next = now + self._rng.uniform(*EMPTY) * self._factor
+        self._factor = min(1.5 * self._factor, GATHER_MORE)
+
+    def _first(self) -> float:
+        return self._rng.uniform(0.8, 1.2) * GATHER_AFTER

@@ -1,0 +1,168 @@
+"""Claiming episodes one by one, from many threads at once.
+
+Claims are sent side by side. While no episode is free one caller asks for all, and the others
+queue: a full server is asked a few times a second, however many wait.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.releases import EpisodeReleaser
+from ajet_swarm.protocol.errors import SwarmError
+
+WIDEST = 64
+"""Most claims on their way at once."""
+START = 8
+"""Claims on their way at once at first, and when the engine begins to roll."""
+
+
+class AdaptiveConcurrency:
+    """Limit of the claims on their way at once: it grows by one with each episode granted."""
+
+    def __init__(self) -> None:
+        self._limit = START
+        self._running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if not self._waiting and self._running < self._limit:
+            self._running += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # it was let in at the same moment
+                self._running -= 1
+                self._let_in()
+            else:
+                self._waiting.remove(place)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._running -= 1
+        self._let_in()
+
+    def widen(self) -> None:
+        """Raise the limit: an episode was free."""
+        self._limit = min(self._limit + 1, WIDEST)
+
+    def narrow(self) -> None:
+        """Set the limit to one, since no episode was free: one caller asks for all."""
+        self._limit = 1
+
+    def reopen(self) -> None:
+        """Set the limit to `START` at least: the engine begins to roll, and many are free."""
+        self._limit = max(self._limit, START)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting and self._running < self._limit:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._running += 1
+                place.set_result(None)
+
+
+class EpisodeClaimer:
+    """Claims episodes of one server one by one, side by side.
+
+    Args:
+        client: The server.
+        watcher: Its watcher; `run` must be running.
+        known: The uuids the caller answers for.
+        on_dropped: Called with the uuid of a claim that was given back because its caller left.
+
+    Attributes:
+        releaser: Gives episodes back.
+        concurrency: How many claims are on their way at once; the caller enters it for each.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        watcher: Watcher,
+        *,
+        known: Callable[[], set[str]],
+        on_dropped: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._on_dropped = on_dropped
+        self.releaser = EpisodeReleaser(client, watcher, known=known)
+        self.concurrency = AdaptiveConcurrency()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Refuse further claims, and wait for those on their way."""
+        self._closed = True
+        async with self.releaser.lock:
+            pass
+
+    async def claim_one(
+        self,
+        episode_type: str,
+        discard_timeout: float,
+        policy: Mapping[str, Any] | None,
+        on_claimed: Callable[[Claimed], None],
+    ) -> Claimed | Refused:
+        """Claim one episode, once; cancelled, it gives back what was on its way.
+
+        Args:
+            episode_type: `train` or `eval`.
+            discard_timeout: Idle seconds after which the server takes it back.
+            policy: What the claim says of its task.
+            on_claimed: Called at the moment it is ours.
+
+        Raises:
+            SwarmError: `close` was called.
+        """
+        work = self.releaser.tasks.spawn(
+            self._claim_shared(episode_type, discard_timeout, policy, on_claimed), "claim one"
+        )
+        try:
+            answer: Claimed | Refused = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.releaser.tasks.spawn(self._return_unwanted(work), "unwanted claim")
+            raise
+        return answer
+
+    async def _claim_shared(
+        self,
+        episode_type: str,
+        discard_timeout: float,
+        policy: Mapping[str, Any] | None,
+        on_claimed: Callable[[Claimed], None],
+    ) -> Claimed | Refused:
+        async with self.releaser.lock.shared():
+            if self._closed:
+                raise SwarmError("this client is closed", self._client.name)
+            answer = await self._client.claim(
+                episode_type,
+                discard_timeout,
+                timeout=self.releaser.timeout,
+                throttle_policy=policy,
+            )
+            if isinstance(answer, Claimed):
+                self.releaser.claimed(answer.episode_uuid)
+                on_claimed(answer)
+            elif answer.kind is RefusedKind.UNKNOWN:
+                self.releaser.sweep_soon()
+        return answer
+
+    async def _return_unwanted(self, work: Awaitable[Claimed | Refused]) -> None:
+        answer = await work
+        if isinstance(answer, Claimed):
+            await self.releaser.give_back([answer.episode_uuid], "nobody waits for it any more")
+            self._on_dropped(answer.episode_uuid)

@@ -1,0 +1,1 @@
+"""What scripts use: async client, its sync twin, episodes, throttle, several servers."""

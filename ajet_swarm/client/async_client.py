@@ -1,0 +1,374 @@
+"""The client of one swarm server, for asyncio: `SwarmClient` is this on a thread of its own."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from ajet_swarm.api.outcomes import Claimed, EndKind, EndOutcome, Refused, RefusedKind
+from ajet_swarm.claims.single import EpisodeClaimer
+from ajet_swarm.client.engine_control import EngineOrders
+from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
+from ajet_swarm.client.throttle import Place, SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
+from ajet_swarm.protocol.schemas import PoolInfo
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+NONE_FREE = (0.05, 0.25)
+"""Seconds between two looks while no episode is free, drawn anew each time."""
+OTHERWISE = (0.25, 1.0)
+"""Seconds after a refusal nobody foresaw."""
+THROTTLED = (0.3, 0.6)
+"""Seconds a throttled task waits before it looks at the batch again."""
+POOL_FRESH = 0.1
+"""Seconds a reading of the batch serves several throttled tasks."""
+LOOK_AGAIN = (0.5, 2.0, 5.0, 10.0)
+"""Seconds before each look for an episode whose end was not answered."""
+BACK = 60.0
+"""Seconds an end that was never sent waits for its server."""
+
+
+class AsyncSwarm(EngineOrders):
+    """See `SwarmBase`."""
+
+    # -- begin ----------------------------------------------------------------------------------
+
+    async def begin_episode(
+        self,
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        throttle_policy: SwarmThrottlePolicy | None = None,
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
+        """Claim an episode, waiting for the engine and for a free one.
+
+        Args:
+            discard_episode_timeout: Idle seconds after which the server takes the episode back.
+            episode_type: `train`, or `eval` for one that is not trained on.
+            throttle_policy: This client's share of the batch.
+            timeout: Seconds before giving up; None waits with the client's patience.
+            lifetime: Seconds after which an end becomes an abort; `lifetime` x
+                `discard_episode_timeout` of the client when left out.
+
+        Returns:
+            The episode's uuid, and where its model is called.
+
+        Raises:
+            GaveUp: there was none in `timeout` seconds; nothing is held.
+            TrainingFinished: the engine is OFFLINE because training is complete.
+            EngineOff: the engine is OFFLINE and nobody starts it.
+            Unreachable: no server was ever there.
+        """
+        check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
+        await self.start()
+        last: list[Refused] = []
+        try:
+            async with asyncio.timeout(timeout):
+                idle = float(discard_episode_timeout)
+                claimed = await self._begin(idle, episode_type, throttle_policy, lifetime, last)
+        except TimeoutError:
+            raise self._no_episode(timeout, last) from None
+        uuid = claimed.episode_uuid
+        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid)
+
+    async def _begin(
+        self,
+        idle: float,
+        kind: str,
+        policy: SwarmThrottlePolicy | None,
+        lifetime: float | None,
+        last: list[Refused],
+    ) -> Claimed:
+        since = time.time()
+        seconds = idle * self.lifetime if lifetime is None else lifetime
+        limit = policy if kind == "train" else None
+
+        def ours(claimed: Claimed) -> None:
+            self._deadlines.add(claimed.episode_uuid, idle, seconds)
+
+        while True:
+            seen = await self._until_rolling(since)
+            place: Place | None = None
+            if limit is not None and (place := await self._place(limit, last)) is None:
+                await asyncio.sleep(random.uniform(*THROTTLED))
+                continue
+            wire = policy.wire if policy is not None else None
+            try:
+                async with self._claims.concurrency:
+                    if not self.watcher.current.is_in({seen.state}):
+                        continue
+                    answer = await self._claims.claim_one(kind, idle, wire, ours)
+                    if isinstance(answer, Claimed):
+                        self._claims.concurrency.widen()
+                        if place is not None:
+                            place.claimed()
+                        return answer
+                    last[:] = [answer]
+                    await self._after(answer)
+            finally:
+                if place is not None:
+                    place.release()
+            since = max(since, self.watcher.current.seen_at)
+
+    async def _after(self, refused: Refused) -> None:
+        """Wait as a refusal asks for; within the limit of concurrency one caller waits for all."""
+        if refused.kind is RefusedKind.NONE_AVAILABLE:
+            self._claims.concurrency.narrow()
+            with self.watcher.eager():
+                await asyncio.sleep(random.uniform(*NONE_FREE))
+        elif refused.kind is RefusedKind.OTHER:
+            log.warning("%s refused a claim: %s", self.name, refused.text)
+            await asyncio.sleep(random.uniform(*OTHERWISE))
+        else:  # what was last seen is older than this answer
+            await self.watcher.refresh()
+
+    async def _place(self, policy: SwarmThrottlePolicy, last: list[Refused]) -> Place | None:
+        """The caller's place in the batch; None, with the reason, when its task has to wait."""
+        if self._throttling is None:
+            raise SwarmError("this client was not started", self.name)
+        async with self._throttling:
+            read_at, pool = await self._fresh_pool()
+            known = not pool.is_default  # a reading that failed says nothing of the batch
+            place = self._throttle.lets(policy, pool, read_at) if known else None
+        if place is None:
+            why = "throttled by its policy" if known else "the server tells nothing of its batch"
+            last[:] = [Refused(RefusedKind.OTHER, why)]
+        return place
+
+    async def _fresh_pool(self) -> tuple[float, PoolInfo]:
+        """The batch, and when it was asked for."""
+        now = time.monotonic()
+        if self._pool is None or now - self._pool[0] > POOL_FRESH:
+            self._pool = (now, await self.get_rollout_stat())
+        return self._pool
+
+    def _no_episode(self, timeout: float | None, last: list[Refused]) -> GaveUp:
+        told = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""
+        seen = self._gave_up("an episode", timeout)
+        return GaveUp(f"{seen.what}{told}", self.name)
+
+    # -- end ------------------------------------------------------------------------------------
+
+    async def end_episode(
+        self,
+        task: Task | str,
+        episode_uuid: str,
+        workflow_output: WorkflowOutput,
+        declare_client_active: bool = True,
+    ) -> EndOutcome:
+        """Send an episode's reward. It is never sent twice without a look at what the server holds.
+
+        Past its time the episode is given back instead.
+
+        Args:
+            task: The task, or its id: the GRPO group.
+            episode_uuid: The episode.
+            workflow_output: Its reward, one finite number.
+            declare_client_active: Count this client where updates are agreed on.
+
+        Returns:
+            What became of it. `ENDED` is the only one that counts; with `strict` no other comes,
+            except `UNKNOWN_OUTCOME`: no answer, most likely taken.
+
+        Raises:
+            EpisodeLost: the server does not have it any more, or refused; nothing is left claimed.
+            WrongUse: the reward or the task cannot be sent; the episode was given back.
+        """
+        await self.start()
+        times = self._deadlines.get(episode_uuid)
+        if times is not None and times.ending:
+            raise SwarmError("this episode is already being ended", episode_uuid)
+        if times is None or self._deadlines.is_expired(episode_uuid):
+            return await self._expired(episode_uuid)
+        times.ending = True
+        outcome = await self._surely(
+            self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
+        )
+        return self._judged(episode_uuid, outcome)
+
+    async def _end(
+        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+    ) -> EndOutcome:
+        try:
+            return await self._sent(task, uuid, output, active)
+        except Exception as error:  # whatever it is, the episode goes back
+            await self._give_back(uuid, "it could not be ended")
+            if isinstance(error, SwarmError):
+                raise
+            told = f"it could not be ended: {type(error).__name__}: {error}"
+            raise SwarmError(told, f"episode {uuid}", "It was given back") from error
+        finally:
+            self._deadlines.drop(uuid)
+
+    async def _sent(
+        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+    ) -> EndOutcome:
+        task_id, wire = wire_output(task, uuid, output)
+        outcome = await self.wire.end(uuid, task_id, wire, active)
+        if outcome.kind is EndKind.UNREACHABLE:
+            outcome = await self._sent_later(task_id, uuid, wire, active, outcome)
+        if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+            outcome = await self._looked_for(task_id, uuid, wire, active)
+        if outcome.kind is EndKind.ERROR:
+            await self._give_back(uuid, "its end was refused")
+        return outcome
+
+    async def _sent_later(
+        self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
+    ) -> EndOutcome:
+        """It was never sent: wait for the server, within the episode's time."""
+        until = time.monotonic() + BACK
+        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                await self.watcher.refresh(left)
+                await self.watcher.wait_for(lambda seen: seen.reachable, left)
+            except TimeoutError:
+                break
+            outcome = await self.wire.end(uuid, task_id, wire, active)
+        return outcome
+
+    async def _looked_for(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
+        """No answer came. Gone from the server's records it was taken; still ours it never was."""
+        for pause in LOOK_AGAIN:
+            await asyncio.sleep(pause)
+            try:
+                records = await self.wire.buffer()
+            except SwarmError:
+                continue
+            held = [r for r in records if r.episode_uuid == uuid and r.claimed]
+            if not held or held[0].client_uuid != self.client_uuid:
+                return EndOutcome(
+                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
+                )
+            if pause == LOOK_AGAIN[-1]:
+                return await self.wire.end(uuid, task_id, wire, active)
+        return EndOutcome(
+            EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
+        )
+
+    async def _expired(self, uuid: str) -> EndOutcome:
+        """Its time is over: give it back, if it is still ours."""
+        ours = await self._give_back(uuid, "its time was over")
+        self._deadlines.drop(uuid)
+        kind = EndKind.EXPIRED if ours else EndKind.NOT_FOUND
+        text = "longer than its lifetime; a larger discard_episode_timeout gives more"
+        return self._judged(uuid, EndOutcome(kind, text if ours else "it is not ours any more"))
+
+    def _judged(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
+        if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
+            raise EpisodeLost(outcome.kind.value, outcome.text, uuid)
+        if not outcome.ended:
+            log.warning("episode %s: %s: %s", uuid, outcome.kind.value, outcome.text)
+        return outcome
+
+    async def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
+        """Give an episode back without a reward; never raises for what a server does.
+
+        Returns:
+            False when it is not ours any more, or being ended.
+        """
+        await self.start()
+        times = self._deadlines.get(episode_uuid)
+        if times is not None:
+            if times.ending:
+                return False
+            times.ending = True
+        return await self._surely(self._abort(episode_uuid, declare_client_active), "abort")
+
+    async def _abort(self, uuid: str, active: bool) -> bool:
+        try:
+            known = not self._deadlines.may_be_taken(uuid)
+            if active and known:
+                return await self.wire.abort(uuid, declare_client_active=True)
+            return await self._give_back(uuid, "aborted", known=known)
+        finally:
+            self._deadlines.drop(uuid)
+
+    async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
+        """Abort it; unless it is `known` to be ours, only if the server says so."""
+        if not known:
+            mine = await self._mine()
+            if mine is None:
+                self._claims.releaser.sweep_soon()
+            if mine is None or uuid not in mine:
+                return False
+        await self._claims.releaser.give_back([uuid], why)
+        return True
+
+    async def can_continue_episode(self, episode_uuid: str) -> bool:
+        """Whether the episode is still ours and the engine rolls; False when that is not known."""
+        await self.start()
+        if self._deadlines.is_expired(episode_uuid):
+            return False
+        return bool(await self.wire.can_continue(episode_uuid))
+
+    @asynccontextmanager
+    async def episode(
+        self,
+        task: Task | str,
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        throttle_policy: SwarmThrottlePolicy | None = None,
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> AsyncIterator[AsyncEpisode]:
+        """An episode for as long as the context lasts: left without an end, it is aborted.
+
+        Args: as of `begin_episode`.
+
+        Raises: as `begin_episode`.
+        """
+        uuid, api = await self.begin_episode(
+            discard_episode_timeout,
+            episode_type,
+            throttle_policy,
+            timeout=timeout,
+            lifetime=lifetime,
+        )
+        episode = AsyncEpisode(self, task, uuid, api)
+        try:
+            yield episode
+        finally:
+            if episode.outcome is None:
+                await self.abort_episode(uuid)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _claims(self) -> EpisodeClaimer:
+        if self._claimer is None:
+            raise SwarmError("this client was not started", self.name)
+        return self._claimer
+
+    async def _remember(self, uuid: str, idle: float) -> None:
+        """An episode that was claimed in our name, but not by `begin_episode`, is ours, too."""
+        self._deadlines.add(uuid, idle, idle * self.lifetime)
+
+    async def _surely(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Run `work` to its end, even when who waits for it is cancelled."""
+        done = await asyncio.shield(self._work.spawn(_told(work), name))
+        if isinstance(done, SwarmError):
+            raise done
+        result: T = done
+        return result
+
+
+async def _told(work: Coroutine[Any, Any, T]) -> T | SwarmError:
+    """What came of it, or its error as a value: the one who waits is told, not the log."""
+    try:
+        return await work
+    except SwarmError as error:
+        return error

@@ -1,0 +1,67 @@
+"""`SwarmClient._http_client`: plain HTTP, for scripts that claim episodes themselves."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ajet_swarm.protocol.schemas import ClaimAnswer
+
+if TYPE_CHECKING:
+    import httpx
+
+    from ajet_swarm.client.sync_client import SwarmClient
+
+TIMEOUT = 30.0
+"""Seconds of a request, as in AgentJet's client."""
+CLAIM = "/claim_episode"
+
+
+class _Asked(msgspec.Struct):
+    """What a claim says of itself."""
+
+    client_uuid: str = ""
+    discard_episode_timeout: float = 240.0
+
+
+class LazyHttpClient:
+    """An attribute of `SwarmClient`: its `httpx.Client`, made when it is first read.
+
+    Any number of threads may use that client. An episode that is claimed with it under the client's
+    own uuid is ended and aborted by the `SwarmClient` like any other.
+
+    Raises:
+        WrongUse: the `SwarmClient` is closed, or was made in another process.
+    """
+
+    def __get__(self, client: "SwarmClient", kind: "type[SwarmClient]") -> "httpx.Client":
+        with client._closing:
+            client._check_usable()
+            if client._http is None:
+                client._http = _made(client)
+            return client._http
+
+
+def _made(client: "SwarmClient") -> "httpx.Client":
+    import httpx  # it takes a tenth of a second, and few scripts need it
+
+    def remember(response: httpx.Response) -> None:
+        request = response.request
+        if request.method != "POST" or not request.url.path.endswith(CLAIM):
+            return
+        response.read()
+        try:
+            asked = msgspec.json.decode(request.content, type=_Asked)
+            answer = msgspec.json.decode(response.content, type=ClaimAnswer)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        if answer.success and answer.episode_uuid and asked.client_uuid == client.client_uuid:
+            client._call(
+                client._swarm._remember(answer.episode_uuid, asked.discard_episode_timeout)
+            )
+
+    return httpx.Client(
+        timeout=TIMEOUT,
+        limits=httpx.Limits(max_keepalive_connections=20),  # no bound on threads that ask
+        trust_env=False,
+        event_hooks={"response": [remember]},
+    )

@@ -1,0 +1,410 @@
+"""Orders to an engine: its job, start, stop, agreeing to an update."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ajet_swarm.api.engine import MORE_STEPS
+from ajet_swarm.api.outcomes import already_trained
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.client.base import ROLLING, SwarmBase
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import (
+    EngineOff,
+    GaveUp,
+    Refusal,
+    SwarmError,
+    TrainingFinished,
+    TransportError,
+)
+from ajet_swarm.protocol.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
+from ajet_swarm.protocol.job_validation import check_job
+from ajet_swarm.protocol.schemas import EngineState
+
+log = logging.getLogger(__name__)
+
+QUIET = 8.0
+"""Seconds an engine must stay OFFLINE before a new start: a dying trainer speaks late."""
+QUIET_EMBEDDED = 0.3
+"""The same for the embedded engine, which has no separate trainer."""
+OFF_LIMIT = 60.0
+"""Seconds a stopped engine may take to be OFFLINE."""
+BOOT_WORD = 10.0
+"""Seconds a started engine may still be called OFFLINE."""
+AGREE_AGAIN = 0.5
+"""Seconds between two tries to agree."""
+
+_OFF = frozenset({EngineState.OFFLINE})
+
+AnyJob = AgentJetJob | Mapping[str, Any] | str
+"""A job, its tree, or its YAML."""
+
+
+class EngineOrders(SwarmBase):
+    """What is said to an engine."""
+
+    async def sync_train_config(self, agentjet_job: AnyJob) -> None:
+        """Send the job the next start runs.
+
+        Raises:
+            SwarmError: the engine is not OFFLINE, or the server does not take it.
+            JobError: it is no job.
+        """
+        await self.start()
+        await self._send(job_text(agentjet_job))
+
+    async def _send(self, text: str) -> None:
+        """Send a job that is checked."""
+        state, _ = await self.get_engine_status()
+        if state == EngineState.CANNOT_CONNECT.wire:
+            raise SwarmError("the server does not answer", self.server_url, "Is it running?")
+        if state != EngineState.OFFLINE.wire:
+            raise SwarmError(
+                f"a job is only taken while the engine is OFFLINE; it is {state}",
+                self.name,
+                "Stop it first, or use force_restart=True",
+            )
+        await self.wire.sync_train_config(text)
+        self._completion.sent(text)
+
+    async def start_engine(self, *, timeout: float | None = None) -> None:
+        """Start the engine and wait until it rolls.
+
+        Raises:
+            SwarmError: refused, in the server's words.
+            TrainingFinished: all steps of the job are trained already.
+            EngineOff: it went OFFLINE again while booting.
+            GaveUp: it did not roll in `timeout` seconds.
+        """
+        await self.start()
+        try:
+            await self.wire.start_engine()
+        except TransportError as error:
+            if not error.sent:
+                raise
+            log.warning("the answer to the start was lost, looking what became of it: %s", error)
+        except Refusal as error:
+            if complete := already_trained(error.text):
+                raise TrainingFinished(complete, self.name, MORE_STEPS) from error
+            state, _ = await self.get_engine_status()
+            hint = "Only a stop helps now" if state == EngineState.BOOTING.wire else ""
+            raise SwarmError(error.what, self.name, hint) from error
+        await self._rolls("the engine was started", timeout)
+
+    async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
+        """Stop the engine, for every client of it; does nothing when it is OFFLINE.
+
+        Raises:
+            SwarmError: refused or no answer.
+            GaveUp: it was not OFFLINE in `timeout` seconds.
+        """
+        await self.start()
+        state, _ = await self.get_engine_status()
+        if state == EngineState.OFFLINE.wire:
+            return
+        await self.wire.stop_engine()
+        self.watcher.nudge()
+        await self._wait(lambda seen: seen.is_in(_OFF), "OFFLINE", timeout)
+
+    async def auto_sync_train_config_and_start_engine(
+        self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
+    ) -> None:
+        """Have the engine roll: an OFFLINE one gets the job and is started, others are waited for.
+
+        Args:
+            agentjet_job: What to train, and how.
+            force_restart: Stop what runs first, whoever uses it.
+            timeout: Seconds for all of it; None for as long as it takes.
+
+        Raises:
+            SwarmError: it could not be done, and why.
+            TrainingFinished: all steps of the job are trained already. Nothing was stopped.
+            GaveUp: the time was over.
+        """
+        await self.start()
+        text = job_text(agentjet_job)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._started(text, force_restart)
+        except TimeoutError:
+            raise self._gave_up("ROLLING", timeout) from None
+
+    @staticmethod
+    async def async_and_start_multi_engine(
+        client_job_pairs: "Sequence[tuple[EngineOrders, AnyJob]]",
+        force_restart: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Have several engines roll, side by side. See `start_engines`."""
+        await start_engines(client_job_pairs, force_restart, timeout=timeout)
+
+    async def _started(self, text: str, force_restart: bool) -> None:
+        seen = await self._reached()
+        if force_restart or seen.is_in(_OFF):
+            text = await self.wire.prepared(text)  # refuse a job before anything is stopped
+        if force_restart:
+            if not seen.is_in(_OFF):
+                await self.stop_engine()
+                await self._quiet()
+            seen = await self.watcher.refresh()
+        if seen.is_in(_OFF):
+            await self._send(text)
+            await self.start_engine()
+            return
+        if not seen.state.rolling:
+            await self._rolls(f"it was {seen.state.value}", None)
+        await self._compare(load_job(text))
+
+    async def _reached(self) -> Seen:
+        """What the server is, once it answers; with this client's patience."""
+        try:
+            seen = await self.watcher.refresh(self.patience)
+        except TimeoutError:  # it is frozen, longer than the patience
+            seen = self.watcher.current
+        if not seen.reachable:
+            self._absent(seen)
+            try:
+                return await self.watcher.wait_for(lambda seen: seen.reachable, self.patience)
+            except TimeoutError:
+                raise self._nobody(self.watcher.current) from None
+        return seen
+
+    async def _quiet(self) -> None:
+        quiet = QUIET_EMBEDDED if await self._embedded() else QUIET
+        await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+
+    async def _embedded(self) -> bool:
+        """Whether the server is the embedded engine; no when it does not answer."""
+        try:
+            return await self.wire.is_embedded()
+        except SwarmError as error:
+            log.warning("%s", error)
+            return False
+
+    async def _compare(self, job: Job) -> None:
+        """Say so when what runs is not what was asked for."""
+        pool = await self.get_rollout_stat()
+        if pool.is_default:
+            return
+        told = {
+            BATCH: pool.completed_task_target,
+            REPEAT: pool.repeat,
+            STOP_RULE: pool.sample_collection_method,
+        }
+        model = pool.training_model_path
+        if model and model != get(job, MODEL) and not await self._embedded():
+            told[MODEL] = model  # the embedded one trains its own, whatever a job names
+        for path, runs in told.items():
+            wanted = get(job, path)
+            if runs and wanted and runs != wanted:
+                log.warning(
+                    "%s already runs with %s = %s, not %s: force_restart=True applies the job",
+                    self.name,
+                    path,
+                    runs,
+                    wanted,
+                )
+
+    async def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
+        """Agree to end the batch, under a rule of agreement, and wait until it ends.
+
+        A refusal (the server does not count us as active yet) is tried again.
+
+        Returns:
+            True once agreed and the batch is over; False when it was over without us.
+
+        Raises:
+            EngineOff: the engine is OFFLINE: there is no batch.
+            SwarmError: the engine ends its batches by another rule.
+            GaveUp: the batch was not over in `timeout` seconds. The agreement may stand.
+        """
+        await self.start()
+        seen = await self._reached()
+        if seen.is_in(_OFF):
+            raise self._off("the engine is OFFLINE: there is no batch to end")
+        pool = await self.get_rollout_stat()
+        if not (pool.is_default or pool.stale or pool.agree_to_sync):
+            raise SwarmError(
+                f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
+                self.name,
+            )
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._agreed(seen.step)
+        except TimeoutError:
+            raise self._gave_up("the end of the batch", timeout) from None
+
+    async def _agreed(self, step: int | None) -> bool:
+        def over(seen: Seen) -> bool:
+            return seen.reachable and (seen.state is not EngineState.ROLLING or seen.step != step)
+
+        while not over(self.watcher.current):
+            try:
+                if await self.wire.agree_sync_weight():
+                    await self.watcher.wait_for(over)
+                    return True
+            except SwarmError as error:
+                log.warning("agreeing to the update failed, will try again: %s", error)
+            await asyncio.sleep(AGREE_AGAIN)
+            await self.watcher.refresh()
+        return False
+
+    async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
+        """Wait until the engine rolls; its global step.
+
+        Raises:
+            GaveUp: it did not in `timeout` seconds.
+            TrainingFinished: the engine is OFFLINE because training is complete.
+            EngineOff: it was OFFLINE beyond this client's patience.
+        """
+        await self.start()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.watcher.refresh()  # it may have begun to update since the last look
+                return (await self._until_rolling(time.time())).step or 0
+        except TimeoutError:
+            raise self._gave_up("ROLLING", timeout) from None
+
+    async def _wait_until_status_change_to(
+        self,
+        desired_status: str | None = None,
+        desired_status_list: Sequence[str] | None = None,
+        verbose: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """AgentJet's own: its tutorials' second clients call it to wait for a state by name.
+
+        Raises:
+            SwarmError: there is no such state.
+            EngineOff: it was up, and is OFFLINE, which is not waited for.
+            GaveUp: it did not come to that in `timeout` seconds.
+        """
+        names = desired_status_list or [desired_status or EngineState.ROLLING.wire]
+        wanted = {_state(name) for name in names}
+        await self.start()
+        was_up = False
+
+        def over(seen: Seen) -> bool:
+            nonlocal was_up
+            if seen.is_in(wanted) or (was_up and seen.is_in(_OFF)):
+                return True
+            was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
+            return False
+
+        seen = await self._wait(over, " or ".join(sorted(wanted)), timeout)
+        if not seen.is_in(wanted):
+            raise self._off(
+                f"the engine went OFFLINE while {' or '.join(sorted(wanted))} was waited for",
+                "Start it, as with auto_sync_train_config_and_start_engine(job)",
+            )
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    async def _rolls(self, why: str, timeout: float | None) -> None:
+        """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
+        booted, begun = False, time.monotonic()
+
+        def over(seen: Seen) -> bool:
+            nonlocal booted
+            booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
+            late = booted or time.monotonic() - begun > BOOT_WORD
+            return seen.is_in(ROLLING) or (late and seen.is_in(_OFF))
+
+        await self.watcher.refresh()
+        seen = await self._wait(over, "ROLLING", timeout)
+        if not seen.is_in(ROLLING):
+            if complete := already_trained(seen.detail):
+                raise TrainingFinished(complete, self.name, MORE_STEPS)
+            raise EngineOff(
+                f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason told'}",
+                self.name,
+                "The server's log says why",
+            )
+
+    async def _wait(self, wanted: Callable[[Seen], bool], what: str, timeout: float | None) -> Seen:
+        try:
+            return await self.watcher.wait_for(wanted, timeout)
+        except TimeoutError:
+            raise self._gave_up(what, timeout) from None
+
+    def _gave_up(self, what: str, timeout: float | None) -> GaveUp:
+        seen = self.watcher.current
+        state = f"the engine is {seen.shown.value}"
+        if seen.error:
+            state = f"{state}: {seen.error}"
+        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)
+
+
+def _state(name: Any) -> EngineState:
+    """A state by its name, with or without `ENGINE.`.
+
+    Raises:
+        SwarmError: there is none.
+    """
+    state = EngineState.parse(name) if isinstance(name, str) else EngineState.UNKNOWN
+    if state is EngineState.UNKNOWN:
+        known = ", ".join(one.wire for one in EngineState if one is not EngineState.UNKNOWN)
+        raise SwarmError(f"{name!r:.80} is no state of an engine", "engine", f"One of: {known}")
+    return state
+
+
+def job_text(job: AnyJob) -> str:
+    """A job as the YAML that is sent.
+
+    Raises:
+        JobError: it is none.
+    """
+    if isinstance(job, AgentJetJob):
+        text = job.to_yaml()
+        job.log_notices(check_job(text).notices, "job")
+        return text
+    text = job if isinstance(job, str) else dump_job(job)
+    for notice in check_job(text).notices:
+        if not notice.of_gpus:
+            log.warning("job: %s", notice.text)
+    return text
+
+
+async def start_engines(
+    pairs: Sequence[tuple[EngineOrders, AnyJob]],
+    force_restart: bool = False,
+    *,
+    timeout: float | None = None,
+) -> None:
+    """Have several engines roll, side by side.
+
+    Args:
+        pairs: Each server's client, and its job.
+        force_restart: Stop what runs first, whoever uses it.
+        timeout: Seconds for all of it; None for as long as it takes.
+
+    Raises:
+        SwarmError: which of them failed, and why; the others are up.
+        GaveUp: the same, where time alone was lacking.
+    """
+    done = await asyncio.gather(
+        *(
+            client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
+            for client, job in pairs
+        ),
+        return_exceptions=True,
+    )
+    check_started([client.name for client, _ in pairs], done)
+
+
+def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
+    """Raise what went wrong with several engines, as one error."""
+    failed = [(name, one) for name, one in zip(names, done, strict=True) if one is not None]
+    for _, error in failed:
+        if not isinstance(error, SwarmError | Exception):
+            raise error
+    if failed:
+        # Most of ours begin with the name.
+        words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
+        told = "; ".join(f"{name}: {text}" for name, text in words)
+        late = all(isinstance(error, GaveUp) for _, error in failed)
+        kind = GaveUp if late else SwarmError
+        raise kind(f"{len(failed)} of {len(names)} engines did not start: {told}")

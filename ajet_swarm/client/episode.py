@@ -1,0 +1,233 @@
+"""One episode in the hands of a script, and what is checked before it is claimed or ended."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.api.wire import encode
+from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import SwarmError, WrongUse
+from ajet_swarm.protocol.plain import NO_JSON, plain
+from ajet_swarm.protocol.schemas import WorkflowOutput as WireOutput
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+
+LOST: Final = frozenset(
+    {
+        EndKind.NOT_FOUND,
+        EndKind.NOT_CLAIMED,
+        EndKind.OTHER_CLIENT,
+        EndKind.NOT_ROLLING,
+        EndKind.UNREACHABLE,
+        EndKind.ERROR,
+    }
+)
+"""Outcomes that raise."""
+LATE: Final = frozenset({EndKind.SYNCING, EndKind.EXPIRED})
+"""Outcomes that raise only when asked to: too late, as happens at every boundary."""
+MOST_SECONDS: Final = 1e9
+"""More is taken for a mistake."""
+
+
+class AsyncEnds(Protocol):
+    """Who ends episodes."""
+
+    async def end_episode(
+        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
+    ) -> EndOutcome: ...
+
+
+class Ends(Protocol):
+    """The same, waiting."""
+
+    def end_episode(
+        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
+    ) -> EndOutcome: ...
+
+
+@dataclass(slots=True)
+class _Held:
+    task: Task | str
+    uuid: str
+    api: OpenaiBaseUrlAndApiKey
+    outcome: EndOutcome | None = None
+    """What became of its end; None before."""
+
+    @property
+    def base_url(self) -> str:
+        """Where an OpenAI client calls the policy."""
+        return self.api.base_url
+
+    @property
+    def api_key(self) -> str:
+        """With which key."""
+        return self.api.api_key
+
+
+class AsyncEpisode(_Held):
+    """An episode that is ours."""
+
+    __slots__ = ("_client",)
+
+    def __init__(
+        self, client: AsyncEnds, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+    ) -> None:
+        super().__init__(task, uuid, api)
+        self._client = client
+
+    async def end(self, output: WorkflowOutput | float) -> EndOutcome:
+        """End it with its output, or just a reward. See `AsyncSwarm.end_episode`."""
+        given = as_output(output)
+        self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
+        try:
+            self.outcome = await self._client.end_episode(self.task, self.uuid, given)
+        except SwarmError:
+            raise
+        except BaseException:  # it may not even have begun: whoever holds the context aborts
+            self.outcome = None
+            raise
+        return self.outcome
+
+
+class Episode(_Held):
+    """An episode that is ours."""
+
+    __slots__ = ("_client",)
+
+    def __init__(
+        self, client: Ends, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+    ) -> None:
+        super().__init__(task, uuid, api)
+        self._client = client
+
+    def end(self, output: WorkflowOutput | float) -> EndOutcome:
+        """End it with its output, or just a reward. See `SwarmClient.end_episode`."""
+        given = as_output(output)
+        self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
+        try:
+            self.outcome = self._client.end_episode(self.task, self.uuid, given)
+        except SwarmError:
+            raise
+        except BaseException:  # it may not even have begun: whoever holds the context aborts
+            self.outcome = None
+            raise
+        return self.outcome
+
+
+def as_output(given: WorkflowOutput | float) -> WorkflowOutput:
+    """An output, or one with just this reward; whether it can be sent is for `wire_output`."""
+    return given if isinstance(given, WorkflowOutput) else WorkflowOutput(reward=given)
+
+
+def check_claim(
+    idle: float,
+    kind: str,
+    policy: SwarmThrottlePolicy | None = None,
+    timeout: float | None = None,
+    lifetime: float | None = None,
+) -> None:
+    """Raise what is wrong with a claim before it is sent."""
+    if kind not in ("train", "eval"):
+        raise WrongUse(f"episode_type is {kind!r:.80}", "begin_episode", "Give 'train' or 'eval'")
+    if not (policy is None or isinstance(policy, SwarmThrottlePolicy)):
+        raise WrongUse(
+            f"throttle_policy is a {type(policy).__name__}",
+            "begin_episode",
+            "Give a SwarmThrottlePolicy(...)",
+        )
+    try:
+        encode(policy.wire if policy is not None else None)
+    except NO_JSON as error:
+        raise WrongUse(f"throttle_policy is no JSON: {error}", "begin_episode") from error
+    for name, value, may_lack in (
+        ("discard_episode_timeout", idle, False),
+        ("timeout", timeout, True),
+        ("lifetime", lifetime, True),
+    ):
+        if not (_above_0(value) or (value is None and may_lack)):
+            raise WrongUse(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
+
+
+def _above_0(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value <= MOST_SECONDS
+
+
+def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
+    """The task's id and what is sent, of whatever a script gave.
+
+    Raises:
+        WrongUse: it cannot be sent, or a server would say yes and drop it.
+    """
+    where = f"episode {uuid}"
+    if not isinstance(output, WorkflowOutput):
+        told = f"a {type(output).__name__} was given, not a WorkflowOutput"
+        raise WrongUse(told, where, "Give WorkflowOutput(reward=...)")
+    task_id = _task_id(task, where)
+    reward = _reward(output.reward, where)
+    for name in ("metadata", "log_metrics"):
+        if not isinstance(value := getattr(output, name), dict):
+            raise WrongUse(f"`{name}` is a {type(value).__name__}, not a dict", where)
+    output.metadata["task_id"] = task_id
+    return task_id, WireOutput(
+        reward=reward,
+        is_success=None if output.is_success is None else bool(output.is_success),
+        metadata=_plain(output.metadata, "metadata", where),
+        log_metrics=_plain(output.log_metrics, "log_metrics", where),
+    )
+
+
+def _task_id(task: Any, where: str) -> str:
+    """Names the group."""
+    task_id = task if isinstance(task, str) else getattr(task, "task_id", None)
+    if isinstance(task_id, int):  # set on a task that was made without it
+        task_id = str(task_id)
+    if not isinstance(task_id, str):
+        told = f"a {type(task).__name__} was given, not a task"
+        raise WrongUse(told, where, "Give a Task(task_id=...), or its id as text")
+    if not task_id:
+        raise WrongUse("the task has no task_id, which names its group", where)
+    try:
+        task_id.encode()
+    except UnicodeError as error:
+        raise WrongUse(f"the task_id is no text that can be sent: {error}", where) from error
+    return task_id
+
+
+def _reward(given: Any, where: str) -> float:
+    """One finite number, as AgentJet reads it: numpy's and a text of one, too."""
+    try:
+        reward = float(given)
+    except (TypeError, ValueError, OverflowError):
+        shown = "one beyond all bounds" if isinstance(given, int) else f"{given!r:.80}"
+        raise WrongUse(
+            f"a reward must be one finite number, not {shown}",
+            where,
+            "Sum a list up yourself; abort an episode that has no reward",
+        ) from None
+    if not math.isfinite(reward):
+        raise WrongUse(f"a reward must be one finite number, not {reward}", where)
+    return reward
+
+
+def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """As JSON has it.
+
+    Raises:
+        WrongUse: something in it has no such form, or no text a server could read.
+    """
+    try:
+        told: dict[str, Any] = plain(given)
+        encode(told)
+        if name == "log_metrics" and not all(map(_finite, told.values())):
+            raise ValueError("a number that is not finite")
+    except NO_JSON as error:
+        raise WrongUse(f"`{name}` has a value that is no JSON: {error}", where) from error
+    return told
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,91 @@
+"""Calls a script's function once for each policy update of an engine."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.protocol.schemas import EngineState
+
+log = logging.getLogger(__name__)
+
+
+class UpdateCalls:
+    """Counts updates by the global step, so that one shorter than a poll is not missed.
+
+    An update is due when the engine is seen in WEIGHT_SYNCING, or at the latest in a later step.
+    The calls are made one after the other, on a thread that lives while some are due.
+
+    Args:
+        callback: Called without arguments.
+        ended: How training ended, see `Completion.ended`; empty while it is not complete.
+        seen: What is known of the engine now; an update that has begun by now is not called for.
+    """
+
+    def __init__(
+        self, callback: Callable[[], object], ended: Callable[[Seen], str], seen: Seen
+    ) -> None:
+        self._callback = callback
+        self._ended = ended
+        self._next: int | None = None
+        """Step of the next update to call for; None while no step is known."""
+        self._stay = 0.0
+        """When the WEIGHT_SYNCING began that was called for last."""
+        self._due = 0
+        self._calling = False
+        self._lock = threading.Lock()
+        if seen.reachable and seen.step:
+            syncing = seen.state is EngineState.WEIGHT_SYNCING
+            self._next = seen.step + syncing
+
+    def note(self, seen: Seen) -> None:
+        """Take a change of the engine."""
+        if not seen.reachable:
+            return
+        if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
+            self._until(_last(self._ended(seen)) + 1)  # of a run that is complete
+            self._next = None
+            return
+        if seen.step:
+            if self._next is None or seen.step < self._next - 1:
+                self._next = seen.step  # first seen, or started again in a lower step
+            self._until(seen.step)
+        if seen.state is EngineState.WEIGHT_SYNCING and seen.since != self._stay:
+            self._stay = seen.since
+            if self._next is None:  # an engine that does not tell its step
+                self._call(1)
+            elif seen.step:
+                self._until(seen.step + 1)
+
+    def _until(self, step: int) -> None:
+        """Call for each update before `step` that was not called for."""
+        if self._next is not None and step > self._next:
+            self._call(step - self._next)
+            self._next = step
+
+    def _call(self, count: int) -> None:
+        with self._lock:
+            self._due += count
+            if self._calling:
+                return
+            self._calling = True
+        threading.Thread(target=self._run, name="weight sync", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due:
+                    self._calling = False
+                    return
+                self._due -= 1
+            try:
+                self._callback()
+            except Exception:  # a script's own code: the next update is called for all the same
+                log.exception("a callback of a weight sync failed")
+
+
+def _last(ended: str) -> int:
+    """The last step of a run that is complete; -1 when none is told."""
+    found = re.search(r"\bstep (\d+)", ended)
+    return int(found[1]) if found else -1

@@ -1,0 +1,1 @@
+"""What every module of the library shares: errors, tasks, text, urls."""

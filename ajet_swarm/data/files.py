@@ -1,0 +1,166 @@
+"""Rows of dataset files, read as they are asked for: JSON lines, and Parquet by pyarrow."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from ajet_swarm.protocol.errors import SwarmError
+
+Row = Mapping[str, Any]
+Placed = tuple[str, Row]
+"""Where a row stands (`path:line`), and the row."""
+
+LINE_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of the longest line that is read."""
+BATCH: Final = 256
+"""Rows of a Parquet file held at once."""
+
+
+class DatasetError(SwarmError):
+    """A dataset cannot be read; names the file, the line and the field."""
+
+
+def rows_of(path: Path) -> Iterator[Placed]:
+    """The rows of one file, by what its name ends with."""
+    kind = READERS.get(path.suffix.lower())
+    if kind is None:
+        raise DatasetError(
+            f"no reader for `{path.suffix}`", str(path), f"There is one for {', '.join(READERS)}"
+        )
+    yield from kind(path)
+
+
+def json_lines(path: Path) -> Iterator[Placed]:
+    """Rows of a file with a JSON object a line; empty lines are passed over."""
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LINE_LIMIT + 1):
+                number += 1
+                where = f"{path}:{number}"
+                if len(line) > LINE_LIMIT:
+                    raise DatasetError("a line longer than 16 MB", where, "Is this JSON lines?")
+                if text := line.lstrip(b"\xef\xbb\xbf").strip():
+                    yield where, _object(text, where)
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror or error}", str(path)) from error
+
+
+def _object(text: bytes, where: str) -> Row:
+    try:
+        row = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"not UTF-8: {error.reason}", where) from error
+    except ValueError as error:
+        raise DatasetError(f"not JSON: {error}", where, "One JSON object a line") from error
+    except RecursionError as error:
+        raise DatasetError("nested too deeply", where) from error
+    if not isinstance(row, dict):
+        raise DatasetError(f"a {type(row).__name__}, not an object", where, "One object a line")
+    return row
+
+
+def json_whole(path: Path) -> Iterator[Placed]:
+    """Rows of a JSON file: a list of objects, or JSON lines under the other name."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+            if first != b"[":
+                yield from json_lines(path)
+                return
+            file.seek(0)
+            rows = json.loads(file.read().decode("utf-8-sig"))
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror or error}", str(path)) from error
+    except ValueError as error:
+        raise DatasetError(f"not JSON: {error}", str(path)) from error
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise DatasetError(f"a {type(row).__name__}, not an object", f"{path}, item {number}")
+        yield f"{path}, item {number}", row
+
+
+def parquet(path: Path) -> Iterator[Placed]:
+    """Rows of a Parquet file, a few hundred at a time."""
+    try:
+        arrow: Any = import_module("pyarrow")  # an extra, and slow to load
+        files: Any = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise DatasetError(
+            "Parquet needs pyarrow", str(path), "Install it: pip install 'ajet-console[data]'"
+        ) from error
+    number = 0
+    try:
+        with files.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except (OSError, arrow.ArrowException) as error:
+        raise DatasetError(f"cannot be read: {error}", f"{path}, row {number + 1}") from error
+
+
+READERS: Final[dict[str, Callable[[Path], Iterator[Placed]]]] = {
+    ".jsonl": json_lines,
+    ".ndjson": json_lines,
+    ".json": json_whole,
+    ".parquet": parquet,
+}
+
+
+def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
+    """The files of one split of a Hugging Face directory.
+
+    Known are `[name/][data/]split-00000-of-00001.parquet`, `split.jsonl` and a folder `split/`.
+
+    Args:
+        folder: The dataset's directory.
+        name: Its configuration: a folder in it.
+        split: `train`, `test`, ...
+
+    Raises:
+        DatasetError: there are none; says which splits there are.
+    """
+    roots = [folder / name, folder / name / "data"] if name else [folder, folder / "data"]
+    if not name:  # a directory with a single configuration needs no name
+        inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and one not in roots]
+        holding = [one for one in inner if any(map(_is_data, one.iterdir()))]
+        if not any(map(_is_data, folder.iterdir())) and len(holding) == 1:
+            roots.append(holding[0])
+    there = [one for root in roots if root.is_dir() for one in sorted(root.iterdir())]
+    found = [one for one in there if _is_data(one) and _split_of(one) == split]
+    for root in roots:
+        if not found and (root / split).is_dir():
+            found = [one for one in sorted((root / split).iterdir()) if _is_data(one)]
+    if not found:
+        splits = sorted({_split_of(one) for one in there if _is_data(one)})
+        folders = sorted(one.name for one in folder.iterdir() if one.is_dir())
+        told = f"splits {', '.join(splits)}" if splits else "no data file"
+        if folders and not name:
+            told += f"; dataset_name may be one of {', '.join(folders[:8])}"
+        raise DatasetError(f"no split `{split}`; there is {told}", str(folder))
+    return found
+
+
+def _is_data(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in READERS and path.name[0] not in "._"
+
+
+def _split_of(path: Path) -> str:
+    """`train-00000-of-00002.parquet` and `train.jsonl` belong to `train`."""
+    stem = path.name.removesuffix(path.suffix)
+    head, dash, tail = stem.partition("-")
+    return head if dash and tail[:1].isdigit() else stem
+
+
+def rows_of_all(files: list[Path]) -> Callable[[], Iterator[Placed]]:
+    """The rows of several files, one after the other, each time it is called."""
+    return partial(_all, files)
+
+
+def _all(files: list[Path]) -> Iterator[Placed]:
+    for file in files:
+        yield from rows_of(file)

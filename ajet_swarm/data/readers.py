@@ -1,0 +1,319 @@
+"""Task readers under AgentJet's names: `RouterTaskReader(reader_type=..., reader_config=...)`.
+
+`generate_*` reads as it goes; `get_*` reads all and shuffles, as AgentJet's does.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ajet_swarm.data.files import DatasetError, Placed, Row, rows_of_all, split_files
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.task import Task
+
+__all__ = [
+    "AjetTaskReader",
+    "BaseTaskReader",
+    "DatasetError",
+    "HuggingFaceTaskReader",
+    "HuggingfaceDatRepo",
+    "JsonlDatasetFile",
+    "JsonlTaskReader",
+    "JsonlTrainingFp",
+    "JsonlValidationFp",
+    "RandomDummyTaskReader",
+    "RouterTaskReader",
+    "dict_to_ajet_task",
+]
+
+DUMMIES = 1000
+"""Tasks of the random dummy."""
+SHUFFLED = 10_000
+"""Rows held to shuffle a stream: a smaller dataset is shuffled whole."""
+NOT_DEFINED = "[not defined]"
+
+
+@dataclass(slots=True)
+class HuggingfaceDatRepo:
+    """A dataset's directory, or one of its Parquet or JSON files.
+
+    Attributes:
+        dataset_path: Directory (as a download from the hub leaves it) or file.
+        dataset_name: Its configuration: a folder in it.
+        training_split: `train`, `test`, ...
+        validation_split: The same.
+        http_proxy_address: Not used: nothing is fetched.
+    """
+
+    dataset_path: str = "gsm8k"
+    dataset_name: str | None = None
+    training_split: str = "train"
+    validation_split: str = "validation"
+    http_proxy_address: str = ""
+
+
+@dataclass(slots=True)
+class JsonlTrainingFp:
+    """A file of tasks, a JSON object a line."""
+
+    file_path: str = ""
+
+
+JsonlValidationFp = JsonlTrainingFp
+"""The same, for validation."""
+
+
+@dataclass(slots=True)
+class JsonlDatasetFile:
+    """The files of a dataset in JSON lines."""
+
+    training: JsonlTrainingFp = field(default_factory=JsonlTrainingFp)
+    validation: JsonlTrainingFp = field(default_factory=JsonlTrainingFp)
+
+
+@dataclass(slots=True)
+class AjetTaskReader:
+    """What the readers are given; each looks at its own part."""
+
+    type: str = "huggingface_dat_repo"
+    huggingface_dat_repo: HuggingfaceDatRepo = field(default_factory=HuggingfaceDatRepo)
+    jsonl_dataset_file: JsonlDatasetFile = field(default_factory=JsonlDatasetFile)
+
+
+class BaseTaskReader:
+    """Gives the tasks of a dataset. A subclass has `generate_*`, or AgentJet's `get_*`, of each."""
+
+    def __init__(self, reader_config: AjetTaskReader | None = None) -> None:
+        self.reader_config = reader_config or AjetTaskReader()
+
+    def generate_training_tasks(self) -> Iterator[Task]:
+        """The training tasks, read as they are asked for.
+
+        Raises:
+            DatasetError: there are none, or a row cannot be used: file, line, field.
+        """
+        if type(self).get_training_tasks is BaseTaskReader.get_training_tasks:
+            raise DatasetError("this reader has no training tasks", type(self).__name__)
+        return iter(self.get_training_tasks())
+
+    def generate_validation_tasks(self) -> Iterator[Task]:
+        """The validation tasks, read as they are asked for.
+
+        Raises:
+            DatasetError: there are none, or a row cannot be used: file, line, field.
+        """
+        if type(self).get_validation_tasks is BaseTaskReader.get_validation_tasks:
+            raise DatasetError("this reader has no validation tasks", type(self).__name__)
+        return iter(self.get_validation_tasks())
+
+    def get_training_tasks(self) -> list[Task]:
+        """All training tasks, shuffled. Raises what `generate_training_tasks` raises."""
+        return _shuffled(self.generate_training_tasks())
+
+    def get_validation_tasks(self) -> list[Task]:
+        """All validation tasks, shuffled. Raises what `generate_validation_tasks` raises."""
+        return _shuffled(self.generate_validation_tasks())
+
+
+class JsonlTaskReader(BaseTaskReader):
+    """Tasks of JSON lines, in the file's order.
+
+    A row without `task_id` gets `task_<n>`, one without `main_query` gets "[not defined]", one
+    without `metadata` keeps the whole row there.
+    """
+
+    def __init__(self, reader_config: AjetTaskReader) -> None:
+        super().__init__(reader_config)
+        self.files = reader_config.jsonl_dataset_file
+
+    def generate_training_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_training_tasks`."""
+        return self._tasks(self.files.training.file_path, "training")
+
+    def generate_validation_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_validation_tasks`."""
+        return self._tasks(self.files.validation.file_path, "validation")
+
+    def _tasks(self, file: str, which: str) -> Iterator[Task]:
+        if not file:
+            raise DatasetError(f"no file for {which}", f"jsonl_dataset_file.{which}.file_path")
+        empty = True
+        for number, (where, row) in enumerate(rows_of_all([Path(file)])()):
+            empty = False
+            filled = {"task_id": f"task_{number}", "main_query": NOT_DEFINED, **row}
+            filled.setdefault("metadata", dict(row))
+            yield task_of(filled, where)
+        if empty:
+            raise DatasetError("there is no row in it", file)
+
+
+class HuggingFaceTaskReader(BaseTaskReader):
+    """Tasks of a Hugging Face directory, shuffled.
+
+    `task_id` is a row's index, `main_query` its `main_query` or `question`, `metadata` the row.
+
+    Args:
+        reader_config: Its `huggingface_dat_repo` counts.
+        seed: Of the shuffle; another order each time when None.
+    """
+
+    def __init__(self, reader_config: AjetTaskReader, seed: int | None = None) -> None:
+        super().__init__(reader_config)
+        self.repo = reader_config.huggingface_dat_repo
+        self.seed = seed
+
+    def generate_training_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_training_tasks`. Shuffled within 10,000 rows."""
+        return self._tasks(self.repo.training_split)
+
+    def generate_validation_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_validation_tasks`. Shuffled within 10,000 rows."""
+        return self._tasks(self.repo.validation_split)
+
+    def _files(self, split: str) -> list[Path]:
+        path = Path(self.repo.dataset_path).expanduser()
+        if path.is_file():
+            return [path]
+        if not path.is_dir():
+            raise DatasetError(
+                "there is no such directory or file",
+                str(path),
+                "Download the dataset first: nothing is fetched from a hub here",
+            )
+        return split_files(path, self.repo.dataset_name, split)
+
+    def _tasks(self, split: str) -> Iterator[Task]:
+        rng = random.Random(self.seed)
+        rows = enumerate(rows_of_all(self._files(split))())
+        held: list[tuple[int, Placed]] = []
+        for one in rows:
+            held.append(one)
+            if len(held) > SHUFFLED:
+                at = rng.randrange(len(held))
+                held[at], held[-1] = held[-1], held[at]
+                yield _indexed(held.pop())
+        if not held:
+            raise DatasetError(f"there is no row in split `{split}`", self.repo.dataset_path)
+        rng.shuffle(held)
+        yield from map(_indexed, held)
+
+
+class RandomDummyTaskReader(BaseTaskReader):
+    """A thousand tasks that say nothing but their number, for scripts with their own world."""
+
+    def generate_training_tasks(self) -> Iterator[Task]:
+        """The thousand, always in the same order."""
+        numbers = list(range(DUMMIES))
+        random.Random(42).shuffle(numbers)
+        for number in numbers:
+            yield Task(
+                main_query=f"[dummy task @ {number}]",
+                task_id=str(number),
+                env_type="no_env",
+                metadata={"random_number": number},
+            )
+
+    def generate_validation_tasks(self) -> Iterator[Task]:
+        """The same tasks."""
+        return self.generate_training_tasks()
+
+
+class RouterTaskReader(BaseTaskReader):
+    """The reader of a name.
+
+    Args:
+        reader_type: `jsonl_dataset_file`, `huggingface_dat_repo` or `random_dummy`.
+        reader_config: What it is given.
+
+    Raises:
+        SwarmError: there is none of that name here.
+    """
+
+    def __init__(self, reader_type: str, reader_config: AjetTaskReader | None = None) -> None:
+        super().__init__(reader_config)
+        config = self.reader_config
+        self.task_reader: BaseTaskReader
+        if reader_type == "jsonl_dataset_file":
+            self.task_reader = JsonlTaskReader(config)
+        elif reader_type == "huggingface_dat_repo":
+            self.task_reader = HuggingFaceTaskReader(config)
+        elif reader_type == "random_dummy":
+            self.task_reader = RandomDummyTaskReader(config)
+        else:
+            needs = " needs a service of AgentJet's" if reader_type in _SERVICES else ""
+            raise SwarmError(
+                f"reader_type {reader_type!r}{needs or ' is not known'}",
+                "RouterTaskReader",
+                "Use jsonl_dataset_file, huggingface_dat_repo or random_dummy",
+            )
+
+    def generate_training_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_training_tasks`."""
+        return self.task_reader.generate_training_tasks()
+
+    def generate_validation_tasks(self) -> Iterator[Task]:
+        """See `BaseTaskReader.generate_validation_tasks`."""
+        return self.task_reader.generate_validation_tasks()
+
+
+_SERVICES = frozenset({"env_service", "tracing", "data_generation", "deep_finance"})
+
+
+def task_of(row: Row, where: str) -> Task:
+    """The task in a row.
+
+    Raises:
+        DatasetError: names the field that is of another kind.
+    """
+    metadata = row.get("metadata")
+    messages = row.get("init_messages") or []
+    query = row.get("main_query")
+    for name, value, kind in (
+        ("main_query", query, str),
+        ("init_messages", messages, list),
+        ("metadata", metadata, dict),
+    ):
+        if not isinstance(value, kind):
+            raise DatasetError(
+                f"`{name}` is a {type(value).__name__}, not a {kind.__name__}", where
+            )
+    task_id = row.get("task_id")
+    if isinstance(task_id, bool) or not isinstance(task_id, str | int) or task_id == "":
+        raise DatasetError(f"`task_id` is {task_id!r:.80}", where, "Give a text or a number")
+    return Task(
+        main_query=str(query),
+        init_messages=list(messages),
+        task_id=str(task_id),
+        env_type=str(row.get("env_type") or ""),
+        metadata=dict(metadata or {}),
+    )
+
+
+def dict_to_ajet_task(task_dict: dict[str, Any]) -> Task:
+    """A task from a dict that has all five fields.
+
+    Raises:
+        DatasetError: names the one that is missing or of another kind.
+    """
+    for name in ("main_query", "task_id", "env_type", "metadata", "init_messages"):
+        if name not in task_dict:
+            raise DatasetError(f"`{name}` is missing", "task")
+    return task_of(task_dict, "task")
+
+
+def _indexed(one: tuple[int, Placed]) -> Task:
+    index, (where, row) = one
+    query = row.get("main_query", row.get("question"))
+    if query is None:
+        raise DatasetError(
+            f"neither `main_query` nor `question`; there is {', '.join(row)}"[:400], where
+        )
+    return task_of({"main_query": query, "task_id": str(index), "metadata": dict(row)}, where)
+
+
+def _shuffled(tasks: Iterator[Task]) -> list[Task]:
+    found = list(tasks)
+    random.shuffle(found)
+    return found

@@ -1,0 +1,1 @@
+"""What is on the wire, jobs, errors, tasks; no I/O."""

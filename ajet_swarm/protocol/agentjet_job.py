@@ -1,0 +1,485 @@
+"""AgentJet's job object: named arguments over a base YAML, checked, dumped as YAML (section 10)."""
+
+import copy
+import difflib
+import logging as logs
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from ajet_swarm.protocol.job import STOP_RULES, Job, JobError, dump_job, get, put
+from ajet_swarm.protocol.job_diff import flat
+from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
+from ajet_swarm.protocol.server_job import REQUIRED
+
+log = logs.getLogger(__name__)
+
+PATHS: Final = {
+    "experiment_dir": "ajet.experiment_dir",
+    "project_name": "ajet.project_name",
+    "experiment_name": "ajet.experiment_name",
+    "logging": "ajet.trainer_common.logger",
+    "model": "ajet.model.path",
+    "n_gpu": "ajet.trainer_common.n_gpus_per_node",
+    "nnodes": "ajet.trainer_common.nnodes",
+    "algorithm": "ajet.trainer_common.algorithm.adv_estimator",
+    "num_repeat": "ajet.rollout.num_repeat",
+    "batch_size": "ajet.data.train_batch_size",
+    "swarm_mode": "ajet.enable_swarm_mode",
+    "swarm_mode_sample_collection_method": "ajet.swarm_mode_sample_collection_method",
+    "max_env_worker": "ajet.rollout.max_env_worker",
+    "backbone": "ajet.backbone",
+    "max_prompt_length": "ajet.data.max_prompt_length",
+    "max_response_length": "ajet.data.max_response_length",
+    "max_response_length_in_one_turn": "ajet.rollout.max_response_length_in_one_turn",
+    "max_model_len": "ajet.rollout.max_model_len",
+    "tensor_model_parallel_size": "ajet.rollout.tensor_model_parallel_size",
+    "max_num_seqs": "ajet.rollout.max_num_seqs",
+    "gpu_memory_utilization": "ajet.rollout.gpu_memory_utilization",
+    "compute_madness_checklist": "ajet.rollout.compute_madness_checklist",
+    "mini_batch_num": "ajet.trainer_common.mini_batch_num",
+    "ppo_epochs": "ajet.trainer_common.ppo_epochs",
+    "use_kl_loss": "ajet.trainer_common.use_kl_loss",
+    "use_kl_in_reward": "ajet.trainer_common.use_kl_in_reward",
+    "kl_penalty_type": "ajet.trainer_common.kl_penalty_type",
+    "total_training_steps": "ajet.trainer_common.total_training_steps",
+    "lr": "ajet.trainer_common.optim.lr",
+    "val_print_to_markdown_file_path": "ajet.trainer_common.val_print_to_markdown_file_path",
+    "train_print_to_markdown_file_path": "ajet.trainer_common.train_print_to_markdown_file_path",
+    "lora_rank": "ajet.lora.lora_rank",
+    "lora_alpha": "ajet.lora.lora_alpha",
+    "lora_target_modules": "ajet.lora.target_modules",
+    "lora_load_format": "ajet.lora.load_format",
+    "layered_summon": "ajet.lora.layered_summon",
+    "timeline_compare_level": (
+        "ajet.context_tracker.timeline_merging_policy.timeline_compare_level"
+    ),
+    "ulysses_sequence_parallel_size": "ajet.trainer_common.ulysses_sequence_parallel_size",
+    "ppo_max_token_len_per_gpu": "ajet.trainer_common.ppo_max_token_len_per_gpu",
+}
+"""Argument -> where it stands in the job."""
+
+DEFAULTS: Final = """
+ajet:
+  project_name: ajet_default_project
+  experiment_name: read_yaml_name
+  swarm_mode_sample_collection_method: rollout_until_finish_enough_tasks
+  swarm_mode_sample_collection_max_cached_episodes: 9999
+  model: {path: Qwen/Qwen2.5-7B-Instruct}
+  data: {train_batch_size: 32, max_prompt_length: 3000, max_response_length: 15000}
+  rollout:
+    num_repeat: 4
+    temperature: 0.9
+    top_p: 1.0
+    top_k: -1
+    max_env_worker: 128
+    max_response_length_in_one_turn: 4096
+    max_model_len: 18000
+    tensor_model_parallel_size: 1
+    max_num_seqs: 64
+    gpu_memory_utilization: 0.85
+    compute_madness_checklist: [nonsense]
+  trainer_common:
+    logger: tensorboard
+    n_gpus_per_node: 8
+    nnodes: 1
+    algorithm: {adv_estimator: grpo}
+    optim: {lr: 1.0e-06, weight_decay: 0.01, grad_clip: 20.0, betas: [0.9, 0.999]}
+    ppo_epochs: 1
+    mini_batch_num: 1
+    use_kl_loss: true
+    use_kl_in_reward: false
+    kl_penalty_type: kl
+    kl_loss_coef: 0.002
+    kl_loss_type: low_var_kl
+    total_training_steps: null
+    save_freq: 20
+    test_freq: 20
+    val_print_to_markdown_file_path: null
+    train_print_to_markdown_file_path: null
+  lora:
+    {lora_rank: 0, lora_alpha: 16, target_modules: all-linear, load_format: auto,
+     layered_summon: false}
+  context_tracker:
+    timeline_merging_policy: {timeline_compare_level: text}
+    fix_retokenization_drift: true
+"""
+"""What AgentJet's swarm jobs begin with, beside `REQUIRED`."""
+
+_SENT: Final = frozenset(
+    {
+        *REQUIRED,
+        "ajet.project_name",
+        "ajet.experiment_name",
+        "ajet.model.path",
+        "ajet.data.train_batch_size",
+        "ajet.rollout.num_repeat",
+        "ajet.rollout.max_env_worker",
+        "ajet.swarm_mode_sample_collection_method",
+        "ajet.trainer_common.logger",
+        "ajet.trainer_common.n_gpus_per_node",
+        "ajet.trainer_common.algorithm.adv_estimator",
+    }
+)
+"""Defaults that are sent: those in which a swarm job differs from a server's own defaults, and the
+size of a batch. Of the others the server takes its own, as its version has them."""
+
+_METHOD: Final = "ajet.interchange_server.interchange_method"
+_LORA_LEAST: Final = 1e-5
+
+
+class Config:
+    """A job's tree, by attribute: `config.ajet.rollout.temperature = 0.7`."""
+
+    def __init__(self, tree: Job) -> None:
+        object.__setattr__(self, "_tree", tree)
+
+    def __getattr__(self, name: str) -> Any:
+        tree: Job = object.__getattribute__(self, "_tree")
+        if name not in tree:
+            raise AttributeError(f"there is no `{name}` here; there is {', '.join(tree)}")
+        value = tree[name]
+        return Config(value) if isinstance(value, dict) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._tree[name] = value._tree if isinstance(value, Config) else value
+
+    def __dir__(self) -> Iterator[str]:
+        yield from (*self._tree, "to_dict")
+
+    def __repr__(self) -> str:
+        return f"Config({self._tree!r})"
+
+    def to_dict(self) -> Job:
+        """The tree as plain values; a copy."""
+        return copy.deepcopy(object.__getattribute__(self, "_tree"))
+
+
+class AgentJetJob:
+    """What a training run is started with.
+
+    The named arguments of AgentJet's job, each of them also an attribute that can be set. What is
+    left out keeps the value of the base YAML.
+
+    Args:
+        ensure_new_experiment: Append a time stamp to the experiment's name.
+        base_yaml_config: YAML file to begin with, merged over AgentJet's swarm defaults.
+        overrides: Dotted path -> value, for what has no argument: `{"ajet.rollout.top_p": 0.9}`.
+
+    Raises:
+        JobError: there is no such argument, or a file or a value cannot be used.
+    """
+
+    config: Config
+
+    def __init__(
+        self,
+        ensure_new_experiment: bool = False,
+        base_yaml_config: str | None = None,
+        experiment_dir: str | None = None,
+        project_name: str | None = None,
+        experiment_name: str | None = None,
+        logging: str | None = None,
+        n_gpu: int | None = None,
+        model: str | None = None,
+        algorithm: str | None = None,
+        num_repeat: int | None = None,
+        batch_size: int | None = None,
+        swarm_mode: bool | None = None,
+        swarm_mode_sample_collection_method: str | None = None,
+        max_env_worker: int | None = None,
+        backbone: str | None = None,
+        max_prompt_length: int | None = None,
+        max_response_length: int | None = None,
+        max_response_length_in_one_turn: int | None = None,
+        max_model_len: int | None = None,
+        mini_batch_num: int | None = None,
+        lora_rank: int | None = None,
+        lora_alpha: int | None = None,
+        lora_target_modules: str | None = None,
+        lora_load_format: str | None = None,
+        layered_summon: bool | None = None,
+        gpu_memory_utilization: float | None = None,
+        lr: float | None = None,
+        ppo_epochs: int | None = None,
+        compute_madness_checklist: list[str] | None = None,
+        *,
+        nnodes: int | None = None,
+        tensor_model_parallel_size: int | None = None,
+        max_num_seqs: int | None = None,
+        use_kl_loss: bool | None = None,
+        use_kl_in_reward: bool | None = None,
+        kl_penalty_type: str | None = None,
+        total_training_steps: int | None = None,
+        val_print_to_markdown_file_path: str | None = None,
+        train_print_to_markdown_file_path: str | None = None,
+        timeline_compare_level: str | None = None,
+        ulysses_sequence_parallel_size: int | None = None,
+        ppo_max_token_len_per_gpu: int | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        **unknown: Any,
+    ) -> None:
+        args = {name: value for name, value in locals().items() if name in PATHS}
+        args = {name: value for name, value in args.items() if value is not None}
+        if unknown:
+            raise _no_argument(next(iter(unknown)))
+        _check_lengths_together(args)
+        self._logged: set[str] = set()
+        self.base_yaml_config = base_yaml_config
+        self.ensure_new_experiment = ensure_new_experiment
+        self._stamp = time.strftime("%Y%m%d-%H%M%S") if ensure_new_experiment else ""
+        self._explicit = {PATHS[name]: value for name, value in args.items()}
+        self._explicit |= {_full(path): value for path, value in (overrides or {}).items()}
+        self.build_job_from_yaml(base_yaml_config)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PATHS or "config" not in self.__dict__:
+            raise AttributeError(f"a job has no {name!r}")
+        return get(self.config._tree, PATHS[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in PATHS:
+            put(self.config._tree, PATHS[name], value)
+            self._explicit[PATHS[name]] = value
+        else:
+            object.__setattr__(self, name, value)
+
+    @property
+    def config_as_dict(self) -> Job:
+        """The job's tree; a copy."""
+        return self.config.to_dict()
+
+    @classmethod
+    def from_yaml(cls, path: str | Path, **args: Any) -> Self:
+        """A job from a file, with arguments over it.
+
+        Raises:
+            JobError: the file or a value cannot be used.
+        """
+        return cls(base_yaml_config=str(path), **args)
+
+    def build_job_from_yaml(self, yaml_path: str | None) -> Job:
+        """Load a file into this job: the defaults, the file over them, the arguments over both.
+
+        Args:
+            yaml_path: The file; None for the defaults alone.
+
+        Returns:
+            The job's tree; a copy.
+
+        Raises:
+            JobError: the file cannot be read, or is no job; this job is as it was.
+        """
+        tree = _default_tree()
+        read = self._read(yaml_path) if yaml_path is not None else {}
+        _merged(tree, read)
+        for path, value in self._explicit.items():
+            put(tree, path, value)
+        if self._stamp:
+            name = PATHS["experiment_name"]
+            put(tree, name, f"{get(tree, name)}_{self._stamp}")
+        self.config = Config(self._checked(tree, yaml_path or "job", self._explicit))
+        self.base_yaml_config = yaml_path
+        self._from_file = frozenset(path for path, _ in flat(read))
+        return self.config.to_dict()
+
+    def override(self, path: str, value: Any) -> Self:
+        """Set the value at a dotted path under `ajet`; the job itself, to go on.
+
+        Raises:
+            JobError: the job cannot be meant with it; it is as it was.
+        """
+        tree = self.config.to_dict()
+        put(tree, _full(path), value)
+        self.config = Config(self._checked(tree, path, {*self._explicit, _full(path)}))
+        self._explicit[_full(path)] = value
+        return self
+
+    def check(self) -> Self:
+        """Check it again, after attributes were set.
+
+        Raises:
+            JobError: what is wrong.
+        """
+        self.config = Config(self._checked(self.config.to_dict(), "job", self._explicit))
+        return self
+
+    def log_notices(self, notices: Iterable[Notice], where: str, *, lines: bool = False) -> None:
+        """Log what is odd in this job, each notice once; none about GPUs, see `Notice`."""
+        for notice in notices:
+            subject = notice.text.partition(": is ")[0]  # the suggestion depends on the other keys
+            if not notice.of_gpus and subject not in self._logged:
+                self._logged.add(subject)
+                place = f"{where}:{notice.line}" if lines and notice.line else where
+                log.warning("%s: %s", place, notice.text)
+
+    def _read(self, yaml_path: str) -> Job:
+        """The job in a file.
+
+        Raises:
+            JobError: the file cannot be read, or is no job.
+        """
+        try:
+            text = Path(yaml_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise JobError(f"cannot be read: {error}", yaml_path, "Give a YAML file") from error
+        checked = check_job(text, yaml_path)
+        self.log_notices(checked.notices, yaml_path, lines=True)
+        return checked.job
+
+    def _checked(self, tree: Job, where: str, explicit: Collection[str]) -> Job:
+        """The tree with its numbers read; `explicit` are the paths whose values the caller set.
+
+        Raises:
+            JobError: a value cannot be used.
+        """
+        checked = check_job(dump_job(tree), where)
+        self.log_notices(checked.notices, where)
+        _check(checked.job, where, explicit)
+        return checked.job
+
+    def to_yaml(self) -> str:
+        """The job as it is sent: without the defaults that every server has itself."""
+        tree = self.config.to_dict()
+        named = {*_SENT, *self._explicit, *self._from_file}
+        for path, default in flat(_default_tree()):
+            if path not in named and get(tree, path) == default:
+                _drop(tree, path)
+        return dump_job(tree)
+
+    def dump_job_as_yaml(self, yaml_path: str) -> str:
+        """Write it to a file, with the folders on the way; the path.
+
+        Raises:
+            JobError: it cannot be written.
+        """
+        try:
+            Path(yaml_path).parent.mkdir(parents=True, exist_ok=True)
+            Path(yaml_path).write_text(self.to_yaml(), encoding="utf-8")
+        except OSError as error:
+            raise JobError(f"cannot be written: {error}", yaml_path) from error
+        return yaml_path
+
+
+def _default_tree() -> Job:
+    tree: Job = yaml.safe_load(DEFAULTS)
+    for path, value in REQUIRED.items():
+        put(tree, path, copy.deepcopy(value))
+    return tree
+
+
+def _full(path: str) -> str:
+    return path if path.startswith("ajet.") else f"ajet.{path}"
+
+
+def _drop(tree: Job, path: str) -> None:
+    """Remove a leaf, and the sections that it leaves empty."""
+    section, _, last = path.rpartition(".")
+    node = get(tree, section) if section else tree
+    if isinstance(node, dict):
+        node.pop(last, None)
+        if section and not node:
+            _drop(tree, section)
+
+
+def _no_argument(name: str) -> JobError:
+    similar = difflib.get_close_matches(name, PATHS, 1)
+    meant = f": is `{similar[0]}` meant?" if similar else ""
+    return JobError(
+        f"there is no argument `{name:.80}`{meant}",
+        "AgentJetJob",
+        "Set other keys in a YAML file and name it with base_yaml_config=, or use overrides=",
+    )
+
+
+def _check_lengths_together(args: Mapping[str, Any]) -> None:
+    lengths = [name for name, path in PATHS.items() if path in LENGTHS]
+    missing = [name for name in lengths if name not in args]
+    if missing and len(missing) < len(lengths):
+        raise JobError(
+            f"of the four lengths {', '.join(missing)} is missing",
+            "AgentJetJob",
+            f"Give all of {', '.join(lengths)}, or none",
+        )
+
+
+def _check(job: Job, where: str, explicit: Collection[str]) -> None:
+    """Check the arguments; several nodes take TCP.
+
+    Args:
+        explicit: Paths whose values the caller set.
+
+    Raises:
+        JobError: one of them cannot be used.
+    """
+    if get(job, PATHS["backbone"]) == "trinity":
+        raise JobError("the backbone `trinity` knows no swarm", where, "Use `verl`")
+    for name, among in (
+        ("swarm_mode_sample_collection_method", STOP_RULES),
+        ("timeline_compare_level", ("text", "token")),
+    ):
+        if (value := get(job, PATHS[name])) not in among:
+            raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(among)}")
+    for name, least in _LEAST.items():
+        value = get(job, PATHS[name])
+        if value is not None and not (_whole(value) and value >= least):
+            raise JobError(
+                f"{name} is {value!r:.80}", where, f"Give a whole number of at least {least}"
+            )
+    share = get(job, PATHS["gpu_memory_utilization"])
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise JobError(
+            f"gpu_memory_utilization is {share!r:.80}", where, "A share above 0, at most 1"
+        )
+    if get(job, PATHS["lora_rank"]):
+        _check_lora(job, where)
+    if (get(job, PATHS["nnodes"]) or 1) > 1:
+        _talk_over_tcp(job, where, explicit)
+
+
+_LEAST: Final = {
+    "n_gpu": 1,
+    "nnodes": 1,
+    "tensor_model_parallel_size": 1,
+    "max_num_seqs": 1,
+    "lora_rank": 0,
+    "lora_alpha": 1,
+    "ulysses_sequence_parallel_size": 1,
+    "ppo_max_token_len_per_gpu": 1,
+}
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_lora(job: Job, where: str) -> None:
+    todo = "LoRA wants lora_load_format='safetensors', layered_summon=True and lr above 1e-5"
+    if (format_ := get(job, PATHS["lora_load_format"])) != "safetensors":
+        raise JobError(f"lora_rank is set and lora_load_format is {format_!r}", where, todo)
+    if not get(job, PATHS["layered_summon"]):
+        raise JobError("lora_rank is set and layered_summon is not", where, todo)
+    if (lr := get(job, PATHS["lr"])) <= _LORA_LEAST:
+        raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
+
+
+def _talk_over_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
+    """Episodes on other nodes cannot reach a socket of the file system; a server refuses that."""
+    if (method := get(job, _METHOD)) == "tcp":
+        return
+    if _METHOD in explicit:
+        raise JobError(f"nnodes is above 1 and {_METHOD} is {method!r:.80}", where, "Use tcp")
+    put(job, _METHOD, "tcp")
+
+
+def _merged(under: Job, over: Mapping[str, Any]) -> Job:
+    for key, value in over.items():
+        inner = under.get(key)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            _merged(inner, value)
+        else:
+            under[key] = copy.deepcopy(value)
+    return under

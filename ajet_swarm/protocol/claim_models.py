@@ -1,0 +1,118 @@
+"""What a script that claims without `begin_episode` sends to `/claim_episode`, and its answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.model_methods import Model
+
+
+@dataclass(slots=True, init=False)
+class ClaimEpisodeRequest(Model):
+    """The body of a claim; fields it does not have are ignored, and named in the log.
+
+    Attributes:
+        client_uuid: `SwarmClient.client_uuid`.
+        episode_type: `train` or `eval`.
+        discard_episode_timeout: Seconds without a call after which the server takes the episode
+            back.
+        throttle_policy: This client's share of a batch; a dict of its fields is taken, too.
+
+    Raises:
+        SwarmError: a field is of another kind.
+    """
+
+    client_uuid: str
+    episode_type: str
+    discard_episode_timeout: float
+    throttle_policy: SwarmThrottlePolicy | None = None
+
+    def __init__(
+        self,
+        *,
+        client_uuid: str,
+        episode_type: str,
+        discard_episode_timeout: float,
+        throttle_policy: SwarmThrottlePolicy | Mapping[str, Any] | None = None,
+        **ignored: Any,
+    ) -> None:
+        self.client_uuid = _checked(self, "client_uuid", client_uuid, str)
+        self.episode_type = _checked(self, "episode_type", episode_type, str)
+        self.discard_episode_timeout = _number(
+            self, "discard_episode_timeout", discard_episode_timeout
+        )
+        self.throttle_policy = _policy(throttle_policy)
+        self._ignore(ignored)
+
+
+@dataclass(slots=True, init=False)
+class ClaimEpisodeResponse(Model):
+    """The answer to a claim.
+
+    Attributes:
+        success: False when the server has no episode to give; `fail_cause` says why.
+        client_uuid: Who claimed it.
+        episode_uuid: The episode; empty without success.
+        openai_base_url: Where its model is called, as the server sees its own address.
+        openai_api_key: The key for those calls.
+        fail_cause: The server's reason for a refusal.
+
+    Raises:
+        SwarmError: a field is of another kind.
+    """
+
+    success: bool
+    client_uuid: str
+    episode_uuid: str
+    openai_base_url: str = ""
+    openai_api_key: str = ""
+    fail_cause: str = ""
+
+    def __init__(
+        self,
+        *,
+        success: bool,
+        client_uuid: str,
+        episode_uuid: str,
+        openai_base_url: str = "",
+        openai_api_key: str = "",
+        fail_cause: str = "",
+        **ignored: Any,
+    ) -> None:
+        self.success = _checked(self, "success", success, bool)
+        self.client_uuid = _checked(self, "client_uuid", client_uuid, str)
+        self.episode_uuid = _checked(self, "episode_uuid", episode_uuid, str)
+        self.openai_base_url = _checked(self, "openai_base_url", openai_base_url, str)
+        self.openai_api_key = _checked(self, "openai_api_key", openai_api_key, str)
+        self.fail_cause = _checked(self, "fail_cause", fail_cause, str)
+        self._ignore(ignored)
+
+    def __repr__(self) -> str:  # a key must not get into logs
+        return f"ClaimEpisodeResponse({self.success}, {self.episode_uuid}, {self.fail_cause!r})"
+
+
+def _checked(model: Model, name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        found = type(value).__name__
+        raise SwarmError(f"`{name}` is a {found}, not a {kind.__name__}", type(model).__name__)
+    return value
+
+
+def _number(model: Model, name: str, value: Any) -> float:
+    """A number, or a text that is one, as pydantic takes it."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SwarmError(f"`{name}` is {value!r:.80}, not a number", type(model).__name__) from None
+
+
+def _policy(given: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
+    if given is None or isinstance(given, SwarmThrottlePolicy):
+        return given
+    names = [one.name for one in fields(SwarmThrottlePolicy)]
+    try:
+        return SwarmThrottlePolicy(**{name: given[name] for name in names if name in given})
+    except TypeError as error:
+        raise SwarmError(f"`throttle_policy`: {error}", "ClaimEpisodeRequest") from None

@@ -1,0 +1,220 @@
+"""The job a training run is started with: a small tree of AgentJet's own keys, as YAML.
+
+Real servers merge it over their defaults; the embedded one reads the same paths (section 10).
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
+
+Job = dict[str, Any]
+"""A tree of plain values with one root, `ajet`."""
+
+STOP_RULES: Final = (
+    "rollout_until_finish_enough_episodes",
+    "rollout_until_finish_enough_tasks",
+    "rollout_until_finish_enough_non_dummy_tasks",
+    "rollout_until_any_client_agree_sync_weight",
+    "rollout_until_all_clients_agree_sync_weight",
+)
+"""When a batch is over; a server takes an unknown name for the second."""
+
+MODEL = "ajet.model.path"
+BATCH = "ajet.data.train_batch_size"
+REPEAT = "ajet.rollout.num_repeat"
+TEMPERATURE = "ajet.rollout.temperature"
+LEARNING_RATE = "ajet.trainer_common.optim.lr"
+EPOCHS = "ajet.trainer_common.ppo_epochs"
+KL = "ajet.trainer_common.kl_loss_coef"
+STOP_RULE = "ajet.swarm_mode_sample_collection_method"
+EXPERIMENT = "ajet.experiment_name"
+PROJECT = "ajet.project_name"
+
+_WHOLE: Final = {
+    BATCH: 1,
+    REPEAT: 1,
+    EPOCHS: 1,
+    "ajet.rollout.max_env_worker": 1,
+    "ajet.trainer_common.mini_batch_num": 1,
+    "ajet.swarm_mode_sample_collection_max_cached_episodes": 1,
+    "ajet.trainer_common.total_training_steps": 1,
+    "ajet.data.max_prompt_length": 1,
+    "ajet.data.max_response_length": 1,
+    "ajet.rollout.max_response_length_in_one_turn": 1,
+    "ajet.rollout.max_model_len": 1,
+    "ajet.trainer_common.nnodes": 1,
+    "ajet.trainer_common.n_gpus_per_node": 1,
+}
+"""Paths of whole numbers and their least values."""
+
+_REAL: Final = {
+    LEARNING_RATE: 0.0,
+    TEMPERATURE: 0.0,
+    KL: 0.0,
+    "ajet.rollout.top_p": 0.0,
+    "ajet.trainer_common.optim.weight_decay": 0.0,
+    "ajet.trainer_common.optim.grad_clip": 0.0,
+}
+"""Paths of numbers and their least values."""
+
+
+_MOST: Final = {LEARNING_RATE: 1.0, TEMPERATURE: 5.0, KL: 100.0, "ajet.rollout.top_p": 1.0}
+"""The most that can be meant."""
+
+
+class JobError(UsageError):
+    """A job file is not one."""
+
+
+TEMPERATURES: Final = {"smollm2": 0.7}
+"""Of the models that ramble at 1."""
+
+
+def default_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
+    """4 tasks x 4 repeats a step, gentle and stable: what an embedded engine is started with.
+
+    Args:
+        model: `ajet.model.path`; a folder or hub name on real servers.
+        experiment: Names the run's folder on the server.
+    """
+    return {
+        "ajet": {
+            "project_name": "ajet-console",
+            "experiment_name": experiment,
+            "experiment_dir": "auto",
+            "backbone": "verl",
+            "enable_swarm_mode": True,
+            "enable_interchange_server": True,
+            "swarm_mode_sample_collection_method": "rollout_until_finish_enough_tasks",
+            "swarm_mode_sample_collection_max_cached_episodes": 9999,
+            "model": {"path": model},
+            "data": {"train_batch_size": 4},
+            "rollout": {
+                "num_repeat": 4,
+                "temperature": TEMPERATURES.get(model, 1.0),
+                "top_p": 1.0,
+                "max_env_worker": 128,
+            },
+            "trainer_common": {
+                "algorithm": {"adv_estimator": "grpo"},
+                "optim": {"lr": 5e-4, "weight_decay": 0.0, "grad_clip": 1.0},
+                "ppo_epochs": 2,
+                "mini_batch_num": 1,
+                "use_kl_loss": True,
+                "kl_loss_coef": 0.1,
+                "kl_loss_type": "low_var_kl",
+                "total_training_steps": None,
+            },
+        }
+    }
+
+
+def hand_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
+    """One task a step and a higher rate: each group a person rates is one update."""
+    job = default_job(model, experiment)
+    put(job, BATCH, 1)
+    put(job, LEARNING_RATE, 8e-4)
+    return job
+
+
+def dump_job(job: Mapping[str, Any]) -> str:
+    """The job as YAML, keys in their order."""
+    return str(yaml.safe_dump(copy.deepcopy(dict(job)), sort_keys=False, allow_unicode=True))
+
+
+def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = None) -> Job:
+    """Read a job from YAML. Keys not known here are kept; known numbers are checked.
+
+    Args:
+        text: The YAML.
+        where: What to call it in errors: a path.
+        lines: Dotted path -> the line it stands on, to name it in errors.
+
+    Raises:
+        JobError: not YAML, not a tree under `ajet`, or a value that cannot be meant; says where.
+    """
+    try:
+        job = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{where}:{mark.line + 1}" if mark else where
+        raise JobError(f"not YAML: {why_no_yaml(error)}", place, "Correct the file") from None
+    except (ValueError, OverflowError):  # a date that is none, say
+        raise JobError("a date or a number cannot be read", where, "Put it in quotes") from None
+    if not isinstance(job, dict) or not isinstance(job.get("ajet"), dict):
+        raise JobError(
+            "there is no mapping `ajet` at the top",
+            where,
+            "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`",
+        )
+    at = {path: f"{where}:{line}" for path, line in (lines or {}).items()}
+    for path, least in _WHOLE.items():
+        _check(job, path, least, at.get(path, where), whole=True)
+    for path, smallest in _REAL.items():
+        _check(job, path, smallest, at.get(path, where), whole=False)
+    for path, most in _MOST.items():
+        if (value := get(job, path)) is not None and value > most:
+            raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {most:g}")
+    for path in (LEARNING_RATE, TEMPERATURE):
+        if get(job, path) == 0:
+            raise JobError(f"`{path}` is 0: nothing would be learned", at.get(path, where))
+    rule = get(job, STOP_RULE)
+    if rule is not None and rule not in STOP_RULES:
+        raise JobError(
+            f"`{STOP_RULE}` is {quoted(rule)}",
+            at.get(STOP_RULE, where),
+            f"It is one of: {', '.join(STOP_RULES)}",
+        )
+    model = get(job, MODEL)
+    if model is not None and not (isinstance(model, str) and model.strip()):
+        place = at.get(MODEL, where)
+        raise JobError(f"`{MODEL}` is {quoted(model)}", place, "Give its path or name")
+    return job
+
+
+def get(job: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """The value at a dotted path; `default` where there is none (or a null)."""
+    value: Any = job
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return default if value is None else value
+
+
+def put(job: Job, path: str, value: Any) -> None:
+    """Set the value at a dotted path, making what is missing on the way."""
+    *way, last = path.split(".")
+    for key in way:
+        inner = job.get(key)
+        if not isinstance(inner, dict):
+            inner = job[key] = {}
+        job = inner
+    job[last] = value
+
+
+def _check(job: Job, path: str, least: float, where: str, *, whole: bool) -> None:
+    value = get(job, path)
+    if value is None:
+        return
+    number = _number(value, whole)
+    if number is None or not least <= number < float("inf"):
+        kind = "a whole number" if whole else "a number"
+        raise JobError(f"`{path}` is {quoted(value)}", where, f"Give {kind} of at least {least:g}")
+    put(job, path, number)
+
+
+def _number(value: Any, whole: bool) -> float | None:
+    """The number meant; YAML takes `5e-4` (no dot) for text, so text is read too."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    if whole:
+        return int(number) if number.is_integer() else None
+    return number

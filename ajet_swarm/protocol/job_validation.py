@@ -1,0 +1,286 @@
+"""A job looked at before it is sent: where each key stands, which are not known, what cannot be."""
+
+import difflib
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
+from ajet_swarm.protocol.job_secrets import names_secret, why_no_yaml
+
+MAX_CHARS: Final = 1_000_000
+"""A whole expanded tree of AgentJet takes about 29 kB."""
+MAX_DEPTH: Final = 50
+
+PROMPT: Final = "ajet.data.max_prompt_length"
+RESPONSE: Final = "ajet.data.max_response_length"
+TURN: Final = "ajet.rollout.max_response_length_in_one_turn"
+WINDOW: Final = "ajet.rollout.max_model_len"
+LENGTHS: Final = (PROMPT, RESPONSE, TURN, WINDOW)
+
+_TREE: Final = """
+experiment_dir project_name experiment_name backbone enable_swarm_mode enable_interchange_server
+swarm_mode_sample_collection_method swarm_mode_sample_collection_max_cached_episodes
+execute_test execute_testing_lambda
+model.path data.train_batch_size data.max_prompt_length data.max_response_length
+rollout.num_repeat rollout.temperature rollout.top_p rollout.top_k rollout.max_env_worker
+rollout.max_response_length_in_one_turn rollout.max_model_len rollout.tensor_model_parallel_size
+rollout.max_num_seqs rollout.gpu_memory_utilization rollout.compute_madness_checklist
+rollout.agent_madness_termination rollout.agent_madness_reward rollout.user_workflow
+rollout.force_disable_toolcalls rollout.gamma rollout.n_vllm_engine rollout.name
+rollout.vllm_tool_parser
+trainer_common.logger trainer_common.n_gpus_per_node trainer_common.nnodes
+trainer_common.algorithm.adv_estimator trainer_common.algorithm.use_kl_in_reward
+trainer_common.mini_batch_num trainer_common.ppo_epochs
+trainer_common.use_kl_loss trainer_common.use_kl_in_reward trainer_common.kl_penalty_type
+trainer_common.kl_loss_coef trainer_common.kl_loss_type trainer_common.total_training_steps
+trainer_common.total_epochs trainer_common.save_freq trainer_common.test_freq
+trainer_common.checkpoint_base_dir trainer_common.save_trajectory_as_json_file
+trainer_common.loss_extra_scale_ratio trainer_common.ulysses_sequence_parallel_size
+trainer_common.ppo_max_token_len_per_gpu
+trainer_common.val_before_train trainer_common.val_pass_n trainer_common.val_only
+trainer_common.val_max_num_task_each_validation trainer_common.val_max_num_task_clip_method
+trainer_common.optim.lr trainer_common.optim.weight_decay trainer_common.optim.grad_clip
+trainer_common.optim.betas trainer_common.optim.optimizer trainer_common.optim.optimizer_impl
+trainer_common.optim.lr_warmup_steps trainer_common.optim.lr_warmup_steps_ratio
+trainer_common.optim.lr_scheduler_type trainer_common.optim.min_lr_ratio
+trainer_common.optim.num_cycles trainer_common.optim.zero_indexed_step
+trainer_common.optim.total_training_steps
+trainer_common.val_print_to_markdown_file_path trainer_common.train_print_to_markdown_file_path
+lora.lora_rank lora.lora_alpha lora.target_modules lora.load_format lora.layered_summon
+context_tracker.timeline_merging_policy.timeline_compare_level
+context_tracker.timeline_merging_policy.ignore_tools context_tracker.fix_retokenization_drift
+context_tracker.log_tool_format_check context_tracker.log_tool_format_error_detail
+context_tracker.detect_timeline_snap context_tracker.alien_llm_model
+context_tracker.alien_llm_response_length
+embedded.advantage embedded.damping
+"""
+KNOWN: Final = frozenset(f"ajet.{path}" for path in _TREE.split())
+"""Paths of which this program knows what they mean."""
+_OPEN: Final = (
+    "ajet.task_reader",
+    "ajet.interchange_server",
+    "ajet.task_judge",
+    "ajet.task_runner",
+    "ajet.debug",
+    "ajet.rollout.multi_turn",
+    "ajet.rollout.val_kwargs",
+    "ajet.trainer_common.fsdp_config",
+    "ajet.teacher_model",
+    "ajet.opd",
+)
+"""Subtrees of AgentJet whose keys are not listed here."""
+_TOP: Final = """
+ajet actor_rollout_ref data critic custom_reward_function reward_model sandbox_fusion reward
+algorithm trainer global_profiler transfer_queue ray_kwargs defaults hydra
+"""
+SECTIONS: Final = frozenset(_TOP.split())
+"""What stands at the top of a whole tree."""
+_WHOLE: Final = frozenset({"ajet", "actor_rollout_ref", "trainer", "data"})
+"""Sections by which a whole tree differs from a job that a person wrote."""
+_COMPOSE: Final = ("ajet", "defaults", "hydra")
+"""Sections that set no value of the trainer."""
+_GPUS: Final = "ajet.trainer_common.n_gpus_per_node"
+_PORT: Final = "ajet.interchange_server.interchange_server_port"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the operator should know; the job can be sent all the same."""
+
+    text: str
+    line: int = 0
+    """Counted from 1; 0 when it is about no line."""
+    of_gpus: bool = False
+    """It is about GPUs, which the embedded engine does not have; scripts do not log it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A job that can be sent."""
+
+    job: Job
+    notices: tuple[Notice, ...]
+    lines: Mapping[str, int]
+    """Dotted path -> the line it stands on, from 1."""
+
+
+def check_job(text: str, where: str = "job") -> Checked:
+    """Read a job and find what is wrong or odd in it.
+
+    Args:
+        text: The YAML.
+        where: What to call it in errors: a path.
+
+    Raises:
+        JobError: it cannot be sent; names the line and the key.
+    """
+    lines = _lines(text, where)
+    job = load_job(text, where, lines)
+    _check_lengths(job, where, lines)
+    return Checked(job, (*_unknown(lines), *_odd(job, lines)), lines)
+
+
+def _lines(text: str, where: str) -> dict[str, int]:
+    """The line of every key; refuses what no job needs and a reader may choke on."""
+    if len(text) > MAX_CHARS:
+        raise JobError(f"longer than {MAX_CHARS} characters", where, "Is this a job?")
+    try:
+        _check_events(text, where)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{where}:{mark.line + 1}" if mark else where
+        raise JobError(f"not YAML: {why_no_yaml(error)}", place, "Correct the line") from None
+    return dict(_walk(node, "", where)) if isinstance(node, yaml.MappingNode) else {}
+
+
+def _check_events(text: str, where: str) -> None:
+    depth = 0
+    anchors: set[str | None] = set()
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        mark = event.start_mark
+        place = f"{where}:{mark.line + 1}" if mark is not None else where
+        if isinstance(event, yaml.AliasEvent):
+            name = event.anchor if event.anchor in anchors else "..."  # else it may be a password
+            todo = "Write the part out; put a value that begins with `*` in quotes"
+            raise JobError(f"`*{name}` repeats a part", place, todo)
+        anchors.add(getattr(event, "anchor", None))
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise JobError(f"nested deeper than {MAX_DEPTH} levels", place)
+
+
+def _walk(node: yaml.MappingNode, above: str, where: str) -> Iterator[tuple[str, int]]:
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise JobError("a key is no word", f"{where}:{line}", "Give it a name")
+        name = str(key.value)
+        if name in seen:
+            raise JobError(
+                f"`{above}{name}` is there twice, first on line {seen[name]}",
+                f"{where}:{line}",
+                "Take one of them out",
+            )
+        seen[name] = line
+        yield above + name, line
+        if isinstance(value, yaml.MappingNode) and not names_secret(name):
+            yield from _walk(value, f"{above}{name}.", where)
+
+
+def _check_lengths(job: Job, where: str, lines: Mapping[str, int]) -> None:
+    prompt, response, turn, window = (get(job, path) for path in LENGTHS)
+    if prompt and response and window and prompt + response > window:
+        raise JobError(
+            f"`{PROMPT}` + `{RESPONSE}` is {prompt + response}, more than `{WINDOW}` {window}",
+            _place(where, lines, WINDOW),
+            "Prompt and response must fit into the model's window together",
+        )
+    if response and turn and turn > response:
+        raise JobError(
+            f"`{TURN}` {turn} is more than `{RESPONSE}` {response}",
+            _place(where, lines, TURN),
+            "One turn is a part of the response",
+        )
+
+
+def _place(where: str, lines: Mapping[str, int], path: str) -> str:
+    return f"{where}:{lines[path]}" if path in lines else where
+
+
+def _unknown(lines: Mapping[str, int]) -> Iterator[Notice]:
+    """Keys this program does not know; below one that is unknown nothing more is named.
+
+    A whole tree was written by AgentJet, which has keys that this program does not know: there a
+    key is named only where it replaces a similar one.
+    """
+    whole = lines.keys() >= _WHOLE
+    named: list[str] = []
+    for path, line in lines.items():
+        if any(path == one or path.startswith(f"{one}.") for one in (*named, *_OPEN)):
+            continue
+        top, _, rest = path.partition(".")
+        if top != "ajet":
+            known = rest or top in SECTIONS
+        else:
+            known = not rest or any(one == path or one.startswith(f"{path}.") for one in KNOWN)
+        if known:
+            continue
+        named.append(path)
+        meant = _meant(path, SECTIONS if top != "ajet" else KNOWN, lines)
+        if meant or not whole:
+            yield Notice(f"unknown key `{path}`{meant}", line)
+
+
+def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
+    """A suggestion: the key of this name elsewhere, else the most similar name beside it.
+
+    Never one that is in the job as well: what is meant by the unknown key is another thing then.
+    """
+    section, _, last = name.rpartition(".")
+    same = [one for one in among if one.rpartition(".")[2] == last and one not in present]
+    if len(same) == 1:
+        return f": is `{same[0]}` meant?"
+    above = f"{section}." if section else ""
+    beside = {one[len(above) :].partition(".")[0] for one in among if one.startswith(above)}
+    absent = [one for one in beside if above + one not in present]
+    similar = difflib.get_close_matches(last, absent, 1, 0.75)
+    return f": is `{above}{similar[0]}` meant?" if similar else ""
+
+
+def _odd(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
+    given = [path for path in LENGTHS if get(job, path) is not None]
+    if given and len(given) < len(LENGTHS):
+        missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in given)
+        yield Notice(
+            f"the four lengths belong together; {missing}: the server default is used",
+            lines.get(given[0], 0),
+        )
+    beside = [name for name in job if name in SECTIONS and name not in _COMPOSE]
+    if beside:
+        yield Notice(
+            f"beside `ajet` there is {', '.join(map(str, beside[:4]))}: a server refuses values "
+            "there that contradict those of `ajet`",
+            lines.get(str(beside[0]), 0),
+        )
+    if not isinstance(get(job, _PORT, 0), int):
+        yield Notice(
+            f"`{_PORT}` is {get(job, _PORT)!r:.40}: an AgentJet server needs a number",
+            lines.get(_PORT, 0),
+        )
+    yield from _indivisible(job, lines)
+    if (rank := get(job, "ajet.lora.lora_rank", 0)) and isinstance(rank, int) and rank > 0:
+        yield from _lora(job, lines)
+
+
+def _indivisible(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
+    """AgentJet shares the episodes of a batch equally among its GPUs."""
+    batch, repeat, gpus = (get(job, path) for path in (BATCH, REPEAT, _GPUS))
+    if not (batch and repeat and isinstance(gpus, int) and gpus > 0):
+        return
+    nodes = get(job, "ajet.trainer_common.nnodes", 1)
+    total = gpus * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
+    if batch * repeat % total:
+        yield Notice(
+            f"`{BATCH}` x `{REPEAT}` is {batch * repeat}, which {total} GPUs cannot share equally",
+            lines.get(_GPUS, 0),
+            of_gpus=True,
+        )
+
+
+def _lora(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
+    wants: tuple[tuple[str, Any], ...] = (
+        ("ajet.lora.load_format", "safetensors"),
+        ("ajet.lora.layered_summon", True),
+    )
+    for path, value in wants:
+        if get(job, path) != value:
+            line = lines.get(path, lines.get("ajet.lora.lora_rank", 0))
+            yield Notice(f"with a LoRA rank AgentJet wants `{path}: {str(value).lower()}`", line)

@@ -1,0 +1,277 @@
+"""What is on the wire, as types: unknown fields are ignored, missing ones tolerated.
+
+Source: the protocol notes, sections 2, 4 and 6.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from ajet_swarm.protocol.model_methods import Told
+
+PREFIX: Final = "ENGINE."
+
+
+class EngineState(StrEnum):
+    """What an engine is doing; the value is the wire's word without its `ENGINE.` prefix."""
+
+    OFFLINE = "OFFLINE"
+    BOOTING = "BOOTING"
+    ROLLING = "ROLLING"
+    ROLLING_POST = "ROLLING_POST"
+    WEIGHT_SYNCING = "WEIGHT_SYNCING"
+    WEIGHT_EXPORTING = "WEIGHT_EXPORTING"
+    CANNOT_CONNECT = "CANNOT_CONNECT"
+    """Ours: nothing was ever heard from it, or not lately."""
+    UNKNOWN = "UNKNOWN"
+    """The server said something else; keep the raw text beside it."""
+
+    @classmethod
+    def parse(cls, raw: str | None) -> "EngineState":
+        """The state behind a wire text, with or without the prefix."""
+        word = (raw or "").removeprefix(PREFIX)
+        return _STATES.get(word, cls.UNKNOWN)
+
+    @property
+    def wire(self) -> str:
+        """The text a server uses for it."""
+        return PREFIX + self.value
+
+    @property
+    def rolling(self) -> bool:
+        """True while episodes live: ROLLING and ROLLING_POST."""
+        return self in (EngineState.ROLLING, EngineState.ROLLING_POST)
+
+
+_STALE: Final = frozenset(
+    text
+    for state in (EngineState.OFFLINE, EngineState.BOOTING)
+    for text in (state.value, state.wire)
+)
+"""Wire texts of the states in which nothing is collected."""
+_STATES: Final = {state.value: state for state in EngineState if state is not EngineState.UNKNOWN}
+
+
+class EngineStatus(msgspec.Struct, frozen=True):
+    """Answer of `/get_engine_status`."""
+
+    engine_status: str | None = None
+    engine_status_detail: str | None = None
+    global_step: int | None = None
+    """None until the trainer posts one; 0 when the engine goes down."""
+
+    @property
+    def state(self) -> EngineState:
+        """`engine_status`, read."""
+        return EngineState.parse(self.engine_status)
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True):
+    """Answer of `/claim_episode`; a refusal is `success: false`."""
+
+    success: bool = False
+    client_uuid: str | None = ""
+    episode_uuid: str | None = ""
+    openai_base_url: str | None = ""
+    openai_api_key: str | None = ""
+    fail_cause: str | None = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The common answer of routes that do something."""
+
+    success: bool | None = None
+    failure_reason: str | None = None
+    error: str | None = None
+    message: str | None = None
+    detail: Any = None
+    """FastAPI's error text, or its list of body violations."""
+    pid: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The server's reason, whichever field it used."""
+        for text in (self.failure_reason, self.error, self.message):
+            if text:
+                return text
+        if isinstance(self.detail, str):
+            return self.detail
+        return "" if self.detail is None else msgspec.json.encode(self.detail).decode()
+
+
+class CanContinue(msgspec.Struct, frozen=True):
+    """Answer of `/can_continue_episode`."""
+
+    can_continue: bool | None = None
+
+
+class EpisodeRecord(Told, frozen=True):
+    """One live episode, as `/get_episode_buffer` tells it (section 4.2).
+
+    The api key is left out on purpose: it belongs to whoever claimed the episode.
+    """
+
+    episode_uuid: str = ""
+    episode_status: str = ""
+    """`registered` or `claimed`."""
+    episode_type: str | None = "train"
+    client_uuid: str | None = ""
+    latest_activity_timestamp: float | None = None
+    """Unix seconds on the server's clock."""
+    discard_episode_timeout: float | None = None
+    """Seconds; -1 when unclaimed."""
+    llm_call_count: int | None = 0
+    optional_task_id: str | None = ""
+
+    @property
+    def claimed(self) -> bool:
+        """Some client holds it."""
+        return self.episode_status == "claimed"
+
+
+class EpisodeBuffer(msgspec.Struct, frozen=True):
+    """Answer of `/get_episode_buffer`."""
+
+    buffer: list[EpisodeRecord] = []
+
+
+class RunningEpisode(Told, frozen=True):
+    """A claimed episode in the pool; numbers are text on the wire ("1.2s", "3")."""
+
+    episode_status: str | None = ""
+    time_since_last_activity: str | float | None = ""
+    discard_episode_timeout: str | float | None = ""
+    llm_call_count: str | float | None = ""
+    client_uuid: str | None = ""
+    optional_task_id: str | None = ""
+
+    @property
+    def idle(self) -> float | None:
+        """Seconds since its last call."""
+        return seconds(self.time_since_last_activity)
+
+    @property
+    def limit(self) -> float | None:
+        """Idle seconds after which the server takes it back (and up to 10 s more)."""
+        return seconds(self.discard_episode_timeout)
+
+    @property
+    def calls(self) -> int:
+        """LLM calls so far."""
+        return int(seconds(self.llm_call_count) or 0)
+
+
+class ActiveClient(msgspec.Struct, frozen=True):
+    """A client the agree-to-sync rule counts."""
+
+    client_uuid: str = ""
+    last_activity_at: float | None = None
+    """Unix seconds on the server's clock."""
+    allowed_sync_weight: bool | None = False
+
+
+class ClientInstruction(msgspec.Struct, frozen=True):
+    """What the server tells the trainer about its clients."""
+
+    active_clients: list[ActiveClient] | None = None
+
+
+class PoolInfo(Told, frozen=True):
+    """How far the batch is (section 6); counters of a dead run stay after a stop, see `stale`."""
+
+    sample_collection_method: str | None = ""
+    completed_episodes: int | None = 0
+    completed_episode_target: int | None = 0
+    completed_tasks: int | None = 0
+    completed_task_target: int | None = 0
+    completed_non_dummy_tasks: int | None = 0
+    completed_non_dummy_task_target: int | None = 0
+    task_expected_num_repeat: int | None = 0
+    completed_tasks_details: dict[str, list[str]] | None = None
+    """Task id to the uuids of its finished episodes."""
+    completed_tasks_rewards: dict[str, list[float | None]] | None = None
+    completed_tasks_client_uuids: dict[str, list[str]] | None = None
+    """Only of episodes that were claimed with a throttle policy."""
+    running_episode_details: dict[str, RunningEpisode] | None = None
+    """Claimed episodes of all clients; None when there is none."""
+    engine_status: str | None = None
+    global_step: int | None = None
+    booting_start_time: float | None = None
+    training_model_path: str | None = None
+    swarm_client_instruction: ClientInstruction | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """True for the all-default object a server gives on an internal error: not a reading."""
+        return not (
+            self.engine_status
+            or self.sample_collection_method
+            or self.completed_task_target
+            or self.task_expected_num_repeat
+            or self.completed_episodes
+        )
+
+    @property
+    def state(self) -> EngineState:
+        """`engine_status`, read."""
+        return EngineState.parse(self.engine_status)
+
+    @property
+    def stale(self) -> bool:
+        """True when the counters are those of a run that is over."""
+        return self.engine_status in _STALE
+
+    @property
+    def repeat(self) -> int:
+        """Episodes a task needs to count; 0 when the trainer has not said."""
+        return self.task_expected_num_repeat or 0
+
+    @property
+    def active_clients(self) -> list[ActiveClient]:
+        """The clients whose agreement counts."""
+        told = self.swarm_client_instruction
+        return (told.active_clients or []) if told else []
+
+    @property
+    def agree_to_sync(self) -> bool:
+        """True when the batch ends by the clients' agreement."""
+        return (self.sample_collection_method or "").endswith("agree_sync_weight")
+
+
+class WorkflowOutput(msgspec.Struct, frozen=True):
+    """What `end_episode` sends; `metadata.task_id` is filled in by the client."""
+
+    reward: float
+    is_success: bool | None = None
+    metadata: dict[str, Any] = {}
+    log_metrics: dict[str, Any] = {}
+    """Names to a number, a list of numbers or a dict."""
+
+
+class VerboseLog(Told, frozen=True):
+    """One line of `/get_verbose_logs`: the last 30 s, at most 50."""
+
+    timestamp: float | str | None = None
+    tag: str | None = ""
+    message: str | None = ""
+
+
+class VerboseLogs(msgspec.Struct, frozen=True):
+    """Answer of `/get_verbose_logs`."""
+
+    entries: list[VerboseLog] = []
+
+
+class ExperimentDir(msgspec.Struct, frozen=True):
+    """Answer of `/get_server_experiment_dir`."""
+
+    server_experiment_dir: str | None = None
+
+
+def seconds(told: str | float | None) -> float | None:
+    """The number in "1.2s", "3" or 3; None when there is none."""
+    try:
+        return float(told.strip().removesuffix("s") if isinstance(told, str) else told or 0)
+    except ValueError:
+        return None

@@ -1,0 +1,216 @@
+"""Completes a job for an AgentJet server: without certain keys such a server never starts.
+
+A server writes the job to a file and lets hydra compose it over its own default files, as the keys
+`defaults` and `hydra` of the job ask for. A job that lacks one of `REQUIRED` leaves the engine in
+BOOTING. The embedded engine needs none of them. Source: protocol section 10.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ajet_swarm.protocol.job import (
+    BATCH,
+    EXPERIMENT,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    PROJECT,
+    Job,
+    JobError,
+    dump_job,
+    get,
+    put,
+)
+from ajet_swarm.protocol.job_validation import check_job
+
+MODEL_VARIABLE: Final = "REMOTE_MODEL_PATH"
+"""Environment variable that names the model to train, as in AgentJet's tutorials."""
+
+EMBEDDED_MODELS: Final = frozenset({"tiny", "smollm2"})
+"""Models of the embedded engine; no AgentJet server has them."""
+
+_METHOD: Final = "ajet.interchange_server.interchange_method"
+_NODES: Final = "ajet.trainer_common.nnodes"
+_PORT: Final = "ajet.interchange_server.interchange_server_port"
+_EMBEDDED_RECIPE: Final[Mapping[str, Any]] = {
+    "ajet.trainer_common.optim.weight_decay": 0.0,
+    "ajet.trainer_common.optim.grad_clip": 1.0,
+    "ajet.trainer_common.use_kl_loss": True,
+    "ajet.trainer_common.kl_loss_type": "low_var_kl",
+    "ajet.trainer_common.mini_batch_num": 1,
+}
+"""Values of `default_job` by which a job made for the embedded engine is known."""
+
+REQUIRED: Final[Mapping[str, Any]] = {
+    "ajet.experiment_dir": "auto",
+    "ajet.backbone": "verl",
+    "ajet.enable_swarm_mode": True,
+    "ajet.enable_interchange_server": True,
+    _METHOD: "ipc",
+    "ajet.interchange_server.interchange_server_port": 10086,
+    "ajet.interchange_server.num_fastapi_process": 1,
+    "ajet.interchange_server.max_fastapi_threads": 512,
+    "ajet.interchange_server.max_inference_tracker_threads": 256,
+    "ajet.interchange_server.already_started": False,
+    "ajet.task_reader.type": "random_dummy",
+    "ajet.task_judge.judge_type": "customized_protocol",
+    "ajet.task_judge.judge_protocol": None,
+    "ajet.rollout.user_workflow": None,
+    "ajet.rollout.agent_madness_termination": True,
+    "ajet.rollout.agent_madness_reward": 0.0,
+    "hydra.searchpath": [
+        "file://ajet/default_config",
+        "file://ajet/default_config/verl",
+    ],
+    "defaults": ["verl_default", "ajet_default", "_self_"],
+}
+"""Dotted path -> value that is added where a job has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerJob:
+    """A job that starts an AgentJet server."""
+
+    text: str
+    """YAML."""
+    added: tuple[str, ...] = ()
+    """Dotted paths that were added; empty when the text is the caller's own, unchanged."""
+
+
+def server_job(model: str = "", experiment: str = "ajet-console") -> Job:
+    """The default job for an AgentJet server: every value of the training is the server's own.
+
+    Workers and logger are those of AgentJet's own swarm file: a server's defaults are made for
+    training without clients.
+
+    Args:
+        model: `ajet.model.path`, a folder or hub name on the server; empty when not known yet.
+        experiment: Names the run's folder on the server.
+    """
+    job: Job = {}
+    put(job, PROJECT, "ajet-console")
+    put(job, EXPERIMENT, experiment)
+    if model:
+        put(job, MODEL, model)
+    put(job, "ajet.rollout.max_env_worker", 128)
+    put(job, "ajet.trainer_common.logger", "tensorboard")
+    return job
+
+
+def server_hand_job(model: str = "", experiment: str = "ajet-console") -> Job:
+    """The same with one task a step: each group that a person rates is one update."""
+    job = server_job(model, experiment)
+    put(job, BATCH, 1)
+    return job
+
+
+def for_server(text: str, model: str = "", where: str = "job") -> ServerJob:
+    """Complete a job for an AgentJet server.
+
+    Values of the job are never changed. A job that lacks nothing is returned as it is.
+
+    Args:
+        text: The job as YAML.
+        model: The model of a job that names none.
+        where: What to call the job in errors.
+
+    Raises:
+        JobError: not a job, no model is named, or it names a model of the embedded engine.
+    """
+    job = check_job(text, where).job
+    _check_sections(job, where)
+    added = [path for path, value in REQUIRED.items() if _lacks(job, path, value)]
+    for path in added:
+        put(job, path, _value(job, path))
+    if not get(job, MODEL) and model:
+        put(job, MODEL, model)
+        added.append(MODEL)
+    check_recipe(job, where)
+    check_model(job, where)
+    return ServerJob(dump_job(job), tuple(added)) if added else ServerJob(text)
+
+
+def with_model(text: str, model: str) -> str:
+    """The job with `model` where it names none."""
+    job = check_job(text).job
+    if get(job, MODEL):
+        return text
+    put(job, MODEL, model)
+    return dump_job(job)
+
+
+class ModelError(JobError):
+    """A job names no model that an AgentJet server can have."""
+
+
+def check_recipe(job: Mapping[str, Any], where: str = "job") -> None:
+    """See that a job is none that was made for the embedded engine.
+
+    The preset of that engine is known by values that no form changes; the learning rate and KL
+    beside them would ruin a real model.
+
+    Raises:
+        JobError: it is one.
+    """
+    if all(get(job, path) == value for path, value in _EMBEDDED_RECIPE.items()):
+        rate, kl = get(job, LEARNING_RATE), get(job, KL)
+        raise JobError(
+            f"this job was made for the embedded engine (learning rate {rate}, KL {kl})",
+            where,
+            "Take this server's default job instead: `--preset default --set model=PATH`, or "
+            "Default on the job's screen",
+        )
+
+
+def _check_sections(job: Job, where: str) -> None:
+    """Refuse values that no server starts with.
+
+    Raises:
+        JobError: a section is no mapping, or the port is no number.
+    """
+    for path in REQUIRED:
+        *sections, _ = path.split(".")
+        for depth in range(1, len(sections) + 1):
+            section = ".".join(sections[:depth])
+            if not isinstance(value := get(job, section, {}), Mapping):
+                raise JobError(f"`{section}` is {value!r:.60}", where, "Write it as a mapping")
+    if (port := get(job, _PORT)) is not None and not isinstance(port, int):
+        raise JobError(f"`{_PORT}` is {port!r:.60}", where, "Give a number, or leave the key out")
+
+
+def check_model(job: Mapping[str, Any], where: str = "job") -> None:
+    """See that a job names a model that an AgentJet server can have.
+
+    Raises:
+        ModelError: it names none, or one of the embedded engine.
+    """
+    name = get(job, MODEL)
+    todo = (
+        f"Set `{MODEL}` to a folder or hub name on the server: the field Model of the job, "
+        f"`--set model=PATH`, or {MODEL_VARIABLE}"
+    )
+    if not name:
+        raise ModelError("no model is named", where, todo)
+    if name in EMBEDDED_MODELS:
+        raise ModelError(
+            f"`{name}` is a model of the embedded engine, this is an AgentJet server", where, todo
+        )
+
+
+def _value(job: Mapping[str, Any], path: str) -> Any:
+    if path == _METHOD and (get(job, _NODES) or 1) > 1:
+        return "tcp"  # episodes on other nodes cannot reach a socket of the file system
+    return copy.deepcopy(REQUIRED[path])
+
+
+def _lacks(job: Mapping[str, Any], path: str, value: Any) -> bool:
+    """Whether the key is absent; null and an empty list are absent where a value is required."""
+    *sections, last = path.split(".")
+    node: Any = job
+    for key in sections:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or last not in node:
+        return True
+    return node[last] in (None, []) and value is not None

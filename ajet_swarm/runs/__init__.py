@@ -1,0 +1,1 @@
+"""Run many episodes: executors, retries, resumable record."""

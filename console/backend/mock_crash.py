@@ -1,0 +1,57 @@
+"""Tells the proxy of a mock user that was killed: it can no longer do so itself."""
+
+import asyncio
+import logging
+
+from ajet_swarm.common.errors import AjetError
+from console.backend.supervisor import exit_text
+from console.session.app_state import Child, Session
+from core.events import MockFinished
+from core.runtime.home import Home
+from core.state import Mock
+
+log = logging.getLogger(__name__)
+
+
+class LastRites:
+    """Posts `MockFinished` for a mock user of this home whose process is gone.
+
+    Args:
+        home: Holds the results of its mock users: one of another home is none of our business.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._told = ""
+        self._suspect = ""
+
+    async def look(self, session: Session, before: Mock | None, child: Child | None) -> None:
+        """After a look at the processes.
+
+        Args:
+            before: The mock user as known before that look: a later one may have begun since.
+            child: The mock user's process as just seen; None when there is none.
+        """
+        dead = child is None or child.pid is None
+        if before is None or before.ended_at is not None or not dead or session.read_only:
+            self._suspect = ""
+            return
+        name = before.mock_id
+        if name == self._told or session.link is None or not session.seen:
+            return
+        if self._suspect != name:  # its own last words may still be on their way
+            self._suspect = name
+            return
+        if not await asyncio.to_thread((self._home.root / "mock" / f"{name}.jsonl").exists):
+            return
+        code = child.exit_code if child is not None else None
+        cause = exit_text(code) if code is not None else "its process is gone"
+        try:
+            known = (await session.link.snapshot()).mock
+            if known is not None and known.mock_id == name and known.ended_at is None:
+                end = MockFinished(mock_id=name, how="failed", cause=cause)
+                await session.link.post_fact(f"{name}:end", end)
+        except AjetError as error:
+            log.debug("the end of the mock user is not told yet: %s", error)
+            return
+        self._told = name

@@ -1,0 +1,368 @@
+"""Brings up what the console looks at: engine, proxy, the link to it, their logs.
+
+Everything here runs in one background worker, after the first screen was painted; what it finds
+out is written into the session. httpx is imported only here, off the event loop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import redact
+from console.backend.attach import read_token
+from console.backend.feed import Feed
+from console.backend.found import differences, fits, must_fit
+from console.backend.mock_crash import LastRites
+from console.backend.mock_process import check_target, mock_args
+from console.backend.rater import keep_name, kept_name, was_asked
+from console.backend.supervisor import Supervisor
+from console.session.app_state import Child, Link, Session
+from console.session.logs import Tail, parse
+from core.runtime.home import RunInfo
+from core.runtime.tls import absolute
+
+if TYPE_CHECKING:
+    from console.app import Starter
+    from console.backend.options import ConsoleOptions
+
+Connect = Callable[[str, str], AbstractAsyncContextManager[Link]]
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the child processes and their logs."""
+LEAVE_SECONDS = 1.0
+OFFLINE_LIMIT = 60.0
+"""Seconds an engine that was just started has to show its state."""
+
+
+def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
+    """A session that knows nothing yet, and what brings it to life."""
+    settings = options.settings
+    session = Session(
+        read_only=options.read_only,
+        rater=settings.console.rater or kept_name(options.home),
+        rating=settings.rating,
+        keep_rater=partial(keep_name, options.home),
+    )
+    session.rater_asked = bool(session.rater) or was_asked(options.home)
+    session.home = options.home.root
+    return session, Backend(options).run
+
+
+class Backend:
+    """The processes and the link of one console; the session's boss when it may start some.
+
+    Args:
+        options: What the console was started with.
+        supervisor: Starts and watches the processes of the home.
+        connect: Opens a link to a proxy by its URL and token.
+    """
+
+    def __init__(
+        self,
+        options: "ConsoleOptions",
+        supervisor: Supervisor | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        self._options = options
+        self._supervisor = supervisor or Supervisor(options.home, options.settings)
+        self._connect = connect or _client(
+            absolute(options.settings.proxy.tls_cert), options.read_only
+        )
+        self._embedded = next(
+            (name for name, url in options.settings.servers().items() if url == "embedded"), ""
+        )
+        self._roles = ["proxy", "mock"]
+        if self._embedded and options.start_engine:
+            self._roles.insert(0, "engine")
+        self._children: dict[str, Child] = {}
+        self._seeing = asyncio.Lock()
+        self._tails = {role: Tail(self._supervisor.log(role)) for role in ("engine", *self._roles)}
+        self._last_at: dict[str, float] = {}
+        self._fresh_engine = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._left = asyncio.Event()
+        self._session: Session | None = None
+        self._last_rites = LastRites(options.home)
+
+    # --- as the session's boss -------------------------------------------------------------------
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """Processes of this home that run, or have ended unasked."""
+        return self._children
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> str:
+        """Carry out what `core.commands` leaves to the console."""
+        supervisor = self._supervisor
+        if name == "mock.start":
+            if (await asyncio.to_thread(supervisor.state, "mock")).alive:
+                raise AjetError("the mock user already runs", todo="Stop it first")
+            await asyncio.to_thread(check_target, str(args.get("target") or ""))
+            await supervisor.start("mock", mock_args(args))
+            await self._see_now()
+            return "The mock user is starting"
+        role = {"proxy.restart": "proxy", "engine.restart_process": "engine"}.get(name)
+        if role is None:
+            raise AjetError(f"the console cannot carry out `{name}`")
+        info = await self._again(role)
+        if role == "engine":
+            self._fresh_engine.set()
+        return f"The {role} runs again, pid {info.pid}, {info.url}"
+
+    async def _again(self, role: str) -> RunInfo:
+        """Restart a process; until there was a first snapshot its step shows how that goes."""
+        session = self._session
+        shown = session is not None and not session.seen and role in session.steps
+        if session is not None and shown:
+            session.step(role, "doing")
+        try:
+            await self._supervisor.restart(role)
+            info = await self._supervisor.wait_ready(role)
+        except AjetError as error:
+            if session is not None and shown:
+                await self._failed(session, role, error)
+            raise
+        finally:
+            await self._see_now()
+        if session is not None and shown:
+            session.step(role, "done", f"started, pid {info.pid}, {info.url}")
+        return info
+
+    async def stop_all(self) -> None:
+        """Let go of the feed, which would hold up the proxy's end, and stop the processes."""
+        self._leaving.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._left.wait()
+        await self._supervisor.stop_all()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self, session: Session) -> None:
+        """Start or find everything, then follow it until cancelled."""
+        options = self._options
+        if options.attach is not None:
+            session.step("link", "doing", options.attach, title="connect to the proxy")
+            await self._attach(session, options.attach)
+            return
+        session.boss, self._session = self, session
+        if "engine" in self._roles:
+            session.step("engine", "waiting", title="start the embedded engine")
+        session.step("proxy", "waiting", title=_proxy_title(options))
+        session.step("link", "waiting", title="connect to the proxy")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look(session), name="children")
+                tasks.create_task(self._follow_own(session), name="proxy")
+                if "engine" in self._roles:
+                    tasks.create_task(self._own_engine(session), name="engine")
+        finally:
+            self._supervisor.release()
+
+    async def _attach(self, session: Session, url: str) -> None:
+        file = self._options.token_file or self._options.home.token_file
+        try:
+            token = await asyncio.to_thread(read_token, file)
+        except AjetError as error:
+            session.step("link", "failed", f"{error.what}: {error.where}")
+            session.trouble = error.todo
+            session.touch(("link",))
+            return
+        async with self._connect(url, token) as client:
+            await self._feed(session, client)
+
+    async def _own_engine(self, session: Session) -> None:
+        if await self._bring_up(session, "engine", await self._engine_args()):
+            self._fresh_engine.set()
+        while True:
+            await self._fresh_engine.wait()
+            self._fresh_engine.clear()
+            await self._start_job(session)
+
+    async def _engine_args(self) -> list[str]:
+        engine = self._options.settings.engine
+        if not self._options.next_port or not engine.port:
+            return []
+        if await asyncio.to_thread(self._supervisor.find, "engine"):
+            return []
+        if await asyncio.to_thread(_free, engine.host, engine.port):
+            return []
+        log.warning("port %d is taken: the embedded engine takes any free one", engine.port)
+        return ["--port", "0"]
+
+    async def _bring_up(self, session: Session, role: str, args: Sequence[str]) -> bool:
+        """Start a process unless it runs, and wait until it listens; True when it was started."""
+        supervisor = self._supervisor
+        session.step(role, "doing")
+        try:
+            found = await asyncio.to_thread(supervisor.find, role)
+            if found is not None and role == "proxy":
+                must_fit(found, self._options)
+            if found is None:
+                await supervisor.start(role, args)
+            info = await supervisor.wait_ready(role)
+        except AjetError as error:
+            await self._failed(session, role, error)
+            log.error("%s", error)
+            return False
+        if found is not None and role == "proxy":
+            self._tell_difference(session, found)
+        how = "found running" if found is not None else "started"
+        session.step(role, "done", f"{how}, pid {info.pid}, {info.url}")
+        return found is None
+
+    async def _failed(self, session: Session, role: str, error: AjetError) -> None:
+        child = await asyncio.to_thread(self._supervisor.state, role)
+        session.step(role, "failed", error.what.partition("\n")[0], child.tail)
+
+    def _tell_difference(self, session: Session, found: RunInfo) -> None:
+        """A proxy that ran already does not have the flags this console was started with."""
+        told = differences(found, self._options)
+        if told:
+            session.tell(
+                f"The running proxy (pid {found.pid}) has {told}. It keeps that, also after a "
+                "restart. To use your flags: Ctrl+Q, then s, then start again",
+                "warning",
+            )
+
+    async def _start_job(self, session: Session) -> None:
+        """Send the default job to an engine that was just started and is OFFLINE."""
+        if session.read_only:
+            return
+        waited = 0.0
+        while waited < OFFLINE_LIMIT:
+            server = session.state.servers.get(self._embedded)
+            if session.seen and server is not None and not server.lost:
+                if server.state == "OFFLINE":
+                    outcome = await session.command("engine.start", server=self._embedded)
+                    log.info("engine.start: %s", outcome.message)
+                return
+            await asyncio.sleep(0.1)
+            waited += 0.1
+        log.warning("the embedded engine does not show its state; start it with 5 then s")
+
+    async def _follow_own(self, session: Session) -> None:
+        args = ["--next-port"] if self._options.next_port else []
+        preload = asyncio.to_thread(import_module, "proxy.control.client")
+        await asyncio.gather(self._bring_up(session, "proxy", args), preload)
+        info = await asyncio.to_thread(self._supervisor.find, "proxy")
+        if info is not None and not fits(info, self._options):
+            await self._leaving.wait()  # it is not ours to follow
+        while not self._leaving.is_set():
+            url = await self._proxy_url()
+            session.step("proxy", "done", url)
+            session.step("link", "doing", url)
+            token = await asyncio.to_thread(self._options.home.token)
+            async with self._connect(url, token) as client, asyncio.TaskGroup() as tasks:
+                feed = tasks.create_task(self._feed(session, client), name="feed")
+                await self._moved(url)
+                feed.cancel()
+        self._left.set()
+
+    async def _proxy_url(self) -> str:
+        while True:
+            info = await asyncio.to_thread(self._supervisor.find, "proxy")
+            if info is not None and info.url:
+                return info.url
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _moved(self, url: str) -> None:
+        """Until the proxy listens elsewhere, as it may after a restart, or the operator leaves."""
+        while not self._leaving.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._leaving.wait()
+                    return
+            if await self._proxy_url() != url:
+                return
+
+    async def _feed(self, session: Session, client: Link) -> None:
+        session.link = client
+        await Feed(session, client, compare=self._options.attach is not None).run()
+
+    # --- seeing ----------------------------------------------------------------------------------
+
+    async def _look(self, session: Session) -> None:
+        while True:
+            before = session.state.mock
+            await self._see_now()
+            await self._last_rites.look(session, before, self._children.get("mock"))
+            grown = await asyncio.to_thread(self._read_logs)
+            for at, role, level, text in grown:
+                session.store.add(role, text, at, level)
+            if grown:
+                session.touch(("log",))
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _see_now(self) -> None:
+        """Look at the processes off the event loop; an older look never comes after a newer."""
+        async with self._seeing:
+            found = await asyncio.to_thread(self._supervisor.poll)
+            if self._session is not None:
+                self._take(self._session, found)
+
+    def _take(self, session: Session, found: Mapping[str, Child]) -> None:
+        seen: dict[str, Child] = {}
+        for role, state in found.items():
+            if state.phase != "stopped" or role in self._children:
+                seen[role] = state
+        if seen == self._children:
+            return
+        for role, child in seen.items():
+            before = self._children.get(role)
+            if child.phase == "exited" and (before is None or before.phase != "exited"):
+                session.note("console", f"{role} {child.detail}", _exit_level(child))
+        self._children = seen
+        session.touch(("children",))
+
+    def _read_logs(self) -> list[tuple[float, str, str, str]]:
+        """(time, role, level, text) of what was written since the last call, in order of time."""
+        found = []
+        for role, tail in self._tails.items():
+            at = self._last_at.get(role) or time.time()
+            for line in tail.read():
+                at, level, text = parse(redact(line), at)
+                found.append((at, role, level, text))
+                self._last_at[role] = at
+        found.sort(key=lambda line: line[0])  # stable: a traceback stays together
+        return found
+
+
+def _proxy_title(options: "ConsoleOptions") -> str:
+    only = options.settings.proxy.watch_only
+    return "start the watcher" if only else "start the proxy (fake vLLM)"
+
+
+def _exit_level(child: Child) -> str:
+    return "info" if child.exit_code == 0 else "error"
+
+
+def _free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return True
+    return False
+
+
+def _client(cert: str, read_only: bool) -> Connect:
+    """Opens links to proxies, one of which shows the certificate in the file `cert`."""
+
+    @contextlib.asynccontextmanager
+    async def connect(url: str, token: str) -> AsyncIterator[Link]:
+        module = await asyncio.to_thread(import_module, "proxy.control.client")
+        async with module.ControlClient(url, token, cert=cert, read_only=read_only) as client:
+            yield client
+
+    return connect

@@ -1,0 +1,388 @@
+"""Starts, watches and stops the processes of a home: engine, proxy, mock user.
+
+A child lives in a session of its own and logs to `<home>/logs/<role>.log`, so it outlives the
+console when the operator leaves it running; who looks for it later finds it by the home's run file.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from console.backend.launch import PROGRAM, Launch, launch_of, role_args
+from console.backend.processes import exists, group_of, is_zombie, send, send_group
+from console.session.logs import last_lines, last_words
+from core.runtime.home import Home, RunInfo, running
+from core.settings import Settings
+
+ROLES = ("engine", "proxy", "mock")
+GRACE: Mapping[str, float] = {"engine": 5.0, "proxy": 15.0, "mock": 5.0}
+"""Seconds a process gets to end in order; the proxy finishes what is in flight."""
+ROTATE_BYTES = 5 * 1024 * 1024
+"""A log that is larger when its process starts becomes `<role>.log.1`."""
+LAST_LINES = 5
+_LOOK_EVERY = 0.05
+_BOOT_SLACK = 60.0
+"""Seconds a process may take from its last line to saying where it listens."""
+
+Phase = Literal["stopped", "starting", "running", "stopping", "exited", "attached"]
+CommandBuilder = Callable[[str, Sequence[str]], Sequence[str]]
+"""Role and further arguments -> the whole command line."""
+
+
+class ChildFailed(AjetError):
+    """A process could not be started, or ended before it was ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """One process of the home, as last seen."""
+
+    role: str
+    phase: Phase = "stopped"
+    """`exited` ended unasked; `attached` runs but was started elsewhere."""
+    pid: int | None = None
+    exit_code: int | None = None
+    """Of a child of ours that ended; the negative signal number when killed; None: not known."""
+    since: float = 0.0
+    """When it entered the phase, Unix seconds."""
+    url: str = ""
+    last_lines: tuple[str, ...] = ()
+    """The end of its log; of a process that ended only what it wrote itself."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process."""
+        return self.phase not in ("stopped", "exited")
+
+    @property
+    def detail(self) -> str:
+        """Why it ended, or what it said last; one line, may be empty."""
+        last = self.last_lines[-1] if self.last_lines else ""
+        if self.phase != "exited":
+            return last
+        said = last_words(self.last_lines)
+        how = exit_text(self.exit_code)
+        if said:
+            return f"{how}: {said}"
+        return how
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The same as `last_lines`."""
+        return self.last_lines
+
+
+def exit_text(code: int | None) -> str:
+    """How a process ended, for people."""
+    if code is None:
+        return "exited unexpectedly"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"
+
+
+@dataclass(slots=True)
+class _Child:
+    """What is remembered of one role."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it is started or stopped."""
+    seeing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the fields below are read and changed: threads look, the event loop orders."""
+    process: subprocess.Popen[bytes] | None = None
+    launch: Launch | None = None
+    """How the process that was seen last was started."""
+    known: tuple[int, float] = (0, 0.0)
+    """Process id and start of that process, Unix seconds."""
+    log_start: int = 0
+    """Size of the log when the process was started."""
+    state: ChildState = field(default_factory=lambda: ChildState(""))
+    log_mark: tuple[int, int] = (0, 0)
+    """Inode and size of the log when its end was last read."""
+
+    def is_gone(self, pid: int | None) -> bool:
+        """Whether that process has ended."""
+        if self.process is not None and self.process.pid == pid:
+            return self.process.poll() is not None
+        return pid is None or not exists(pid) or is_zombie(pid)
+
+
+class Supervisor:
+    """The processes of one home. Orders come from one event loop; any thread may look.
+
+    `find`, `poll`, `state` and `tail` read files: off the event loop, please.
+
+    Args:
+        home: Where they run and log.
+        settings: What a child needs to know is passed on to it.
+        command: Makes a child's command line; `ajet-console ROLE` when left out.
+        environment: Of the children; this process's own when left out.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        command: CommandBuilder | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home
+        self.settings = settings
+        self._command = command or self._own_command
+        self._environment = environment
+        self._children = {role: _Child(state=ChildState(role)) for role in ROLES}
+        self._finding = threading.Lock()
+
+    # --- doing -----------------------------------------------------------------------------------
+
+    async def start(self, role: str, args: Sequence[str] = ()) -> None:
+        """Start a process unless one of that role runs in the home; `wait_ready` waits for it.
+
+        Args:
+            role: `engine`, `proxy` or `mock`.
+            args: Further arguments of `ajet-console ROLE`.
+
+        Raises:
+            ChildFailed: the operating system refuses.
+        """
+        child = self._children[role]
+        async with child.lock:
+            if (await asyncio.to_thread(self.state, role)).alive:
+                return
+            child.launch = Launch(tuple(self._command(role, args)))
+            await self._launch(role, child.launch)
+
+    async def stop(self, role: str, grace: float | None = None) -> None:
+        """End a process, ours or not: SIGTERM, later SIGKILL to its whole group.
+
+        Args:
+            role: Which.
+            grace: Seconds between the two; `GRACE` of the role when left out.
+        """
+        async with self._children[role].lock:
+            await self._end(role, grace)
+
+    async def restart(self, role: str, grace: float | None = None) -> None:
+        """Stop a process and start it as it was started, whoever did, on the port it has.
+
+        Raises:
+            ChildFailed: the operating system refuses.
+        """
+        child = self._children[role]
+        async with child.lock:
+            await asyncio.to_thread(self.state, role)
+            await self._end(role, grace)
+            await self._launch(role, child.launch or Launch(tuple(self._command(role, ()))))
+
+    async def stop_all(self, grace: float | None = None) -> None:
+        """End everything in the home; the mock user first, the engine last."""
+        for role in reversed(ROLES):
+            await self.stop(role, grace)
+
+    def release(self) -> None:
+        """Leave the children running and forget them."""
+        for child in self._children.values():
+            with child.seeing:
+                if child.process is not None:
+                    child.process.returncode = 0  # Popen warns of a child not told to be left
+                    child.process = None
+
+    # --- seeing ----------------------------------------------------------------------------------
+
+    def find(self, role: str) -> RunInfo | None:
+        """Who has the role in this home and says where it listens; None when nobody does."""
+        try:
+            data = (self.home.run / f"{role}.json").read_bytes()
+            told = msgspec.json.decode(data, type=RunInfo)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        # Looking takes the role's lock for an instant: never where nobody can hold it anyway.
+        if not exists(told.pid):
+            return None
+        with self._finding:  # two threads that look at once would see each other's hold
+            return running(self.home, role)
+
+    async def wait_ready(self, role: str, timeout: float = 60.0) -> RunInfo:
+        """Wait until the process says where it listens.
+
+        Raises:
+            ChildFailed: it ended before that, with exit code and last log lines, or it takes
+                longer than `timeout`.
+        """
+        until = time.monotonic() + timeout
+        while (info := await asyncio.to_thread(self.find, role)) is None:
+            state = await asyncio.to_thread(self.state, role)
+            if not state.alive and (info := await asyncio.to_thread(self.find, role)) is None:
+                lines = "\n  ".join(("", *state.last_lines))
+                raise ChildFailed(
+                    f"{role} {exit_text(state.exit_code)}{lines}", str(self.log(role))
+                )
+            if time.monotonic() > until:
+                raise ChildFailed(
+                    f"{role} is not ready after {timeout:g} s",
+                    str(self.log(role)),
+                    "Look at its log, or start it again",
+                )
+            await asyncio.sleep(_LOOK_EVERY)
+        return info
+
+    def poll(self) -> Mapping[str, ChildState]:
+        """Look at every role; to be called now and then."""
+        return {role: self.state(role) for role in ROLES}
+
+    def state(self, role: str) -> ChildState:
+        """Look at one role."""
+        child = self._children[role]
+        with child.seeing:
+            before = child.state
+            found = self._look(child, role)
+            if found.phase != before.phase or found.pid != before.pid:
+                found = replace(found, since=time.time())
+            child.state = self._with_lines(child, found)
+            return child.state
+
+    def log(self, role: str) -> Path:
+        """The log file of a role."""
+        return self.home.logs / f"{role}.log"
+
+    def tail(self, role: str, n: int = 50) -> list[str]:
+        """The last `n` lines of a role's log, safe to show."""
+        return last_lines(self.log(role), n)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _launch(self, role: str, launch: Launch) -> None:
+        child = self._children[role]
+        try:
+            await asyncio.to_thread(self._spawn, child, role, launch)
+        except OSError as error:
+            raise ChildFailed(
+                f"{role} cannot be started: {error.strerror or error}", launch.command[0]
+            ) from error
+
+    async def _end(self, role: str, grace: float | None) -> None:
+        seconds = GRACE.get(role, 5.0) if grace is None else grace
+        child = self._children[role]
+        before = await asyncio.to_thread(self.state, role)
+        if not before.alive or before.pid is None:
+            self._note(child, replace(before, phase="stopped"))
+            return
+        pid, group = before.pid, group_of(before.pid)
+        self._note(child, replace(before, phase="stopping", since=time.time()))
+        send(pid, signal.SIGTERM)
+        if not await self._gone(child, pid, seconds):
+            send_group(group, pid, signal.SIGKILL)
+            await self._gone(child, pid, 5.0)
+        send_group(group, None, signal.SIGKILL)
+        code = child.process.returncode if child.process is not None else None
+        child.process = None
+        self._note(
+            child,
+            ChildState(role, "stopped", None, code, time.time(), last_lines=before.last_lines),
+        )
+
+    @staticmethod
+    def _note(child: _Child, state: ChildState) -> None:
+        with child.seeing:
+            child.state = state
+
+    def _look(self, child: _Child, role: str) -> ChildState:
+        before, process = child.state, child.process
+        if before.phase == "stopping":
+            if child.lock.locked() or not child.is_gone(before.pid):
+                return before
+            code = process.returncode if process else None
+            before = replace(before, phase="stopped", exit_code=code)  # nobody waited for its end
+            child.process = process = None
+        if process is not None and (code := process.poll()) is not None:
+            send_group(process.pid, None, signal.SIGKILL)  # what it left behind
+            child.process = process = None
+            before = replace(before, phase="exited", pid=None, exit_code=code)
+        info = self.find(role)
+        if info is not None and child.known != (info.pid, info.started_at):
+            child.known = (info.pid, info.started_at)
+            child.launch = launch_of(info) or child.launch  # one that is dying tells no more
+        if process is not None:
+            ready = info is not None and info.pid == process.pid
+            return replace(
+                before,
+                phase="running" if ready else "starting",
+                url=info.url if info is not None and ready else "",
+            )
+        if info is not None:
+            return ChildState(role, "attached", info.pid, None, before.since, info.url)
+        if before.phase == "attached":
+            return self._lost(before)
+        return replace(before, pid=None, url="")
+
+    def _lost(self, before: ChildState) -> ChildState:
+        """Started elsewhere, it is gone, and we did not stop it."""
+        left = (self.home.run / f"{before.role}.json").exists()
+        # A mock user ends by itself when all is asked, and takes its run file away.
+        phase: Phase = "exited" if left or before.role != "mock" else "stopped"
+        return replace(before, phase=phase, pid=None, exit_code=None, url="")
+
+    def _with_lines(self, child: _Child, state: ChildState) -> ChildState:
+        try:
+            found = self.log(state.role).stat()
+        except OSError:
+            return state
+        if child.process is None and found.st_mtime < child.known[1] - _BOOT_SLACK:
+            return replace(state, last_lines=())  # of an earlier process: this one writes elsewhere
+        mark = (found.st_ino, found.st_size)
+        if mark == child.log_mark and state.phase == child.state.phase:
+            return replace(state, last_lines=child.state.last_lines)
+        child.log_mark = mark
+        since = child.log_start if state.phase in ("starting", "exited") else 0
+        lines = last_lines(self.log(state.role), LAST_LINES, since)
+        return replace(state, last_lines=tuple(lines))
+
+    async def _gone(self, child: _Child, pid: int, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not child.is_gone(pid):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_LOOK_EVERY)
+        return True
+
+    def _spawn(self, child: _Child, role: str, launch: Launch) -> None:
+        path = self.log(role)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > ROTATE_BYTES:
+                path.replace(path.with_name(path.name + ".1"))
+        given = launch.environment or self._environment
+        environment = dict(os.environ if given is None else given)
+        package = str(Path(__file__).resolve().parents[2])
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if package not in paths:
+            environment["PYTHONPATH"] = os.pathsep.join([package, *paths])
+        with child.seeing, path.open("ab") as log:
+            start = log.tell()
+            process = subprocess.Popen(
+                launch.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=launch.folder,
+                env=environment,
+                start_new_session=True,
+            )
+            child.process, child.log_start = process, start
+            child.state = ChildState(role, "starting", process.pid, since=time.time())
+
+    def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
+        own = [role, "--home", str(self.home.root), *role_args(role, self.settings)]
+        return [*PROGRAM, *own, *args]

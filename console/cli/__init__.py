@@ -1,0 +1,84 @@
+"""The command line: one parser, and the imports of the chosen command alone.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ajet_swarm.common.errors import AjetError
+from console.cli.flags import TOP_FLAGS, refuse_writing
+from console.cli.parser import build_parser, top_name
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; errors become one message on standard error.
+
+    Args:
+        argv: Arguments without the program's name; those of the process when left out.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        given = parse(argv)
+        module, _, name = given.target.partition(":")
+        code: int = getattr(import_module(module), name)(given)
+        sys.stdout.flush()
+    except AjetError as error:
+        return _failed(error)
+    except ExceptionGroup as several:
+        return _failed(_first(several))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as leaving:  # argparse: help, version, wrong use
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except Exception as error:  # noqa: BLE001 - the last boundary: a sentence for the operator
+        return _failed(error)
+    return code
+
+
+def _failed(error: Exception) -> int:
+    """Say on standard error what went wrong; returns the exit code."""
+    if isinstance(error, AjetError):
+        sys.stderr.write(f"ajet-console: {error}\n")
+        return error.exit_code
+    if os.environ.get("AJET_CONSOLE_DEBUG") == "1":
+        logging.getLogger("ajet-console").error("internal error", exc_info=error)
+    else:
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        hint = "AJET_CONSOLE_DEBUG=1 shows where"
+        sys.stderr.write(f"ajet-console: internal error, {told}. {hint}\n")
+    return 1
+
+
+def _first(several: "ExceptionGroup[Exception]") -> Exception:
+    """The error of concurrent work: the first of ours, else the first of all."""
+    ours = several.subgroup(AjetError)
+    error: Exception = ours if ours is not None else several
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, read; what is wrong with it ends the process with exit code 2."""
+    parser = build_parser()
+    given = parser.parse_args(argv)
+    if given.command is not None:
+        for flag in (one for one in TOP_FLAGS if one != "--read-only"):
+            value = getattr(given, top_name(flag))
+            if flag == "--theme" and given.command == "replay":  # it has screens, too
+                given.theme = given.theme or value
+                continue
+            if value is not None and value is not False:
+                parser.error(f"give {flag} after `{given.command}`: before it, it is the console's")
+    refuse_writing(given)
+    return given

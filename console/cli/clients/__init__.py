@@ -1,0 +1,1 @@
+"""Clients: settings of client programs."""

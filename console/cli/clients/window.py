@@ -1,0 +1,30 @@
+"""The window of the policy that a running proxy serves."""
+
+from typing import Any
+
+from core.runtime.tls import believing
+
+LIMIT = 3.0
+"""Seconds the proxy may take to answer."""
+
+
+def window_of(base: str, key: str, cert: str) -> int | None:
+    """Tokens of the served model's window; None when the proxy does not say.
+
+    Args:
+        base: The proxy's address without `/v1`.
+        key: Its API key; empty when it asks for none.
+        cert: File with the certificate it shows; may be empty.
+    """
+    import httpx
+    import msgspec
+
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(verify=believing(base, cert), trust_env=False, timeout=LIMIT) as client:
+            answer = client.get(f"{base}/v1/models", headers=headers)
+        answer_body: Any = msgspec.json.decode(answer.content)
+        found = answer_body["data"][0]["max_model_len"]
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) and found > 0 else None

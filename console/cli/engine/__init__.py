@@ -1,0 +1,1 @@
+"""Commands about engines and their jobs."""

@@ -1,0 +1,281 @@
+"""`checkpoints` and `tokens`: what the embedded engine keeps, asked of the engine itself."""
+
+import argparse
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import did_you_mean, one_line
+from ajet_swarm.common.urls import web_address
+from console.backend.swarm_report import addresses, choose, no_engine
+from console.cli.common import confirm, look_home, say, settings_of
+from console.cli.effective import of_proxy
+from core.runtime.home import Home, running
+from core.runtime.sockets import is_loopback
+
+SAVE_LIMIT = 60.0
+"""Seconds an engine may take to write or read a checkpoint."""
+LONGEST_NAME = 64
+"""Characters of a checkpoint's name."""
+
+
+class EngineRefused(AjetError):
+    """The engine said no; the words are its own."""
+
+
+def checkpoints(given: argparse.Namespace) -> int:
+    """List, save, restore, prune, export or import; `given.verb` names which."""
+    _check_name(given)
+    home = look_home(given)
+    known = _servers(given, home)
+    every = getattr(given, "all", False)
+    chosen = known.items() if every else [choose(known, given)]
+    engines = [_Engine(*one, None if given.swarm_url else home) for one in chosen]
+    verb: str = given.verb
+    if every and (given.server or verb in ("export", "import")):
+        raise UsageError("not with --all: it is about one server", "checkpoints", "Remove --all")
+    if verb in ("restore", "prune"):
+        where = f" on {len(engines)} servers" if every else ""
+        act, loss = (
+            (f"go back to {given.name}", "what was learned since is set aside as before-restore")
+            if verb == "restore"
+            else (
+                f"keep the newest {given.keep} named checkpoints",
+                "the others cannot be restored",
+            )
+        )
+        if not every and verb == "restore":
+            _check_exists(engines[0], given.name)
+        elif not every:
+            engines[0].check_home()
+        if not confirm(act + where, loss, given.yes):
+            say("left as it is")
+            return 1
+    if not every:
+        _do(engines[0], verb, given)
+        return 0
+    return max([_guarded(engine, verb, given) for engine in engines], default=0)
+
+
+def _servers(given: argparse.Namespace, home: Home) -> dict[str, str]:
+    """URL of each server: of the flags, else of the running proxy, else of the settings."""
+    if given.swarm_url:
+        return addresses(settings_of(home, given.swarm_url), home)
+    found = of_proxy(given, home)
+    return addresses(settings_of(home) if found is None else found.settings, home)
+
+
+def _check_name(given: argparse.Namespace) -> None:
+    """What no checkpoint is called is not asked of an engine, nor of the operator."""
+    name: str | None = getattr(given, "name", None)
+    if name is None:
+        return
+    if not name.strip():
+        raise UsageError("the name is empty", f"checkpoints {given.verb}", "Give the checkpoint's")
+    if len(name) > LONGEST_NAME:
+        what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
+        raise UsageError(what, f"checkpoints {given.verb}", "Give a shorter one")
+
+
+def _check_exists(engine: "_Engine", name: str) -> None:
+    """See that there is a checkpoint to go back to, before the operator is asked.
+
+    Raises:
+        AjetError: there is none of that name.
+    """
+    names = ["base", *(str(row["name"]) for row in engine.ask("GET", "/ajetc/checkpoints"))]
+    if name not in names:
+        todo = did_you_mean(name, names) or "`ajet-console checkpoints` lists them"
+        raise AjetError(f"there is no checkpoint `{one_line(name, 64)}`", engine.url, todo)
+
+
+def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
+    """One of several servers: says its name, and goes on with the next when it fails."""
+    say(f"{one_line(engine.name, 40)}  {engine.url}")
+    try:
+        _do(engine, verb, given)
+    except AjetError as error:
+        say(f"FAILED  {one_line(str(error), 300)}")
+        return 1
+    return 0
+
+
+def _do(engine: "_Engine", verb: str, given: argparse.Namespace) -> None:
+    if verb == "list":
+        _list(engine)
+    elif verb == "save":
+        told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
+        say(f"saved {told['name']} at step {told['step']}")
+    elif verb == "restore":
+        told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
+        say(f"back at {told['name']}, step {told['step']}; start the engine to continue from there")
+    elif verb == "prune":
+        deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
+        say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
+    elif verb == "export":
+        _export(engine, given)
+    else:
+        _import(engine, given)
+
+
+def _list(engine: "_Engine") -> None:
+    rows = engine.ask("GET", "/ajetc/checkpoints")
+    if not rows:
+        say("no checkpoint yet: the first is saved with the first update")
+    for row in rows:
+        at = dt.datetime.fromtimestamp(row["at"]).astimezone()
+        size = row["bytes"] / 1e6
+        name = one_line(str(row["name"]), 64)
+        step = "damaged" if row["damaged"] else f"step {row['step']}"
+        say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
+
+
+def _export(engine: "_Engine", given: argparse.Namespace) -> None:
+    target: Path = given.file
+    half = "true" if given.half else "false"
+    data = engine.call("GET", "/ajetc/export", params={"name": given.name, "half": half})
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
+    say(f"{given.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+
+
+def _import(engine: "_Engine", given: argparse.Namespace) -> None:
+    source: Path = given.file
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
+    told = engine.json(engine.call("POST", "/ajetc/import", params={"name": given.name}, data=data))
+    say(f"the policy continues from {source} as {told['name']}; start the engine")
+
+
+def tokens(given: argparse.Namespace) -> int:
+    """Print each token of an episode."""
+    home = look_home(given)
+    chosen = choose(_servers(given, home), given)
+    engine = _Engine(*chosen, None if given.swarm_url else home)
+    found = engine.ask("GET", f"/ajetc/tokens/{given.episode}")
+    reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
+    step = "–" if found["step"] is None else found["step"]
+    say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
+    say(f"reward {reward}  log-probs now at step {step}")
+    for number, call in enumerate(found["calls"], 1):
+        prompt, step = call["prompt_tokens"], call["step"]
+        say(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
+        say(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
+        for row in call["tokens"]:
+            if given.all or row["mask"]:
+                say(_token(row))
+    return 0
+
+
+def _token(row: dict[str, Any]) -> str:
+    text = "(no policy is loaded)" if row["text"] is None else one_line(repr(row["text"]), 40)
+    numbers = "  ".join(
+        f"{'–':>8}" if row[key] is None else f"{row[key]:8.3f}"
+        for key in ("logprob", "logprob_now")
+    )
+    return f"{row['id']:>6}  {row['mask']:>4}  {numbers}  {text}"
+
+
+class _Engine:
+    """One server's own routes.
+
+    Args:
+        name: Of the server.
+        url: Empty for an embedded engine that does not run.
+        home: Whose engine it must be, if it is one of this machine; None for any.
+    """
+
+    def __init__(self, name: str, url: str, home: Home | None) -> None:
+        self.name, self.url, self._home = name, url, home
+
+    def check_home(self) -> None:
+        """See that this is not the engine of another home on this machine.
+
+        Raises:
+            AjetError: it is, or no engine runs.
+        """
+        if not self.url:
+            raise no_engine(self.name)
+        home, self._home = self._home, None
+        parts = web_address(self.url)
+        if home is None or parts is None or not is_loopback(parts.hostname or ""):
+            return
+        own = running(home, "engine")
+        if own is not None and own.url == self.url:
+            return
+        other = self.json(self.call("GET", "/ajetc/info")).get("home")
+        if other and Path(other) != home.root:
+            raise EngineRefused(
+                f"this engine belongs to the home {one_line(str(other), 200)}",
+                self.url,
+                "Name that home with --home, or this address with --swarm-url if it is meant",
+            )
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """The answer as data."""
+        return self.json(self.call(method, path, **more))
+
+    def json(self, data: bytes) -> Any:
+        """JSON of an answer."""
+        import msgspec
+
+        try:
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError as error:
+            raise EngineRefused("the answer cannot be read", self.url) from error
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> bytes:
+        """The body of an answer.
+
+        Raises:
+            EngineRefused: it is not possible now; says why.
+        """
+        self.check_home()
+        import httpx
+
+        try:
+            answer = httpx.request(
+                method,
+                self.url + path,
+                json=json,
+                params=params,
+                content=data,
+                timeout=SAVE_LIMIT,
+                trust_env=False,
+            )
+        except httpx.HTTPError as error:
+            raise EngineRefused(
+                f"{self.name} does not answer ({type(error).__name__})",
+                self.url,
+                "Start it with `ajet-console engine`, or name another with --swarm-url",
+            ) from error
+        if answer.status_code == 200:
+            return answer.content
+        raise EngineRefused(self._why(answer.status_code, answer.content), self.url)
+
+    def _why(self, status: int, body: bytes) -> str:
+        import msgspec
+
+        from ajet_swarm.api.outcomes import violations
+
+        try:
+            detail = msgspec.json.decode(body)["detail"]
+            detail = violations(detail) or detail
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            detail = None
+        if status == 404 and detail in (None, "Not Found"):
+            return "this server keeps neither checkpoints nor tokens: it is not the embedded engine"
+        return one_line(str(detail or f"it answered {status}"), 300)

@@ -1,0 +1,165 @@
+"""Engines ordered without a proxy: the command speaks to the swarm server itself."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.errors import AjetError
+from console.backend.swarm_report import PATIENCE, open_client
+from console.cli.common import NotRunning, say
+
+if TYPE_CHECKING:
+    from ajet_swarm.api.engine import AsyncSwarmClient
+
+QUIET = 8.0
+"""Seconds a stopped server must stay OFFLINE before it is started again."""
+QUIET_EMBEDDED = 0.3
+OFF_LIMIT = 60.0
+WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
+
+
+@asynccontextmanager
+async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+    """A client of a server that answers.
+
+    Raises:
+        NotRunning: it does not; says how to get one.
+    """
+    async with open_client(name, url) as client:
+        try:
+            await client.status(timeout=PATIENCE)
+        except AjetError as error:
+            raise NotRunning(
+                f"no engine answers as `{name}`: {error.what}",
+                url,
+                "Start one with `ajet-console engine`, or name another with --swarm-url",
+            ) from error
+        yield client
+
+
+async def answers_as_embedded(name: str, url: str) -> bool:
+    """Whether the embedded engine answers at `url`; no when nothing answers."""
+    try:
+        async with reached(name, url) as client:
+            return await client.is_embedded()
+    except AjetError:
+        return False
+
+
+def preset_job(preset: str, embedded: bool, model: str) -> str:
+    """A job that comes with the program, as YAML.
+
+    Args:
+        preset: default or hand.
+        embedded: For the embedded engine; else for an AgentJet server, which trains the model that
+            the environment names, or that the operator sets.
+        model: Of the embedded engine.
+    """
+    from ajet_swarm.protocol.job import default_job, dump_job, hand_job
+    from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
+
+    if embedded:
+        return dump_job(hand_job(model) if preset == "hand" else default_job(model))
+    remote = os.environ.get(MODEL_VARIABLE, "")
+    return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
+
+
+async def start_directly(name: str, url: str, job: str) -> str:
+    """Send `job` and start.
+
+    Raises:
+        AjetError: the engine is not OFFLINE, or refuses.
+    """
+    from ajet_swarm.protocol.errors import TrainingFinished
+    from ajet_swarm.protocol.job_secrets import hidden, hidden_error
+
+    async with reached(name, url) as client:
+        status = await client.status()
+        if status.state.value != "OFFLINE":
+            raise AjetError(
+                f"the engine is {status.state.value}, not OFFLINE",
+                url,
+                "Stop it first with `ajet-console engine-stop`",
+            )
+        try:
+            await client.sync_train_config(job)
+        except TrainingFinished as error:  # nothing starts: no exit code 0
+            raise AjetError(error.what, url, error.todo) from error
+        except AjetError as error:
+            raise hidden_error(error, job) from None
+        try:
+            await client.start_engine()
+        except AjetError as error:
+            why = hidden(error.what, job)
+            what = f"`start the engine` failed: {why}; {await _left(client)}"
+            raise AjetError(what, url, WAY_OUT) from None
+    return f"{name} is starting ({url})"
+
+
+async def stop_directly(name: str, url: str) -> str:
+    """Stop, whatever it does."""
+    async with reached(name, url) as client:
+        await client.stop_engine()
+    return f"{name} is stopped ({url})"
+
+
+async def apply_directly(name: str, url: str, job: str) -> str:
+    """Stop, wait for a stable OFFLINE, send `job`, start; says each step.
+
+    Raises:
+        AjetError: a step failed; says what the engine is left in.
+    """
+    from ajet_swarm.protocol.job_secrets import hidden
+
+    async with reached(name, url) as client:
+        step = "check the job"
+        try:
+            await client.prepared(job)
+            step = "stop the engine"
+            if (await client.status()).state.value != "OFFLINE":
+                say(f"{name}: {step}")
+                await client.stop_engine()
+            step = "wait for a stable OFFLINE"
+            say(f"{name}: {step}")
+            await _stable(client)
+            step = "send the job"
+            say(f"{name}: {step}")
+            await client.sync_train_config(job)
+            step = "start the engine"
+            say(f"{name}: {step}")
+            await client.start_engine()
+        except (AjetError, TimeoutError) as error:
+            what = error.what if isinstance(error, AjetError) else "it took too long"
+            what = f"`{step}` failed: {hidden(what, job)}; {await _left(client)}"
+            todo = (error.todo if isinstance(error, AjetError) else "") or WAY_OUT
+            raise AjetError(what, url, hidden(todo, job)) from None
+    return f"{name} is starting with the job ({url})"
+
+
+async def _stable(client: "AsyncSwarmClient") -> None:
+    from ajet_swarm.api.watcher import Watcher
+    from ajet_swarm.protocol.schemas import EngineState
+
+    try:
+        own = await client.is_embedded()
+    except AjetError:
+        own = False
+    quiet = QUIET_EMBEDDED if own else QUIET
+    watcher = Watcher(client)
+    async with asyncio.TaskGroup() as tasks:
+        polls = tasks.create_task(watcher.run())
+        try:
+            await watcher.wait_stable(
+                {EngineState.OFFLINE}, quiet, OFF_LIMIT + quiet, while_up=True
+            )
+        finally:
+            polls.cancel()
+
+
+async def _left(client: "AsyncSwarmClient") -> str:
+    try:
+        return f"the engine is {(await client.status(timeout=PATIENCE)).state.value}"
+    except AjetError:
+        return "the server does not answer now"

@@ -1,0 +1,299 @@
+"""`engine-job` and `engine-apply`: what an engine is started with, and putting it into force."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import one_line
+from console.cli.commands import say_json
+from console.cli.common import cert_of, say, settings_of, token_of
+from console.cli.engine.control import Aim, Target, agreed, aimed, each, send
+from core.events import WorkChanged
+
+if TYPE_CHECKING:
+    from core.job_info import JobSheet
+    from core.state import State
+    from proxy.control.client import ControlClient
+
+CAP = 1_000_000
+LEFT_LIMIT = 30.0
+"""Seconds an interrupted work may take to come to a safe place; a stop takes 19."""
+
+
+def job(given: argparse.Namespace) -> int:
+    """Show, check or save the job of a server."""
+    aim = aimed(given)
+    if given.diff or given.running:
+        return _look(given, aim)
+    changes = given.file is not None or given.preset is not None or given.set
+    if not changes and not given.check:
+        return _show(given, aim)
+
+    async def one(target: Target) -> str:
+        text = await given_job(given, aim, target, needed=True)
+        if given.check:
+            return await _checked_for(given, aim, target, text)
+        if aim.proxy:
+            return await send(
+                given, aim, "engine.job", {"server": target.name or None, "job": text}
+            )
+        from proxy.control.job_store import JobStore
+
+        _checked(target, text)
+        file = JobStore.beside(aim.home.journal).save(target.name, text)
+        return f"{target.name}: the job is saved in {file}; the next start takes it"
+
+    return each(given, aim, one)
+
+
+def apply(given: argparse.Namespace) -> int:
+    """Stop, wait, send the job and start, after saying what is lost."""
+    from console.cli.engine.start import show_first_jobs
+
+    aim = aimed(given, look=not given.yes)
+    if not given.yes:
+        show_first_jobs(given, aim, keeps=False)
+    if not agreed(given, aim, "Stop and start again with the job: the engine"):
+        return 1
+    from console.cli.engine.direct import apply_directly
+
+    async def one(target: Target) -> str:
+        if not aim.proxy:
+            text = await given_job(given, aim, target, needed=True)
+            return await apply_directly(target.name, target.url, text)
+        args = await job_args(given, aim, target)
+        return await _followed(given, aim, target, args)
+
+    return each(given, aim, one)
+
+
+async def _followed(
+    given: argparse.Namespace, aim: Aim, target: Target, args: dict[str, str | None]
+) -> str:
+    """Give the order and tell its steps meanwhile; an interrupt cancels it."""
+    if given.json:
+        return await send(given, aim, "engine.apply", args)
+    from proxy.control.client import ControlClient
+
+    token, cert = token_of(given, aim.home), cert_of(aim.home)
+    async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
+        steps = tasks.create_task(_tell_steps(client, target, await client.snapshot()))
+        try:
+            return await send(given, aim, "engine.apply", args)
+        except AjetError as error:
+            failure = error  # raised outside of the group, which would wrap it
+        except asyncio.CancelledError:
+            with contextlib.suppress(AjetError, TimeoutError):
+                await send(given, aim, "engine.cancel", {"server": target.name or None})
+                async with asyncio.timeout(LEFT_LIMIT):
+                    await _tell_left(client, target)
+            raise
+        finally:
+            steps.cancel()
+    raise failure
+
+
+async def _tell_left(client: "ControlClient", target: Target) -> None:
+    """Say what a cancelled work has left the server in, once it is over."""
+    while True:
+        servers = (await client.snapshot()).servers
+        name = target.name or next(iter(servers), "")
+        work = servers[name].work
+        if work is None or work.over:
+            said = work.said if work is not None else "nothing was begun"
+            sys.stderr.write(f"{one_line(name, 40)}: {one_line(said, 300)}\n")
+            return
+        await asyncio.sleep(0.2)
+
+
+async def _tell_steps(client: "ControlClient", target: Target, state: "State") -> None:
+    """Say each step of the server's work that begins after `state`."""
+    name = target.name or next(iter(state.servers), "")
+    told: set[str] = set()
+    with contextlib.suppress(AjetError):  # the order itself says what is wrong
+        async for event in client.events(state.seq, run_id=state.run_id):
+            if not isinstance(event, WorkChanged) or event.server != name:
+                continue
+            for step in event.steps:
+                if step.began and step.title not in told:
+                    told.add(step.title)
+                    sys.stderr.write(f"{one_line(name, 40)}: {step.title}\n")
+                    sys.stderr.flush()
+
+
+# --- which job -----------------------------------------------------------------------------------
+
+
+async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[str, str | None]:
+    """Arguments of the order that starts a server of the proxy: which job, and its model.
+
+    Raises:
+        JobError: the job that the command names is none; names file and line.
+    """
+    order: dict[str, str | None] = {"server": target.name or None, "model": _remote_model() or None}
+    if args.file is not None or args.set:
+        return {**order, "job": await given_job(args, aim, target)}
+    return {**order, "preset": args.preset}
+
+
+def _remote_model() -> str:
+    return os.environ.get("REMOTE_MODEL_PATH", "")
+
+
+async def given_job(
+    given: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
+) -> str:
+    """The job that the flags mean for one server.
+
+    Args:
+        needed: Without a flag it is the one the server would be started with.
+
+    Raises:
+        JobError: it is none; names file and line.
+    """
+    from console.models.job_form import check_job, parse_set, values, with_values
+
+    if given.file is not None:
+        text, where = _read(given.file), str(given.file)
+    else:
+        text, where = await _base(given, aim, target, needed)
+    if not aim.proxy:  # which does it itself
+        text = _unmasked(aim, target, text)
+    check_job(text, where)
+    fields = parse_set(given.set)
+    if (model := _remote_model()) and not values(text)["model"]:
+        fields = {"model": model, **fields}
+    return with_values(text, fields) if fields else text
+
+
+def _unmasked(aim: Aim, target: Target, text: str) -> str:
+    from proxy.control.job_store import JobStore
+
+    return JobStore.beside(aim.home.journal).restored(target.name, text)
+
+
+async def _base(
+    given: argparse.Namespace, aim: Aim, target: Target, needed: bool
+) -> tuple[str, str]:
+    if aim.proxy:
+        sheet = await sheet_of(given, aim, target)
+        if given.preset:
+            return (sheet.hand if given.preset == "hand" else sheet.default), given.preset
+        if sheet.last:
+            note = "default; a start keeps the job the server has, which another client sent"
+            return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, note)
+        return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, "default")
+    from console.cli.engine.direct import answers_as_embedded, preset_job
+    from proxy.control.job_store import JobStore
+
+    store = JobStore.beside(aim.home.journal)
+    saved = None if given.preset else store.load(target.name)
+    if saved is not None:
+        return saved[0], str(store.path(target.name))
+    settings = settings_of(aim.home, given.swarm_url)
+    preset = given.preset or "default"
+    own = settings.servers().get(target.name) == "embedded"
+    embedded = own or await answers_as_embedded(target.name, target.url)
+    return preset_job(preset, embedded, settings.engine.model), preset
+
+
+async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> "JobSheet":
+    """What the proxy knows about the jobs of a server."""
+    from proxy.control.client import ControlClient
+
+    token = token_of(given, aim.home)
+    async with ControlClient(aim.proxy, token, cert=cert_of(aim.home)) as client:
+        name = target.name or next(iter((await client.snapshot()).servers), "")
+        return await client.job(name)
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read(CAP)
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the file cannot be read: {error}", str(file)) from error
+
+
+async def _checked_for(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
+    """What a check says of a job, with what an AgentJet server will get beside it.
+
+    Raises:
+        JobError: it cannot be sent to this server.
+    """
+    from console.cli.engine.direct import answers_as_embedded
+    from console.models.job_form import for_server
+
+    if aim.proxy:
+        sheet = await sheet_of(args, aim, target)
+        embedded, model = sheet.embedded, sheet.model
+    else:
+        own = settings_of(aim.home, args.swarm_url).servers().get(target.name) == "embedded"
+        embedded = own or await answers_as_embedded(target.name, target.url)
+        model = _remote_model()
+    said = _checked(target, text)
+    if embedded:
+        return said
+    added = len(for_server(text, model, str(args.file or "job")).added)
+    return f"{said}; {added} keys that start an AgentJet server are added" if added else said
+
+
+def _checked(target: Target, text: str) -> str:
+    from console.models.job_form import check_job
+
+    notices = [
+        f"line {one.line}: {one.text}" if one.line else one.text for one in check_job(text).notices
+    ]
+    return "; ".join([f"{target.name or 'the job'}: it can be sent", *notices])
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def _show(given: argparse.Namespace, aim: Aim) -> int:
+    """Print the job a start would take."""
+    from ajet_swarm.protocol.job_secrets import masked
+
+    several = len(aim.targets) > 1
+    for target in aim.targets:
+        text, where = asyncio.run(_base(given, aim, target, True))
+        text = masked(text)
+        if given.json:
+            say_json({"server": target.name, "from": where, "job": text})
+        else:
+            say(f"# {target.name}: {where}\n{text}" + ("---" if several else "").rstrip())
+    return 0
+
+
+def _look(given: argparse.Namespace, aim: Aim) -> int:
+    """What the server runs, or what a start would change."""
+    from console.models.job_form import change_words, difference
+
+    if not aim.proxy:
+        raise UsageError(
+            "what a server runs is known to a proxy alone", todo="Start one, or name it with --url"
+        )
+    for target in aim.targets:
+        sheet = asyncio.run(sheet_of(given, aim, target))
+        known = f"# {sheet.server}: {sheet.source or 'what it runs is not known'}"
+        if given.running:
+            say(known + (f"\n{sheet.running}" if sheet.running else ""))
+            continue
+        text = asyncio.run(given_job(given, aim, target, needed=True))
+        found = difference(sheet.running, text, sheet.whole)
+        rows = [change_words(one) for one in found]
+        if given.json:
+            say_json({"server": sheet.server, "source": sheet.source, "changes": rows})
+            continue
+        say(known)
+        for name, before, after in rows:
+            say(f"{name}: {before} -> {after}")
+        if not rows and sheet.running:
+            say("no difference")
+    return 0

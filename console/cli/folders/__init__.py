@@ -1,0 +1,1 @@
+"""Commands that write or run folders of an application."""

@@ -1,0 +1,116 @@
+"""`compat`: a package `ajet`, so that a script written for AgentJet runs with unchanged imports."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.compat_paths import MODULES
+from console.cli.common import say
+
+MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
+"""A line of every file that is written; a file without it is somebody else's."""
+
+
+def compat(given: argparse.Namespace) -> int:
+    """Write the package, and say how a script uses it."""
+    if not given.folder.strip():
+        raise UsageError("no folder is named", "compat", "Give one, as `compat ./shim`")
+    folder = Path(given.folder).expanduser().resolve()
+    _refuse_installed()
+    package = folder / "ajet"
+    _refuse_foreign(package)
+    write(folder)
+    command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
+    if given.json:
+        from console.cli.commands import say_json
+
+        modules = {name: list(names) for name, names in sorted(MODULES.items())}
+        say_json(
+            {"package": str(package), "modules": modules, "run": " ".join(command)},
+        )
+        return 0
+    say(f"wrote {package}: {len(MODULES)} modules with AgentJet's names")
+    say(f"run a script with: {' '.join(command)}")
+    return 0
+
+
+def write(folder: Path) -> None:
+    """Write the package `ajet` into `folder`.
+
+    Args:
+        folder: Made when missing. Files of the package that are there are replaced.
+
+    Raises:
+        AjetError: a file cannot be written.
+    """
+    for path, text in _files(MODULES):
+        target = folder / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise AjetError(f"cannot be written: {error.strerror or error}", str(target)) from error
+
+
+def _files(modules: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Path, str]]:
+    """Each file of the package, with its text."""
+    packages = {
+        ".".join(parts[:end])
+        for parts in (name.split(".") for name in modules)
+        for end in range(1, len(parts))
+    }
+    for name in sorted(packages | set(modules)):
+        path = Path(*name.split("."))
+        is_package = name in packages
+        yield (
+            path / "__init__.py" if is_package else path.with_suffix(".py"),
+            _text(name, modules.get(name, ())),
+        )
+
+
+def _text(module: str, names: tuple[str, ...]) -> str:
+    head = f'"""`{module}`, from the client library of ajet-console."""\n\n{MARK}\n'
+    if not names:
+        return head
+    imports = "".join(f"    {name},\n" for name in names)
+    exported = "".join(f'    "{name}",\n' for name in names)
+    return f"{head}from ajet_swarm.compat import (\n{imports})\n\n__all__ = [\n{exported}]\n"
+
+
+def _ours(path: Path) -> bool:
+    try:
+        return MARK in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+
+
+def _refuse_foreign(package: Path) -> None:
+    """Refuse to write where there is an `ajet` that this command did not write."""
+    if not (package.exists() or package.is_symlink()):
+        return
+    files = [
+        path for path in sorted(package.rglob("*")) if path.suffix != ".pyc" and not path.is_dir()
+    ]
+    foreign = package if not package.is_dir() else next((p for p in files if not _ours(p)), None)
+    if foreign is not None:
+        raise UsageError(
+            "is not of `ajet-console compat`, and is left as it is",
+            str(foreign),
+            "Name another folder",
+        )
+
+
+def _refuse_installed() -> None:
+    """Refuse while AgentJet can be imported: scripts have its own names then."""
+    spec = find_spec("ajet")
+    if spec is None or spec.origin is None or _ours(Path(spec.origin)):
+        return
+    raise AjetError(
+        "AgentJet is installed, and scripts import its own names",
+        spec.origin,
+        "Nothing is written: the package would hide it",
+    )

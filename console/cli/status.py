@@ -1,0 +1,231 @@
+"""`status`: proxy, engines, mock user and waiting ratings, for people or as data."""
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import ended_words, one_line
+from console.backend.swarm_report import ServerReport, addresses, report
+from console.cli.commands import say_json
+from console.cli.common import cert_of, look_home, proxy_url, say, settings_of, token_of
+from console.text.causes import cause_words
+from console.text.contact import is_starting
+from core.runtime.home import Home, no_home, running
+from core.settings import Settings
+from core.state import Mock, State
+
+SHORT = 5
+"""Groups that stayed short of candidates, the newest ones, that are listed with their causes."""
+
+
+def status(given: argparse.Namespace) -> int:
+    """Show how everything is.
+
+    Raises:
+        AjetError: a proxy named with --url does not answer; or nothing is named, and there is no
+            home.
+    """
+    home = look_home(given)
+    if not (home.exists or given.url or given.swarm_url):
+        raise no_home(home)
+    data = asyncio.run(_gather(given, home))
+    if given.json:
+        say_json(data)
+    else:
+        for line in _lines(data):
+            say(line)
+    return 0
+
+
+async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
+    settings = settings_of(home, given.swarm_url)
+    url = "" if given.swarm_url and not given.url else proxy_url(given, home)
+    state: State | None = None
+    problem = ""
+    if url:
+        try:
+            state = await _snapshot(url, token_of(given, home), cert_of(home))
+        except AjetError as error:
+            if given.url:
+                raise
+            problem = str(error)
+    servers = (
+        {one.name: one.url for one in state.servers.values()}
+        if state is not None and state.servers
+        else addresses(settings, home)
+    )
+    reports = await asyncio.gather(
+        *(_asked(name, where, state, settings) for name, where in servers.items())
+    )
+    return {
+        "home": str(home.root),
+        "proxy": _proxy(url, state, problem),
+        "engine_process": _process(home, "engine"),
+        "mock_process": _process(home, "mock"),
+        "servers": [_server(one, state) for one in reports],
+        "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
+        "short": [
+            {"group_id": group.group_id, "phase": group.phase, "cause": one_line(group.cause, 300)}
+            for group in (state.groups.values() if state is not None else ())
+            if "short: " in group.cause
+        ][-SHORT:],
+        "waiting": [
+            {
+                "group_id": group.group_id,
+                "query": one_line(group.query, 60),
+                "until": group.until,
+                "user_waits": group.user_waits,
+                "opened_at": group.opened_at,
+            }
+            for group in (state.waiting() if state is not None else [])
+            if group.rating is None
+        ],
+    }
+
+
+async def _asked(name: str, where: str, state: State | None, settings: Settings) -> ServerReport:
+    """What a server says; of an upstream in observe mode what the proxy saw."""
+    watched = state.servers.get(name) if state is not None else None
+    if watched is not None and watched.state == "OBSERVING":
+        shown = "CANNOT_CONNECT" if watched.lost else watched.state
+        return ServerReport(name, where, shown, watched.raw, watched.detail, error=watched.lost)
+    if watched is None and settings.upstream.url:
+        return ServerReport(name, where, "OBSERVING", error="no proxy runs that asks it")
+    return await report(name, where)
+
+
+async def _snapshot(url: str, token: str, cert: str) -> State:
+    from proxy.control.client import ControlClient
+
+    async with ControlClient(url, token, cert=cert) as client:
+        return await client.snapshot()
+
+
+def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None:
+    if not url:
+        return None
+    told: dict[str, Any] = {"url": url, "error": problem}
+    if state is not None:
+        told |= {
+            "pid": state.proxy_pid,
+            "since": state.started_at,
+            "rating_mode": state.rating_mode,
+            "rewards": state.rewards.source,
+            "open_groups": len(state.open_groups()),
+            "groups": state.totals.groups,
+            "answered": state.totals.answered,
+            "lost_groups": state.totals.lost,
+            "consoles": state.consoles,
+            "alerts": [one_line(alert.cause) for alert in state.alerts.values()],
+        }
+    return told
+
+
+def _process(home: Home, role: str) -> dict[str, Any] | None:
+    info = running(home, role)
+    return {"pid": info.pid, "url": info.url, "since": info.started_at} if info else None
+
+
+def _server(seen: ServerReport, state: State | None) -> dict[str, Any]:
+    data = seen.data()
+    own = state.client_uuid if state is not None else ""
+    data["claimed_by_proxy"] = seen.claimed_by.get(own, 0) if own else None
+    if seen.name in (known := state.servers if state is not None else {}):
+        watched = known[seen.name]
+        data["watched"] = {
+            "state": watched.state,
+            "step": watched.step,
+            "since": watched.since,
+            "seen_at": watched.seen_at,
+            "starting": is_starting(watched, time.time()),
+        }
+    return data
+
+
+def _mock(mock: Mock) -> dict[str, Any]:
+    return {
+        "mock_id": mock.mock_id,
+        "dataset": mock.dataset,
+        "target": mock.target,
+        "phase": mock.phase,
+        "total": mock.total,
+        "done": mock.done + mock.already,
+        "failed": mock.failed,
+        "skipped": mock.skipped,
+        "cause": mock.cause,
+    }
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    lines = [f"home     {data['home']}", _proxy_line(data["proxy"])]
+    if data["proxy"]:
+        lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
+    lines += [_server_line(server) for server in data["servers"]]
+    lines.append(_mock_line(data["mock"], data["mock_process"]))
+    lines += [f"short    {one['group_id']}  {cause_words(one['cause'])}" for one in data["short"]]
+    waiting = data["waiting"]
+    users = sum(one["user_waits"] for one in waiting)
+    lines.append(f"ratings  {len(waiting)} waiting" + (f", {_users(users)}" if users else ""))
+    for one in waiting[:5]:
+        if one["user_waits"]:
+            held = max(0.0, time.time() - one["opened_at"])
+            lines.append(f"  {one['group_id']}  user waits {held:.0f} s  {one['query']}")
+            continue
+        left = f"{max(0.0, one['until'] - time.time()):.0f} s left  " if one["until"] else ""
+        lines.append(f"  {one['group_id']}  {left}{one['query']}")
+    return lines
+
+
+def _users(count: int) -> str:
+    return "1 user waits for it" if count == 1 else f"{count} users wait for it"
+
+
+def _proxy_line(proxy: dict[str, Any] | None) -> str:
+    if proxy is None:
+        return "proxy    not running"
+    if proxy["error"]:
+        return f"proxy    {proxy['url']}  does not answer: {proxy['error']}"
+    lost = proxy["lost_groups"]
+    return (
+        f"proxy    {proxy['url']}  pid {proxy['pid']}  rating {proxy['rating_mode']}  "
+        f"{proxy['open_groups']} open, {proxy['groups']} groups, {proxy['answered']} answered"
+        + (f", {lost} finished and lost: will not train" if lost else "")
+    )
+
+
+def _server_line(server: dict[str, Any]) -> str:
+    step = "" if server["step"] is None else f"  step {server['step']}"
+    line = f"engine   {one_line(server['name'], 30)}  {server['url']}  {_state(server)}{step}"
+    if (pool := server["pool"]) is not None:
+        line += (
+            f"  {pool['tasks']}/{pool['task_target']} tasks"
+            f"  {pool['episodes']}/{pool['episode_target']} episodes"
+        )
+    if server["claimed"] is not None:
+        line += f"  {server['claimed']} claimed"
+    return line + (f"  ({one_line(server['error'])})" if server["error"] else "")
+
+
+def _state(server: dict[str, Any]) -> str:
+    watched = server.get("watched")
+    if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["starting"]:
+        return "STARTING"
+    if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["seen_at"]:
+        return f"GONE {time.time() - watched['seen_at']:.0f}s (was {watched['state']})"
+    if server["state"] != "UNKNOWN":
+        return str(server["state"])
+    return f"unknown ({one_line(server['raw'], 40)})"
+
+
+def _mock_line(mock: dict[str, Any] | None, process: dict[str, Any] | None) -> str:
+    if mock is None:
+        return f"mock     running, pid {process['pid']}" if process else "mock     not running"
+    gone = mock["phase"] in ("running", "paused", "stopping") and process is None
+    phase = ended_words(mock["phase"], mock["cause"])
+    return (
+        f"mock     {phase}{' (no process here)' if gone else ''}  "
+        f"{mock['done']}/{mock['total']} rows, {mock['failed']} failed, {mock['skipped']} skipped  "
+        f"{mock['dataset']}"
+    )

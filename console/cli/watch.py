@@ -1,0 +1,358 @@
+"""`watch`: the feed, one line an event, for people or as JSON for scripts.
+
+The lines of `--json`: `{"kind": "snapshot", "seq", "state"}` first and whenever the feed cannot go
+on from where it was, its state in short unless `--full` is given; then each event as the journal
+has it, and `{"kind": "lost", "cause"}` while the proxy does not answer. Events are never told
+twice: after a break it goes on behind the last.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import datetime as dt
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import one_line
+from console.cli.common import cert_of, look_home, need_proxy, token_of
+from console.text.contact import lost_text
+from console.views.events import told
+from core.events import (
+    AnyEvent,
+    EpisodesClaimed,
+    Event,
+    GenerationStarted,
+    GroupEvent,
+    UpdateDone,
+    singles,
+)
+from core.jsonio import encode_full
+from core.reducer import reduce
+from core.runtime.home import Home
+from core.state import Group, State
+
+FIRST_DELAY = 0.25
+LAST_DELAY = 5.0
+
+
+def watch(given: argparse.Namespace) -> int:
+    """Follow the feed until interrupted, or until what is waited for has happened.
+
+    Returns:
+        0, or 1 when `--timeout` is over first.
+
+    Raises:
+        UsageError: the filter or an event's name cannot be read, or the time is none.
+        AjetError: there is no proxy, or it refuses.
+    """
+    if given.timeout is not None and not given.timeout >= 0:
+        raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
+    wanted = Wanted(given.filter, given.kind or (), given.until)
+    home = look_home(given)
+    follower = Follower(wanted, Json(full=given.full) if given.json else People(), given.after)
+    try:
+        asyncio.run(_bounded(follower, given, home))
+    except TimeoutError:
+        sys.stderr.write(f"ajet-console: not seen within {given.timeout:g} s\n")
+        return 1
+    return 0
+
+
+async def _bounded(follower: "Follower", given: argparse.Namespace, home: Home) -> None:
+    async with asyncio.timeout(given.timeout):
+        await follower.run(given, home)
+
+
+class Wanted:
+    """Which events are told, and which one is the last.
+
+    Args:
+        line: A filter line: only events of groups that fit it then.
+        kinds: Only events of these kinds; all when empty.
+        until: `KIND`, or `KIND:WORD` where WORD is one of the event's own words.
+    """
+
+    def __init__(self, line: str | None, kinds: "list[str] | tuple[str, ...]", until: str | None):
+        self._matches: Callable[[Group], bool] | None = None
+        if line is not None:
+            from console.session.filters import parse
+
+            self._matches = parse(line).matches
+        known = known_kinds()
+        self._kinds = {_known(kind, known) for one in kinds for kind in one.split(",")}
+        kind, _, word = (until or "").partition(":")
+        self._last = _known(kind, known) if kind else ""
+        self._word = word.casefold()
+
+    @property
+    def filtered(self) -> bool:
+        """Only some groups are wanted."""
+        return self._matches is not None
+
+    def group(self, group: Group | None) -> bool:
+        """Whether a group is wanted."""
+        return self._matches is None or (group is not None and self._matches(group))
+
+    def event(self, event: Event, state: State) -> bool:
+        """Whether an event is wanted; `state` is what it left behind."""
+        if self._kinds and event.kind not in self._kinds and not self.last(event):
+            return False
+        if self._matches is None:
+            return True
+        return isinstance(event, GroupEvent) and self.group(state.groups.get(event.group_id))
+
+    def last(self, event: Event) -> bool:
+        """Whether it is what was waited for."""
+        if not self._last or event.kind != self._last:
+            return False
+        if not self._word:
+            return True
+        words = msgspec.structs.asdict(event).values()
+        return any(isinstance(one, str) and one.casefold() == self._word for one in words)
+
+    def reached(self, state: State) -> bool:
+        """Whether a snapshot says already what is waited for: a state of an engine, how the last
+        what-if ended."""
+        if self._word and self._last == "what_if_changed":
+            return state.what_if is not None and state.what_if.phase == self._word
+        return (
+            bool(self._word)
+            and self._last == "engine_changed"
+            and any(
+                one.state.casefold() == self._word and not one.lost
+                for one in state.servers.values()
+            )
+        )
+
+
+def known_kinds() -> list[str]:
+    """Names of all events."""
+    return sorted(str(one.__struct_config__.tag) for one in AnyEvent.__args__)
+
+
+def _known(kind: str, known: list[str]) -> str:
+    word = kind.strip().lower().replace("-", "_")
+    if word not in known:
+        import difflib
+
+        close = difflib.get_close_matches(word, known, n=3)
+        todo = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known)}"
+        raise UsageError(f"there is no event `{one_line(kind, 40)}`", todo=todo)
+    return word
+
+
+def in_short(state: State) -> dict[str, Any]:
+    """What is going on now, a few hundred bytes; the names are those of the whole state."""
+    waiting = [group for group in state.waiting() if group.rating is None]
+    return {
+        "run_id": state.run_id,
+        "proxy_url": state.proxy_url,
+        "proxy_up": state.proxy_up,
+        "watch_only": state.watch_only,
+        "rating_mode": state.rating_mode,
+        "rewards": {"source": state.rewards.source, "ok": state.rewards.ok},
+        "servers": {
+            name: {
+                "url": one.url,
+                "state": one.state,
+                "step": one.step,
+                "since": one.since,
+                "lost": one.lost,
+                "seen_at": one.seen_at,
+            }
+            for name, one in state.servers.items()
+        },
+        "alerts": {
+            key: {"level": one.level, "cause": one.cause, "at": one.at}
+            for key, one in state.alerts.items()
+        },
+        "groups": len(state.groups),
+        "open_groups": [group.group_id for group in state.open_groups()],
+        "waiting": [group.group_id for group in waiting],
+        "mock": state.mock.phase if state.mock is not None else None,
+        "totals": state.totals,
+    }
+
+
+class Json:
+    """Lines for scripts.
+
+    Args:
+        full: A snapshot has the whole state, with all groups in memory; else what is going on now.
+    """
+
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+
+    def snapshot(self, state: State) -> list[bytes]:
+        shown = state if self._full else in_short(state)
+        data = {"kind": "snapshot", "seq": state.seq, "state": shown}
+        return [encode_full(data)]
+
+    def event(self, event: Event, state: State) -> list[bytes]:
+        lines = [encode_full(event)]
+        if isinstance(event, EpisodesClaimed) and event.expires_at:
+            begun = [one for one in singles(event) if isinstance(one, GenerationStarted)]
+            lines += map(encode_full, begun)  # a script may wait for it
+        return lines
+
+    def lost(self, cause: str) -> list[bytes]:
+        data = {"kind": "lost", "at": time.time(), "cause": cause}
+        return [msgspec.json.encode(data)]
+
+
+class People:
+    """Lines for people: time, what it is about, what happened."""
+
+    def snapshot(self, state: State) -> list[bytes]:
+        waiting = [group for group in state.waiting() if group.rating is None]
+        users = sum(group.user_waits for group in waiting)
+        held = f" (users that wait: {users})" if users else ""
+        lines = [
+            _line(
+                time.time(),
+                "now",
+                f"{len(state.open_groups())} open, {len(waiting)} to rate{held}, "
+                f"{state.totals.groups} groups in all, rating {state.rating_mode}",
+            )
+        ]
+        for one in state.servers.values():
+            step = "" if one.step is None else f", step {one.step}"
+            shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
+            lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
+        for alert in state.alerts.values():
+            lines.append(_line(alert.at, "! alert", alert.cause))
+        return lines
+
+    def event(self, event: Event, state: State) -> list[bytes]:
+        found = told(event)
+        if found is None or found.level == "debug":
+            return []
+        mark = "! " if found.level in ("warning", "error") else ""
+        more = _step_rewards(event, state) if isinstance(event, UpdateDone) else ""
+        return [_line(event.at, f"{mark}{found.about}", found.text + more)]
+
+    def lost(self, cause: str) -> list[bytes]:
+        return [_line(time.time(), "! link", f"{cause}; trying again")]
+
+
+def _step_rewards(event: UpdateDone, state: State) -> str:
+    """Automatic and human figures of an update with human-rated groups; else empty."""
+    server = state.servers.get(event.server)
+    steps = server.steps if server is not None else []
+    step = next((one for one in steps if one.step == event.step and one.by_hand), None)
+    if step is None:
+        return ""
+    automatic = f", automatic {step.auto_mean:.3g}" if step.auto else ""
+    winner = f", winner {step.hand_mean:.3g}" if step.hand else ""
+    return f"{automatic}, human-rated groups {step.by_hand}{winner}"
+
+
+def _line(at: float, about: str, text: str) -> bytes:
+    clock = dt.datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+    return f"{clock}  {one_line(about, 16):<16}  {one_line(text, 200)}".encode()
+
+
+class Follower:
+    """Follows one feed and tells it.
+
+    Args:
+        wanted: What is told.
+        form: How.
+        after: Sequence number to go on behind, instead of beginning with a snapshot.
+        write: Takes whole lines; standard output when left out.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        form: Json | People,
+        after: int | None = None,
+        write: Callable[[list[bytes]], None] | None = None,
+    ) -> None:
+        self._wanted = wanted
+        self._form = form
+        self._write = write or _stdout
+        self._state = State(seq=after or 0)
+        self._snapshot_due = after is None
+        self._knows = False
+        self._told_loss = False
+        self._delay = FIRST_DELAY
+
+    async def run(self, given: argparse.Namespace, home: Home) -> None:
+        """Follow until what was waited for has happened."""
+        from proxy.control.client import ControlClient
+
+        while True:
+            try:
+                url = need_proxy(given, home)  # it may listen elsewhere after a restart
+                async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+                    if await self.follow(client):
+                        return
+            except AjetError as error:
+                if not self._knows:
+                    raise
+                await self._lost(str(error))
+            await asyncio.sleep(self._delay * random.uniform(0.8, 1.2))
+            self._delay = min(self._delay * 2, LAST_DELAY)
+
+    async def follow(self, client: Any) -> bool:
+        """Read one connection to its end; True when what was waited for has happened."""
+        while True:
+            if self._snapshot_due or not self._knows:
+                await self._read_snapshot(client)
+                if self._wanted.reached(self._state):
+                    return True
+            feed = client.events(self._state.seq, run_id=self._state.run_id)
+            async with contextlib.aclosing(feed):
+                async for item in feed:
+                    self._delay, self._told_loss = FIRST_DELAY, False
+                    if not isinstance(item, Event):
+                        self._snapshot_due = True
+                        break
+                    if await self._take(item):
+                        return True
+                else:
+                    return False
+
+    async def _read_snapshot(self, client: Any) -> None:
+        state: State = await client.snapshot()
+        if self._snapshot_due:
+            shown = state
+            if self._wanted.filtered:
+                kept = {key: one for key, one in state.groups.items() if self._wanted.group(one)}
+                shown = msgspec.structs.replace(state, groups=kept)
+            await self._put(self._form.snapshot(shown))
+        else:  # what is missed since `--after` is told by the feed; the groups are known already
+            state.seq = self._state.seq
+        self._state, self._snapshot_due, self._knows = state, False, True
+
+    async def _take(self, event: Event) -> bool:
+        if event.seq <= self._state.seq:
+            return False
+        reduce(self._state, event)
+        if self._wanted.event(event, self._state):
+            await self._put(self._form.event(event, self._state))
+            return self._wanted.last(event)
+        return False
+
+    async def _lost(self, cause: str) -> None:
+        if not self._told_loss:
+            await self._put(self._form.lost(cause))
+        self._told_loss = True
+
+    async def _put(self, lines: list[bytes]) -> None:
+        if lines:
+            await asyncio.to_thread(self._write, lines)  # who reads may be slow
+
+
+def _stdout(lines: list[bytes]) -> None:
+    out = sys.stdout.buffer
+    out.write(b"".join(line + b"\n" for line in lines))
+    out.flush()

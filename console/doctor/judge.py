@@ -1,0 +1,66 @@
+"""Whether the judges of the rewards can be asked: key, address and model of each."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.text import one_line
+from console.doctor import Finding, Patient
+from console.doctor.remote import PATIENCE, model_file
+
+if TYPE_CHECKING:
+    from proxy.rewards.judge.part import Judge
+
+
+async def judges(patient: Patient) -> Sequence[Finding]:
+    """Look at each judge of the rewards' file; nothing where there is none.
+
+    It lists the models and, when the model is not among them, asks for one word.
+    """
+    found = await asyncio.to_thread(_made, patient)
+    if isinstance(found, Finding):
+        return [found]
+    return list(await asyncio.gather(*(_judge(one) for one in found)))
+
+
+def _made(patient: Patient) -> "list[Judge] | Finding":
+    """The judges that are on, or why the file cannot be read."""
+    own, file = patient.settings, model_file(patient)
+    if own is None or file is None:
+        return []
+    named = own.rewards.file
+    if not file.is_file():
+        todo = "Give the file with --rewards, or take rewards.file out of the settings"
+        missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
+        return missing if named else []
+    from proxy.rewards.judge.budget import Desk, own_of
+    from proxy.rewards.judge.part import Judge
+    from proxy.rewards.model.file import ModelFault, load, make
+
+    desk = Desk()
+    try:
+        model = load(file)
+        made = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
+    except ModelFault as fault:
+        at = f"{fault.file}:{fault.line}" if fault.line else str(file)
+        text = one_line(f"{at}: {fault.cause}", 300)
+        return Finding("judges", "rewards", "fail", text, "Correct the file")
+    if made:
+        desk.own = own_of(own.upstream)
+    return [Judge(one.options, desk) for one in made if isinstance(one, Judge)]
+
+
+async def _judge(judge: "Judge") -> Finding:
+    name = one_line(judge.options.name, 30)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            probe = await judge.probe()
+    except TimeoutError:
+        text = f"{judge.options.url}: no answer in {PATIENCE:g} s"
+        todo = "See that it runs and that this machine reaches it"
+        return Finding("judges", name, "fail", text, todo)
+    finally:
+        await judge.close()
+    if probe.ok:
+        return Finding("judges", name, "ok", one_line(probe.said, 300))
+    return Finding("judges", name, "fail", one_line(probe.said, 300), probe.todo)

@@ -1,0 +1,332 @@
+"""What can be seen without asking anyone: Python, packages, terminal, home, disk, keys."""
+
+import locale
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.doctor import Finding, Level, Patient
+from core.journal.damage import look_for_damage
+from core.journal.writer import JournalError
+from core.runtime.home import running
+from core.runtime.sockets import is_loopback
+from core.runtime.tls import absolute, check_files
+from core.runtime.version import version
+
+OLDEST = (3, 11)
+WIDTH, HEIGHT = 80, 24
+SPACE_LOW, SPACE_GONE = 1 << 30, 100 << 20
+"""Bytes."""
+CHECK_LIMIT = 3.0
+"""Seconds for the check of the journal's pages."""
+_NAME = "ajet-console"
+
+
+def python(patient: Patient) -> Sequence[Finding]:
+    """The interpreter and the system."""
+    told = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {version()}"
+    if sys.version_info < OLDEST:
+        return [Finding("python", "version", "fail", told, "Use Python 3.11 or newer")]
+    if sys.platform == "win32":
+        return [Finding("python", "version", "fail", told, "On Windows use WSL")]
+    return [Finding("python", "version", "ok", told)]
+
+
+def packages(patient: Patient) -> Sequence[Finding]:
+    """Whether what it needs is installed, in versions that fit."""
+    try:
+        needs = list(_requirements(metadata.requires(_NAME) or ()))
+    except metadata.PackageNotFoundError:
+        text = f"{_NAME} is not installed as a package: what it needs is not known"
+        return [Finding("packages", "versions", "warn", text, _install_again())]
+    shown, wrong = [], []
+    for name, conditional, bounds in needs:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if not conditional:
+                wrong.append(f"{name} is missing")
+            continue
+        shown.append(f"{name} {found}")
+        for sign, bound in bounds:
+            if (_numbers(found) < _numbers(bound)) == (sign == ">="):
+                wrong.append(f"{name} {found} is not {sign} {bound}")
+    if wrong:
+        return [Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())]
+    return [Finding("packages", "versions", "ok", ", ".join(shown))]
+
+
+def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:
+    """What a normal install needs, without extras: name, whether only on some platforms, bounds.
+
+    Bounds are pairs of a sign (`>=` or `<`) and a version.
+    """
+    for line in lines:
+        need, _, marker = line.partition(";")
+        name = re.match(r"[\w.-]+", need.strip())
+        if name is not None and "extra" not in marker:
+            yield name[0], bool(marker), re.findall(r"(>=|<)\s*([\d.]+)", need)
+
+
+def _install_again() -> str:
+    """How this installation is repaired."""
+    source = Path(__file__).resolve().parents[2]
+    if (source / "Makefile").exists() and (source / "pyproject.toml").exists():
+        return f"Run `make run` in {source}: it sets everything up"
+    if "pipx" in Path(sys.prefix).parts:
+        return f"`pipx reinstall {_NAME}`"
+    return f"Install {_NAME} again into {sys.prefix}"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"\d+", text)[:3])
+
+
+# --- terminal -----------------------------------------------------------------------------------
+
+
+def terminal(patient: Patient) -> Sequence[Finding]:
+    """Size, colours, characters, clipboard."""
+    return list(_terminal())
+
+
+def _terminal() -> Iterator[Finding]:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield _term("tty", "warn", "this is no terminal", "The console needs one")
+    else:
+        size = shutil.get_terminal_size()
+        fits = size.columns >= WIDTH and size.lines >= HEIGHT
+        todo = "" if fits else f"Make it {WIDTH}x{HEIGHT} or larger"
+        yield _term("size", "ok" if fits else "warn", f"{size.columns}x{size.lines}", todo)
+    name = os.environ.get("TERM", "")
+    if name in ("", "dumb"):
+        todo = "Set TERM to what the terminal is, xterm-256color say"
+        yield _term("TERM", "fail", f"TERM is {name or 'not set'}", todo)
+    else:
+        yield _term("TERM", "ok", name)
+        yield _colours(name)
+    encoding = locale.getpreferredencoding(False)
+    if encoding.lower().replace("-", "") != "utf8":
+        todo = "Set LANG to a UTF-8 locale, C.UTF-8 say"
+        yield _term("UTF-8", "warn", f"characters are {encoding}", todo)
+    else:
+        yield _term("UTF-8", "ok", encoding)
+    if os.environ.get("TMUX"):
+        yield _tmux()
+    elif os.environ.get("STY"):
+        todo = "Copy inside tmux or without a multiplexer"
+        yield _term("clipboard", "warn", "screen does not pass the clipboard on", todo)
+    else:
+        yield _term("clipboard", "ok", "by OSC 52, where the terminal allows it")
+
+
+def _term(name: str, level: Level, text: str, todo: str = "") -> Finding:
+    return Finding("terminal", name, level, text, todo)
+
+
+def _colours(name: str) -> Finding:
+    if os.environ.get("NO_COLOR"):
+        return _term("colours", "ok", "none: NO_COLOR is set")
+    if os.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return _term("colours", "ok", "24 bit")
+    if "256color" in name or "direct" in name:
+        return _term("colours", "ok", "256")
+    todo = "`--theme ansi`, or TERM=xterm-256color where the terminal can"
+    return _term("colours", "warn", "16 perhaps", todo)
+
+
+def _tmux() -> Finding:
+    todo = "In tmux: `set -s set-clipboard on`"
+    try:
+        done = subprocess.run(
+            ["tmux", "show-options", "-sv", "set-clipboard"],
+            capture_output=True,
+            text=True,
+            timeout=1,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return _term("clipboard", "warn", "tmux does not say whether it passes copies on", todo)
+    told = done.stdout.strip()
+    if told == "on":
+        return _term("clipboard", "ok", "tmux passes copies on")
+    return _term("clipboard", "warn", f"tmux set-clipboard is {told or 'not set'}", todo)
+
+
+# --- home ---------------------------------------------------------------------------------------
+
+
+def home(patient: Patient) -> Sequence[Finding]:
+    """The folder, who runs in it, its journal."""
+    root = patient.home.root
+    if not root.exists():
+        above = next(one for one in root.parents if one.exists())
+        if os.access(above, os.W_OK):
+            return [Finding("home", "folder", "ok", f"{root} will be made at the first start")]
+        todo = "Name another with --home or AJET_CONSOLE_HOME"
+        return [Finding("home", "folder", "fail", f"{root} cannot be made in {above}", todo)]
+    return list(_home(patient))
+
+
+def _home(patient: Patient) -> Iterator[Finding]:
+    root = patient.home.root
+    if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        todo = "Make it a folder of yours, or name another with --home"
+        yield Finding("home", "folder", "fail", f"{root} cannot be written", todo)
+        return
+    mode = stat.S_IMODE(root.stat().st_mode)
+    if mode & 0o077:
+        yield Finding(
+            "home", "folder", "warn", f"{root} can be read by others ({mode:o})", _chmod(700, root)
+        )
+    else:
+        yield Finding("home", "folder", "ok", str(root))
+    for role in ("proxy", "engine", "mock"):
+        if (info := running(patient.home, role)) is not None:
+            where = f", {info.url}" if info.url else ""
+            yield Finding("home", role, "ok", f"runs, pid {info.pid}{where}")
+    yield _journal(patient.home.journal)
+
+
+def _journal(path: Path) -> Finding:
+    if not path.exists():
+        return Finding("home", "journal", "ok", "none yet")
+    from console.replay.journal_file import JournalFile
+
+    try:
+        with JournalFile(path) as file:
+            size = path.stat().st_size / 1e6
+            text = f"{file.last_seq()} events, {size:.1f} MB"
+        text += _checked(path)
+    except AjetError as error:
+        return Finding("home", "journal", "fail", error.what, error.todo or "Move it away")
+    if not os.access(path, os.W_OK):
+        return Finding("home", "journal", "fail", f"{path} cannot be written", _chmod(600, path))
+    return Finding("home", "journal", "ok", text)
+
+
+def _checked(path: Path) -> str:
+    """What a bounded check of the journal's pages adds to its finding.
+
+    Raises:
+        JournalError: a page is damaged.
+    """
+    damage: list[str] = []
+    look_for_damage(path, damage.append).join(CHECK_LIMIT)
+    if not damage:
+        return f", not checked to its end within {CHECK_LIMIT:g} s"
+    if damage[0]:
+        todo = "Restart the proxy: the start sets it aside and keeps what can be read"
+        raise JournalError(f"damaged: {damage[0]}", str(path), todo)
+    return ", no damaged page"
+
+
+def _chmod(mode: int, path: Path) -> str:
+    return f"`chmod {mode} {path}`"
+
+
+def disk(patient: Patient) -> Sequence[Finding]:
+    """Free space where the home is."""
+    root = patient.home.root
+    place = next(one for one in (root, *root.parents) if one.exists())
+    free = shutil.disk_usage(place).free
+    text = f"{free / 1e9:.1f} GB free at {place}"
+    level: Level = "fail" if free < SPACE_GONE else "warn" if free < SPACE_LOW else "ok"
+    todo = "" if level == "ok" else "Free some space: a journal that cannot grow stops all rewards"
+    return [Finding("disk", "space", level, text, todo)]
+
+
+# --- settings and keys --------------------------------------------------------------------------
+
+
+def settings(patient: Patient) -> Sequence[Finding]:
+    """Whether file and environment can be understood."""
+    if patient.settings is None:
+        return [Finding("settings", "file", "fail", patient.trouble, "Correct it")]
+    file = patient.home.config
+    text = str(file) if file.exists() else "all as shipped: there is no config.yaml"
+    found = [Finding("settings", "file", "ok", text)]
+    if unknown := patient.settings.unknown_servers():
+        todo = "Correct the name: what is set there has no effect"
+        found.append(Finding("settings", "servers", "warn", unknown, todo))
+    return found
+
+
+def keys(patient: Patient) -> Sequence[Finding]:
+    """Token, keys, certificates, and what others can reach."""
+    return list(_keys(patient))
+
+
+def _keys(patient: Patient) -> Iterator[Finding]:
+    token = patient.token_file or patient.home.token_file
+    if not token.exists():
+        if token.is_symlink():
+            text = f"{token} is a link to {os.readlink(token)}, which is not there"
+            yield Finding("keys", "control token", "fail", text, "Delete the link")
+        else:
+            missing: Level = "fail" if patient.token_file else "ok"
+            yield Finding("keys", "control token", missing, f"no {token} yet")
+    elif mode := stat.S_IMODE(token.stat().st_mode) & 0o077:
+        text = f"others can read it ({mode:03o})"
+        yield Finding("keys", "control token", "fail", text, _chmod(600, token))
+    else:
+        yield Finding("keys", "control token", "ok", "only you can read it")
+    own = patient.settings
+    if own is None:
+        return
+    for name, host, key, todo in (
+        (
+            "fake vLLM",
+            own.proxy.host,
+            own.proxy.api_key or own.proxy.api_key_file,
+            "Set proxy.api_key_file, or bind 127.0.0.1",
+        ),
+        ("embedded engine", own.engine.host, "", "Bind 127.0.0.1: the swarm wire has no key"),
+    ):
+        if is_loopback(host):
+            yield Finding("keys", name, "ok", f"listens on {host}: this machine only")
+        elif key:
+            yield Finding("keys", name, "ok", f"listens on {host}, with a key")
+        else:
+            yield Finding("keys", name, "fail", f"listens on {host} without a key", todo)
+    for what, key_file in (
+        ("key of /v1", own.proxy.api_key_file),
+        ("upstream key", own.upstream.key_file),
+    ):
+        if key_file:
+            yield _key_file(what, Path(key_file).expanduser())
+    yield from _tls(absolute(own.proxy.tls_cert), absolute(own.proxy.tls_key))
+    file = patient.home.config
+    held = file.exists() and (own.proxy.api_key or own.upstream.key)
+    if held and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
+        text = f"config.yaml may hold a key and others can read it ({mode:03o})"
+        yield Finding("keys", "settings", "warn", text, _chmod(600, file))
+
+
+def _key_file(what: str, path: Path) -> Finding:
+    try:
+        empty = not path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with it")
+    if empty:
+        return Finding("keys", what, "fail", f"{path} is empty", "Put the key in it")
+    if mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
+        text = f"others can read {path} ({mode:03o})"
+        return Finding("keys", what, "warn", text, _chmod(600, path))
+    return Finding("keys", what, "ok", str(path))
+
+
+def _tls(cert: str, key: str) -> Iterator[Finding]:
+    try:
+        if check_files(cert, key):
+            yield Finding("keys", "TLS", "ok", cert)
+    except UsageError as error:
+        yield Finding("keys", "TLS", "fail", str(error))

@@ -1,0 +1,185 @@
+"""What has to be asked: ports, the proxy, swarm servers, the reward function."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.backend.swarm_report import report
+from console.doctor import LIMIT, Finding, Patient
+from core.runtime.home import running
+from core.runtime.sockets import holder
+
+PATIENCE = 3.0
+"""Seconds a server, a proxy or hooks get."""
+
+
+def ports(patient: Patient) -> Sequence[Finding]:
+    """Whether the ports it would listen on are free, or who has them."""
+    own = patient.settings
+    if own is None:
+        return []
+    wanted = [("fake vLLM", "proxy", own.proxy.host, own.proxy.port)]
+    if "embedded" in own.servers().values():
+        wanted.append(("embedded engine", "engine", own.engine.host, own.engine.port))
+    return [_port(patient, *one) for one in wanted]
+
+
+def _port(patient: Patient, name: str, role: str, host: str, port: int) -> Finding:
+    info = running(patient.home, role)
+    if info is not None:
+        where = f"has port {info.port}" if info.port else "starts"
+        return Finding("ports", name, "ok", f"this home's {role} {where} (pid {info.pid})")
+    if not port:
+        return Finding("ports", name, "ok", "any free one")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (socket.gaierror, UnicodeError) as error:
+        todo = "Name an address of this machine"
+        return Finding("ports", name, "fail", f"{host}: {error}", todo)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            todo = "Give an address of this machine and a port above 1023"
+            return Finding("ports", name, "fail", f"{host}:{port}: {error.strerror}", todo)
+        by = holder(port)
+        text = f"{host}:{port} is taken{f' by {by}' if by else ''}"
+        todo = (
+            f"Stop it, or set `{role}.port` to another port; the console, when started without "
+            "--port, takes a free one by itself"
+        )
+        return Finding("ports", name, "warn", text, todo)
+    return Finding("ports", name, "ok", f"{host}:{port} is free")
+
+
+async def proxy(patient: Patient) -> Sequence[Finding]:
+    """Whether the proxy that runs answers, and to this token."""
+    info = await asyncio.to_thread(running, patient.home, "proxy")
+    url = patient.url or (info.url if info is not None else "")
+    if not url:
+        return [Finding("proxy", "control", "ok", "none runs: the console starts it")]
+    token = patient.token_file or patient.home.token_file
+    try:
+        text = (await asyncio.to_thread(token.read_text)).strip()
+    except OSError as error:
+        told = f"{token}: {error.strerror or error}"
+        return [Finding("proxy", "control", "fail", told, "Give its token with --token-file")]
+    from proxy.control.client import ControlClient
+
+    cert = info.extra.get("cert", "") if info is not None else ""
+    try:
+        async with asyncio.timeout(PATIENCE), ControlClient(url, text, cert=cert) as client:
+            state = await client.snapshot()
+    except TimeoutError:
+        return [Finding("proxy", "control", "fail", f"{url} does not answer", "Start it again")]
+    except AjetError as error:
+        return [Finding("proxy", "control", "fail", error.what, error.todo)]
+    found = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
+    if state.alerts:
+        causes = "; ".join(one_line(one.cause, 60) for one in state.alerts.values())
+        found.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
+    return found
+
+
+async def servers(patient: Patient) -> Sequence[Finding]:
+    """Whether each swarm server answers, in which state, by the protocol."""
+    found = await asyncio.gather(
+        *(_server(patient, name, url) for name, url in patient.servers.items())
+    )
+    return list(found)
+
+
+async def _server(patient: Patient, name: str, url: str) -> Finding:
+    if url == "embedded":
+        info = await asyncio.to_thread(running, patient.home, "engine")
+        if info is None or not info.url:
+            return Finding("server", name, "ok", "embedded: the console starts it")
+        url = info.url
+    shown = one_line(name, 30)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            told = await report(name, url)
+    except TimeoutError:
+        todo = "See that it runs and that this machine reaches it (a tunnel, a firewall)"
+        return Finding("server", shown, "fail", f"{url}: no answer in {PATIENCE:g} s", todo)
+    if told.state == "CANNOT_CONNECT":
+        todo = "Start it, or name another with --swarm-url"
+        return Finding("server", shown, "fail", _at(url, told.error), todo)
+    step = "" if told.step is None else f", step {told.step}"
+    text = f"{url} is {told.state}{step}"
+    if told.state == "UNKNOWN":
+        todo = "Its version may be newer: it is shown, but not started or stopped"
+        return Finding("server", shown, "warn", f"{text} ({one_line(told.raw, 40)})", todo)
+    if told.error:
+        todo = "Only what it reports is used"
+        return Finding("server", shown, "warn", f"{text}; {one_line(told.error)}", todo)
+    hint = "`ajet-console engine-start` starts it" if told.state == "OFFLINE" else ""
+    return Finding("server", shown, "ok", f"{text}, speaks the protocol", hint)
+
+
+async def hooks(patient: Patient) -> Sequence[Finding]:
+    """Whether the reward function can be imported; it is, in a process of its own."""
+    own = patient.settings
+    folder = patient.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
+    if folder is not None:
+        return [await _hooks(folder.expanduser().absolute())]
+    file = model_file(patient)
+    if file is None or not file.is_file():
+        return [Finding("hooks", "rewards", "ok", "the built-in rewards")]
+    from proxy.rewards.model.file import ModelFault, load
+
+    try:
+        model = load(file)
+    except ModelFault:  # told beside the judges
+        return []
+    named = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
+    if not named:
+        return [Finding("hooks", "rewards", "ok", f"{file} has no hooks")]
+    return [await _hooks((file.parent / one.expanduser()).absolute()) for one in named]
+
+
+def model_file(patient: Patient) -> Path | None:
+    """Where the reward model would be; None when hooks make the rewards, or without settings."""
+    own = patient.settings
+    if own is None or patient.hooks or own.rewards.hooks:
+        return None
+    from proxy.rewards.model.file import NAME
+
+    named = own.rewards.file
+    return Path(named).expanduser().absolute() if named else patient.home.root / NAME
+
+
+async def _hooks(folder: Path) -> Finding:
+    if not await asyncio.to_thread(folder.is_dir):
+        return Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")
+    from ajet_swarm.common.tasks import Tasks
+    from proxy.rewards.hooks.child import HookChild, HookLimits
+    from proxy.rewards.hooks.errors import HookError
+
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # this process's children leave nothing behind
+    async with Tasks("doctor") as tasks:
+        limits = HookLimits(load_seconds=min(PATIENCE, LIMIT - 0.5))
+        child = HookChild(folder, "doctor", limits, tasks, None, lambda _: None)
+        try:
+            await child.start()
+        except HookError as error:
+            told = error.abstention
+            lines = [line for line in told.traceback.strip().splitlines() if line.strip()]
+            text = one_line(f"{told.cause} {lines[-1] if lines else ''}")
+            return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
+        finally:
+            await child.close()
+    submit = ", also asked before each request" if child.has_submit else ""
+    return Finding("hooks", "rewards", "ok", f"{folder} loads{submit}")
+
+
+def _at(url: str, error: str) -> str:
+    """An error with the address it is about, once."""
+    return one_line(error if error.startswith(url) else f"{url}: {error}")

@@ -1,0 +1,90 @@
+"""How the console talks with its operator: toasts, questions, orders, the clipboard."""
+
+import logging
+import time
+from typing import Any, Literal
+
+from textual.app import App
+from textual.worker import Worker, WorkerState
+
+from ajet_swarm.common.text import plain
+from console.screens.dialogs.confirm import ASK_HINT, AskScreen, ConfirmScreen
+from console.screens.start_question import may_start
+from console.session.app_state import Session
+
+log = logging.getLogger(__name__)
+
+Severity = Literal["information", "warning", "error"]
+
+
+class Telling(App[int]):
+    """An app over one session that says how its orders went."""
+
+    session: Session
+    _told: tuple[str, float] = ("", 0.0)
+    """What the last toast says, and when it goes, by the monotonic clock."""
+
+    def say(self, message: str, severity: Severity = "information") -> None:
+        """A toast; text from anywhere, shown as it is. The same once more adds none to it."""
+        shown = plain(message)
+        shown = shown if len(shown) <= 600 else shown[:599] + "…"
+        seconds, now = (4 if severity == "information" else 8), time.monotonic()
+        if shown == self._told[0] and now < self._told[1]:
+            return
+        self._told = (shown, now + seconds)
+        self.notify(shown, severity=severity, markup=False, timeout=seconds)
+
+    def clear_notifications(self) -> None:
+        """Take all toasts away."""
+        self._told = ("", 0.0)
+        super().clear_notifications()
+
+    async def confirm(
+        self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
+    ) -> bool:
+        """Ask before something is lost; await it inside a worker.
+
+        Args:
+            title: What is about to be done.
+            body: What it costs, in numbers.
+            danger_label: The verb on the button, "Abort" say.
+            detail: A longer text to read before, which scrolls.
+        """
+        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label, detail))
+
+    async def ask(
+        self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT
+    ) -> str | None:
+        """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
+        return await self.push_screen_wait(AskScreen(title, label, value, hint))
+
+    def run_command(self, name: str, /, **args: Any) -> None:
+        """Order something in the background; a toast says how it went."""
+        self.run_worker(
+            self.order(name, **args),
+            name=name,
+            group="command",
+            description=name,
+            exit_on_error=False,
+        )
+
+    async def order(self, name: str, /, **args: Any) -> bool:
+        """Order something, tell how it went, and return whether it was done."""
+        if name == "engine.start" and not await may_start(self, args):
+            return False
+        outcome = await self.session.command(name, **args)
+        if outcome.message:
+            self.say(outcome.message, "information" if outcome.ok else "error")
+        return outcome.ok
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Background work that fails is told, and written to the log with its traceback."""
+        if event.state is WorkerState.ERROR:
+            error = event.worker.error
+            log.error("%s failed", event.worker.name, exc_info=error)
+            self.say(f"{event.worker.name} failed: {error}. See the log (F7)", "error")
+
+    def copy(self, text: str, what: str = "Copied") -> None:
+        """Put text on the operator's clipboard (OSC 52) and say so."""
+        self.copy_to_clipboard(text)
+        self.say(f"{what} ({len(text)} characters)")

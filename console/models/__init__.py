@@ -1,0 +1,1 @@
+"""UI state and rules without Textual."""

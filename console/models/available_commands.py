@@ -1,0 +1,236 @@
+"""Which orders make sense now; the palette and the keys of the screens ask here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ajet_swarm.common.text import one_line
+from console.models.consequences import server_of
+from console.models.job_commands import of_all, orders_of, said_of
+from console.session.app_state import Session
+from console.views.group_detail import obstacle
+from console.views.rating import held_up
+from core.commands import COMMANDS, MODES
+from core.state import Group, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One order that can be given now."""
+
+    command: str
+    title: str
+    """`Area: Verb`."""
+    help: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    ask: str = ""
+    """Name of the one text argument to ask for."""
+    value: str = ""
+    """What that argument is now."""
+    servers: tuple[str, ...] = ()
+    """Servers it is given to, one after the other's answer; empty for the one in `args`."""
+
+    @property
+    def danger(self) -> bool:
+        """Whether a question must come first."""
+        return COMMANDS[self.command].danger
+
+
+def offers(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
+    """Orders that can be given now.
+
+    Args:
+        group_id: The group the screen points at, if any.
+        server: The server it points at; None for the first.
+    """
+    if session.looks_on:
+        return []
+    return [one for one in _all(session, group_id, server) if session.may(one.command)]
+
+
+def _all(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
+    found: list[Offer] = []
+    group = session.state.groups.get(group_id) if group_id else None
+    if group is not None:
+        found += _group(group)
+    if session.seen:
+        for one in _servers(session, server):
+            found += _engine(session, one)
+        found += _everywhere(session)
+        found += _modes(session)
+        found += _held_up(session)
+        found += _mock(session)
+        for alert in session.state.alerts.values():
+            found.append(
+                _offer("alert.dismiss", f": {one_line(alert.cause, 40)}", args={"key": alert.key})
+            )
+        if session.state.proxy_up:
+            found.append(_offer("proxy.drain"))
+    if "proxy" in session.children:
+        found.append(_offer("proxy.restart"))
+    if "engine" in session.children:
+        found.append(_offer("engine.restart_process"))
+    return found
+
+
+def possible(session: Session, command: str, **args: Any) -> bool:
+    """Whether `command` is on offer now for what `args` name; for `check_action`."""
+    group_id = args.get("group_id")
+    found = offers(session, group_id, args.get("server"))
+    return any(
+        offer.command == command
+        and not offer.servers
+        and all(offer.args.get(key, value) == value for key, value in args.items())
+        for offer in found
+    )
+
+
+_GROUP_VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note")
+_NOT_NOW = {
+    "rating.accept_all": "no open rating holds anything up",
+    "rating.abort_all": "no open rating holds anything up",
+    "engine.start": "no server is OFFLINE",
+    "engine.stop": "no server is running",
+    "mock.pause": "no mock user is running",
+    "mock.resume": "no mock user is paused",
+    "mock.stop": "no mock user is running",
+}
+
+
+def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
+    """Title and reason of what cannot be ordered now; nothing for who may order nothing.
+
+    Args:
+        group_id: The group the screen points at, if any.
+    """
+    if session.looks_on or not session.seen:
+        return
+    group = session.state.groups.get(group_id) if group_id else None
+    offered = {one.command for one in offers(session, group_id, None)}
+    for verb in _GROUP_VERBS:
+        name = f"group.{verb}"
+        if name not in offered and session.may(name):
+            nowhere = "no group here: 2 opens the list, choose one there"
+            why = nowhere if group is None else obstacle(verb, group, session.now())
+            yield COMMANDS[name].title, why or "not on this group now"
+    for name, why in _NOT_NOW.items():
+        if name not in offered and session.may(name):
+            yield COMMANDS[name].title, why
+
+
+def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Offer:
+    command = COMMANDS[name]
+    return Offer(name, command.title + more, help_text or command.help, **rest)
+
+
+def _group(group: Group) -> Iterator[Offer]:
+    args = {"group_id": group.group_id}
+    about = one_line(group.query, 60)
+    if group.rateable and (group.rating is not None or group.best is not None):
+        yield _offer("group.accept", args=args, help_text=about)
+    if group.rateable and group.rating is not None:
+        yield _offer("group.unrate", args=args, help_text=about)
+    if group.open and group.phase != "SUBMITTING":
+        yield _offer("group.abort", args=args, help_text=about)
+    if group.rateable and group.phase in ("SCORING", "AWAITING_RATING"):
+        yield _offer("group.rescore", args=args, help_text=about)
+    if obstacle("refill", group, 0.0) is None:
+        yield _offer("group.refill", args=args, help_text=about)
+    if group.request_id:
+        yield _offer("group.rerun", args=args, help_text=about)
+    verb = "Group: Clear the mark" if group.marked else "Group: Mark"
+    yield Offer("group.mark", verb, about, args={**args, "marked": not group.marked})
+    yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
+
+
+def _servers(session: Session, name: str | None) -> list[Server]:
+    if name is not None:
+        server = server_of(session, name)
+        return [server] if server is not None else []
+    return list(session.state.servers.values())
+
+
+def _engine(session: Session, server: Server) -> Iterator[Offer]:
+    if server.lost:
+        return
+    where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
+    args = {"server": server.name}
+    if "engine.start" in orders_of(server):
+        yield _offer("engine.start", where, args=args)
+        yield _offer(
+            "engine.start",
+            f"{where} for rating by hand",
+            help_text="One task a step, a higher learning rate: each rating shows soon",
+            args={**args, "preset": "hand"},
+        )
+    for name in orders_of(server):
+        if name != "engine.start":
+            yield _offer(name, where, args=args)
+    if server.checkpoints is not None:
+        yield from _kept(server, where, args)
+
+
+def _everywhere(session: Session) -> Iterator[Offer]:
+    """Orders to several servers at once."""
+    for name, fit in of_all(session):
+        yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
+
+
+def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer]:
+    """What can be done to the checkpoints of a server that keeps some."""
+    saved = server.checkpoints or ()
+    named = [one for one in saved if not one.kept]
+    if server.state == "OFFLINE":
+        yield _offer("engine.resume", where, args=args)
+    if server.state != "BOOTING" and (saved or server.state != "OFFLINE"):
+        yield _offer("engine.save", where, args=args, ask="name", value=save_name(server))
+    if saved:
+        newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
+        yield _offer("engine.restore", where, args=args, ask="name", value=newest)
+        yield _offer("engine.reset", where, args=args)
+    if named:
+        yield _offer("engine.prune", where, args=args, ask="keep", value=str(len(named)))
+
+
+def save_name(server: Server) -> str:
+    """What a checkpoint that is saved now may be called: `hand-000012`."""
+    latest = next((one.step for one in server.checkpoints or () if one.name == "latest"), None)
+    if latest is not None and latest >= 0:
+        return f"hand-{latest:06}"
+    return f"hand-{max(0, (server.step or 1) - 1):06}"
+
+
+def _modes(session: Session) -> Iterator[Offer]:
+    words = {
+        "off": "automatic rewards; override one until its group is finished",
+        "answer_first": "the user is answered at once, you rate later",
+        "hold": "the user waits for your rating, within the answer budget",
+    }
+    for mode in MODES:
+        if mode != session.state.rating_mode:
+            title = f"Rating: Switch to {mode.replace('_', ' ')}"
+            yield Offer("rating.mode", title, words[mode], args={"mode": mode})
+
+
+def _held_up(session: Session) -> Iterator[Offer]:
+    """Ways out while open ratings hold up an update or users."""
+    state = session.state
+    for name, cause in held_up(state, session.now()).items():
+        where = f" on {one_line(name, 24)}" if len(state.servers) > 1 else ""
+        about = one_line(cause, 80)
+        for command in ("rating.accept_all", "rating.abort_all"):
+            yield _offer(command, where, help_text=about, args={"server": name})
+
+
+def _mock(session: Session) -> Iterator[Offer]:
+    mock = session.state.mock
+    if mock is None or not session.mock_lives:
+        if session.boss is not None:
+            yield _offer("mock.start")
+        return
+    if mock.phase == "running":
+        yield _offer("mock.pause")
+    if mock.phase == "paused":
+        yield _offer("mock.resume")
+    if mock.phase in ("running", "paused"):
+        yield _offer("mock.stop")

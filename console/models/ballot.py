@@ -1,0 +1,277 @@
+"""A rating while it is being typed: the order shown, the keys pressed, what they will mean.
+
+Keys name *places* on screen; votes name candidates. Blind, the places are shuffled by a seed that
+comes from the group's id, so that the same group is shown in the same order again; the seed and
+the order go with the vote. A group that comes back for a second vote is shuffled otherwise.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from console.text.format import number
+from console.views.group import answered
+from core.scoring.advantage import is_dead
+from core.scoring.rating import Kind, Rating, rating_rewards
+from core.state import Group
+
+DIGITS = 9
+"""Places a digit can name."""
+TOP_SCORE = 9
+"""The score key that stands for 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A rating that can be sent; indices are the candidates' own."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+
+
+def shown_order(group_id: str, indices: Sequence[int], blind: bool) -> tuple[int, ...]:
+    """Candidates by place: as they are, or shuffled by the group's own seed when blind."""
+    if not blind:
+        return tuple(indices)
+    return tuple(sorted(indices, key=lambda index: _hash(f"{group_id}:{index}")))
+
+
+def again(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+    """Another name to shuffle by, and the order it makes: not the one of the first time."""
+    first = shown_order(group_id, indices, blind=True)
+    order, name = first, group_id
+    for turn in range(1, 32):
+        name = f"{group_id}:again{turn}"
+        order = shown_order(name, indices, blind=True)
+        if order != first:
+            break
+    return name, order
+
+
+def seed(group_id: str) -> str:
+    """What the order shown comes from, for the record."""
+    return _hash(group_id)[:8]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+class Ballot:
+    """One group's rating in progress.
+
+    Attributes:
+        shown: Candidate index at each place.
+        scoring: Digits are scores, one a candidate, in place of an order.
+        armed: A rating that waits for a second key, because it makes a dead group: tie or bad.
+        revealed: The rewards were shown before the vote.
+        tags: Reasons recorded with the vote.
+        base: The candidate the others are compared with, word by word; None for none.
+        bounds: The rewards that the lowest and the highest score stand for.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        blind: bool = True,
+        *,
+        second: bool = False,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        now: float = 0.0,
+    ) -> None:
+        self.group_id = group.group_id
+        self.n = max(group.n, len(group.candidates))
+        self.blind = blind
+        self.second = second
+        """The group was rated and sent before: this vote only checks that one."""
+        self.bounds = bounds
+        if second:
+            able = [one.index for one in group.candidates if one.reward is not None]
+            self._seeded, self.shown = again(group.group_id, able)
+        else:
+            self._seeded = group.group_id
+            self.shown = shown_order(group.group_id, answered(group), blind)
+        self.scoring = False
+        self.armed = ""
+        self.revealed = False
+        self.tags: tuple[str, ...] = ()
+        self.base: int | None = None
+        self.shown_at = now
+        self.first_key_at: float | None = None
+        self._order: list[int] = []
+        self._scores: list[int] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was typed."""
+        return not (self._order or self._scores or self.armed)
+
+    def touched(self, now: float) -> None:
+        """A key was pressed for it."""
+        if self.first_key_at is None:
+            self.first_key_at = now
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def digit(self, key: int) -> Vote | None:
+        """A digit; returns the vote when that completes it, and None while it does not.
+
+        Raises:
+            ValueError: the digit names nothing here; the text says why.
+        """
+        self.armed = ""
+        return self._score(key) if self.scoring else self._rank(key)
+
+    def _rank(self, key: int) -> Vote | None:
+        if not 1 <= key <= min(len(self.shown), DIGITS):
+            raise ValueError(f"there is no answer {key} to vote for")
+        index = self.shown[key - 1]
+        if index in self._order:
+            raise ValueError(f"{key} is ranked already; Backspace removes the last one")
+        self._order.append(index)
+        return self.vote() if len(self._order) == len(self.shown) else None
+
+    def _score(self, key: int) -> Vote | None:
+        if len(self._scores) == len(self.shown):
+            raise ValueError("every answer is scored; Enter sends, Backspace removes one")
+        self._scores.append(key)
+        vote = self.vote()
+        return vote if vote is not None and not is_dead(vote.scores) else None
+
+    def back(self) -> None:
+        """Take the last key back."""
+        if self.armed:
+            self.armed = ""
+        elif self.scoring and self._scores:
+            self._scores.pop()
+        elif self.scoring:
+            self.scoring = False
+        elif self._order:
+            self._order.pop()
+
+    def clear(self) -> None:
+        """Take everything back."""
+        self.armed = ""
+        self.scoring = False
+        self._order.clear()
+        self._scores.clear()
+
+    def start_scores(self) -> None:
+        """From here digits are scores."""
+        self.clear()
+        self.scoring = True
+
+    def arm(self, rating: str) -> Vote | None:
+        """Tie or all bad: the first press says what it means, the second one returns the vote."""
+        if self.armed == rating:
+            return Vote(rating)
+        self.clear()
+        self.armed = rating
+        return None
+
+    # --- what it means -----------------------------------------------------------------------
+
+    def vote(self) -> Vote | None:
+        """What Enter would send; None while that is nothing."""
+        if self.armed:
+            return Vote(self.armed)
+        if self.scoring:
+            if len(self._scores) != len(self.shown):
+                return None
+            by_index = dict(zip(self.shown, self._scores, strict=True))
+            scores = tuple(self._reward(by_index[index]) for index in sorted(by_index))
+            return Vote("scores", scores=scores)
+        if not self._order:
+            return None
+        if len(self._order) == len(self.shown) > 1:
+            return Vote("ranking", order=tuple(self._order))
+        return Vote("best", order=(self._order[0],))
+
+    def typed(self, index: int) -> str:
+        """What was typed for a candidate: its rank, its score, or nothing."""
+        if self.scoring:
+            place = self.shown.index(index) if index in self.shown else len(self._scores)
+            return f"={self._scores[place]}" if place < len(self._scores) else ""
+        if index not in self._order:
+            return ""
+        rank = self._order.index(index) + 1
+        return "best" if rank == 1 else f"{rank}."
+
+    def _reward(self, key: int) -> float:
+        low, high = self.bounds
+        return low + (high - low) * key / TOP_SCORE
+
+    def meaning(self) -> str:
+        """What Enter would send, in words and rewards by place; what to press when nothing."""
+        vote = self.vote()
+        if vote is None:
+            return self._next_key()
+        sends = "records it" if self.second else "sends it"
+        rewards = self.rewards(vote)
+        values = " ".join(number(rewards[index]) for index in self.shown)
+        if is_dead([value for value in rewards if value is not None]):
+            name = {"tie": "tie", "bad": "all bad"}.get(vote.rating, "equal scores")
+            return f"{name}: rewards {values} → a dead group, it teaches nothing. Enter {sends}"
+        if vote.rating == "best" and len(self._order) > 1:
+            return f"{self._so_far()} · Enter now: best only, rewards {values}"
+        return f"{vote.rating}: rewards {values}. Enter {sends}"
+
+    def _so_far(self) -> str:
+        """`ranking: rewards – 1.00 0.67 –, go on`: what the finished ranking will mean."""
+        rest = [index for index in self.shown if index not in self._order]
+        rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
+        told = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
+        return f"ranking: rewards {' '.join(told)}, all ranked sends it"
+
+    def rewards(self, vote: Vote) -> tuple[float | None, ...]:
+        """Rewards of a vote by candidate index; None for one that has no answer."""
+        if vote.rating == "scores":
+            by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
+            return tuple(by_index.get(index) for index in range(self.n))
+        able = sorted(self.shown)
+        places = tuple(able.index(index) for index in vote.order)
+        kind = cast(Kind, vote.rating)
+        found = rating_rewards(Rating(kind, places), len(able), self.bounds)
+        given = dict(zip(able, found, strict=True))
+        return tuple(given.get(index) for index in range(self.n))
+
+    def _next_key(self) -> str:
+        if self.scoring:
+            place, (low, high) = len(self._scores) + 1, self.bounds
+            if not self._scores:
+                asked = f"a digit for answer {place}, 0 is worst, 9 is best"
+                return f"scores: {asked} (sent as {low:g} to {high:g})"
+            told = [number(self._reward(key)) for key in self._scores]
+            told += ["–"] * (len(self.shown) - len(told))
+            return f"scores: rewards {' '.join(told)} · a digit for answer {place}; the last sends"
+        many = min(len(self.shown), DIGITS)
+        if not many:
+            return "no answer can be rated"
+        keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
+        return f"shuffled: {keys}" if self.blind and many > 1 else keys
+
+    def note(self) -> str:
+        """How the vote came about, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
+        places = " ".join(str(index + 1) for index in self.shown)
+        if not self.blind:
+            return f"open; shown {places}"
+        how = "revealed before the vote" if self.revealed else "blind"
+        return f"{how}; shown {places}; seed {seed(self._seeded)}"
+
+    def look(self, now: float) -> dict[str, object]:
+        """How the vote came about, as arguments of its command."""
+        found: dict[str, object] = {
+            "shown": list(self.shown),
+            "looked": round(max(0.0, now - self.shown_at), 2),
+        }
+        if self.blind:
+            found["seed"] = seed(self._seeded)
+        if not self.second:
+            found["blind"] = self.blind and not self.revealed
+            if self.first_key_at is not None:
+                found["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
+            if self.tags:
+                found["tags"] = list(self.tags)
+        return found

@@ -1,0 +1,128 @@
+"""What can be done to all marked groups at once, and what it costs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from console.text.format import plural
+from console.views.candidate import whole_texts
+from console.views.group import answered
+from console.views.group_detail import copy_text, obstacle
+from core.events import Event
+from core.state import Group, State
+
+
+@dataclass(frozen=True, slots=True)
+class BulkVerb:
+    """One order for several groups."""
+
+    key: str
+    action: str
+    """As the keys of one group call it."""
+    title: str
+    command: str
+    """What is ordered; empty for one that only reads."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    ask: str = ""
+    """The text argument to ask for."""
+    question: Callable[[State, Sequence[Group]], str] | None = None
+    """The loss it names before it is done; None asks nothing."""
+
+    def fits(self, groups: Sequence[Group], now: float) -> list[Group]:
+        """Those it makes sense for."""
+        return [group for group in groups if obstacle(self.action, group, now) is None]
+
+
+def episodes(groups: Sequence[Group]) -> int:
+    """Episodes that these groups hold."""
+    return sum(
+        1
+        for group in groups
+        for one in group.candidates
+        if one.episode_uuid and one.phase in ("claimed", "answered")
+    )
+
+
+def abort_cost(state: State, groups: Sequence[Group]) -> str:
+    """What aborting several groups costs."""
+    held = episodes(groups)
+    engines = {state.servers[one.server].state for one in groups if one.server in state.servers}
+    if engines == {"ROLLING"}:
+        fate = "go back to the pool"
+    elif "ROLLING_POST" in engines:
+        fate = "are deleted where the engine is finishing its step, else they go back to the pool"
+    else:
+        fate = "are given back"
+    count = plural(len(groups), "group")
+    lines = [f"{plural(held, 'episode')} of {count}: they {fate}."]
+    if not held:
+        lines = [f"{count}: no episode is claimed for them now."]
+    scored = sum(one.auto_reward is not None for group in groups for one in group.candidates)
+    if scored:
+        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
+    if rated := sum(group.rating is not None for group in groups):
+        lines.append(f"{plural(rated, 'rating')} of yours dropped.")
+    waiting = sum(group.returned is None and group.waited is None for group in groups)
+    if waiting:
+        lines.append(f"{plural(waiting, 'user')} without an answer yet.")
+    return "\n".join(lines)
+
+
+def _accept_cost(state: State, groups: Sequence[Group]) -> str:
+    rated = sum(group.rating is not None for group in groups)
+    return (
+        f"{plural(len(groups), 'group')} finished now: {rated} with the rating, "
+        f"{len(groups) - rated} with the automatic reward. This cannot be undone."
+    )
+
+
+def _rescore_cost(state: State, groups: Sequence[Group]) -> str:
+    return (
+        f"The automatic rewards of {plural(len(groups), 'group')} are replaced by what the rewards "
+        "say now. Ratings stay."
+    )
+
+
+def _refill_cost(state: State, groups: Sequence[Group]) -> str:
+    count = sum(group.n - len(answered(group)) for group in groups)
+    return f"{plural(count, 'fresh episode')} claimed for {plural(len(groups), 'short group')}."
+
+
+def _rerun_cost(state: State, groups: Sequence[Group]) -> str:
+    count = sum(group.n for group in groups)
+    trained = sum(group.episode_type == "train" for group in groups)
+    return (
+        f"{plural(len(groups), 'request')} asked again: {plural(count, 'episode')} claimed, "
+        f"{plural(trained, 'group')} more in training."
+    )
+
+
+BULK = (
+    BulkVerb("a", "accept", "Accept", "group.accept", question=_accept_cost),
+    BulkVerb("x", "abort", "Abort", "group.abort", question=abort_cost),
+    BulkVerb("S", "rescore", "Re-score", "group.rescore", question=_rescore_cost),
+    BulkVerb("R", "refill", "Refill", "group.refill", question=_refill_cost),
+    BulkVerb("A", "rerun", "Ask again", "group.rerun", question=_rerun_cost),
+    BulkVerb("n", "note", "Note", "group.note", ask="note"),
+    BulkVerb("c", "copy", "Copy the winners", ""),
+    BulkVerb("C", "curl", "Copy as curl", ""),
+    BulkVerb("m", "mark", "Clear the marks", "group.mark", {"marked": False}),
+)
+
+
+def verbs(*, read_only: bool) -> tuple[BulkVerb, ...]:
+    """What there is to choose from; who only looks on may read."""
+    return tuple(verb for verb in BULK if not (read_only and verb.command))
+
+
+def winner_text(group: Group, events: Iterable[Event]) -> str:
+    """The whole text of a group's winner, or of its first answer; empty when there is none.
+
+    Args:
+        group: As the state has it, perhaps cut.
+        events: Those of the group.
+    """
+    said = answered(group)
+    index = group.best if group.best is not None else (said[0] if said else 0)
+    whole = whole_texts(events)[1].get(index)
+    return copy_text(group, index, (whole.text or whole.tool_calls) if whole is not None else "")

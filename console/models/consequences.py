@@ -1,0 +1,246 @@
+"""What an order would destroy, in numbers, for the question that comes before it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ajet_swarm.common.text import one_line
+from console.session.app_state import Session
+from console.text.format import ago, elapsed, plural
+from core.state import Group, Server, State
+
+BASE = "base"
+"""Names the weights a policy came with."""
+FILLING = frozenset({"ROLLING", "ROLLING_POST"})
+"""States in which a server gathers the pool of its next update."""
+
+
+def stop_loss(state: State, server: Server) -> str:
+    """What stopping an engine costs everyone who uses it."""
+    return "\n".join([*_given_up(state, server), "What was trained up to the last update is kept."])
+
+
+def apply_loss(state: State, server: Server) -> str:
+    """What applying a job costs everyone who uses the engine."""
+    if server.state == "OFFLINE" and not server.lost:
+        return "It is OFFLINE: it is started with its job, nothing is lost."
+    return "\n".join(
+        [
+            stop_loss(state, server),
+            "",
+            "Then it waits until the engine is OFFLINE, the job is sent and the engine started.",
+        ]
+    )
+
+
+def _given_up(state: State, server: Server) -> list[str]:
+    ours = [group for group in state.open_groups() if group.server == server.name]
+    unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
+    lines = []
+    pool = server.pool
+    if pool is not None:
+        mine = max(0, pool.running - pool.running_others)
+        lines.append(f"{plural(mine, 'claimed episode')} of yours {_are(mine)} lost.")
+        if pool.running_others or pool.other_clients:
+            clients = plural(len(pool.other_clients), "other client")
+            episodes = plural(pool.running_others, "episode")
+            lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
+        by_hand = min(_by_hand(state, server), pool.completed_tasks)
+        rated = f", {by_hand} human-rated" if by_hand else ""
+        lines.append(
+            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}{rated}."
+        )
+    else:
+        lines.append("The server does not say what is claimed: all of it is lost.")
+    if ours:
+        lines.append(
+            f"{plural(len(ours), 'open group')} of yours {_are(len(ours))} given up, "
+            f"{unrated} of them unrated."
+        )
+    return lines
+
+
+def _other(one: int | None, two: int | None) -> bool:
+    return one is not None and two is not None and one != two
+
+
+def _by_hand(state: State, server: Server) -> int:
+    """Groups of ours that were rated by hand since the pool began to fill, and are in it."""
+    if server.lost or server.state not in FILLING:
+        return 0
+    began, step = server.since, None
+    for span in reversed(server.spans):
+        if span.state not in FILLING or _other(step, span.step):
+            break
+        began, step = span.since, step if span.step is None else span.step
+    return sum(
+        group.server == server.name
+        and group.phase == "DONE"
+        and not group.lost
+        and group.source == "human"
+        and group.episode_type == "train"
+        and (group.sealed_at or 0.0) >= began
+        and any(one.phase == "ended" for one in group.candidates)
+        for group in state.groups.values()
+    )
+
+
+def restore_loss(session: Session, server: Server, name: str) -> str:
+    """What going back to a checkpoint, or to `base`, costs."""
+    saved = {one.name: one for one in server.checkpoints or ()}
+    target, latest = saved.get(name), saved.get("latest")
+    lines = []
+    if name == BASE:
+        lines.append("Base weights, step 0, a fresh optimizer.")
+    elif target is not None:
+        age = ago(session.now() - target.at)
+        lines.append(f"{one_line(name, 64)}: step {target.step}, saved {age}.")
+    if name == BASE or target is not None:
+        now = latest.step if latest is not None else 0
+        lines += _distance(now - (target.step if target is not None else 0))
+    kept = "before-reset" if name == BASE else "before-restore"
+    lines.append(f"The policy as it is now stays as {kept}; an older {kept} is replaced.")
+    if server.state == "OFFLINE":
+        lines.append("The engine stays OFFLINE: resume it to continue from there.")
+    else:
+        lines += ["", "The engine is stopped for it and continues from there:"]
+        lines += _given_up(session.state, server)
+    return "\n".join(lines)
+
+
+def _distance(given_up: int) -> list[str]:
+    if given_up > 0:
+        return [f"{plural(given_up, 'update')} since then {_are(given_up)} given up."]
+    if given_up < 0:
+        return [f"That is {plural(-given_up, 'update')} ahead of the policy as it is."]
+    return []
+
+
+def prune_loss(server: Server, keep: object) -> str:
+    """What deleting all but the newest `keep` named checkpoints costs."""
+    named = [one.name for one in server.checkpoints or () if not one.kept]
+    try:
+        gone = named[max(0, int(str(keep))) :]
+    except ValueError:
+        return f"“{one_line(str(keep), 20)}” is no number."
+    count = len(gone) + server.checkpoints_more
+    if not count:
+        return f"Nothing: there are only {plural(len(named), 'named checkpoint')}."
+    names = ", ".join(one_line(name, 40) for name in gone[:6])
+    more = f" and {count - min(6, len(gone))} more" if count > 6 or not gone else ""
+    return (
+        f"{plural(count, 'checkpoint')} {_are(count)} deleted for ever: {names}{more}.\n"
+        "What the engine keeps for itself stays."
+    )
+
+
+def abort_loss(state: State, group: Group) -> str:
+    """What aborting one group costs."""
+    claimed = sum(
+        1 for one in group.candidates if one.episode_uuid and one.phase in ("claimed", "answered")
+    )
+    server = state.servers.get(group.server)
+    engine = server.state if server is not None else ""
+    if engine == "ROLLING":
+        fate = "go back to the pool"
+    elif engine == "ROLLING_POST":
+        fate = "are deleted: the engine is finishing this step"
+    else:
+        fate = "are given back"
+    held = f"{plural(claimed, 'episode')}: they {fate}." if claimed else "No episode is claimed."
+    lines = [f"“{one_line(group.query, 60)}”", held]
+    scored = sum(1 for one in group.candidates if one.auto_reward is not None)
+    if scored:
+        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
+    if group.returned is None and group.waited is None:
+        lines.append("The user has no answer yet.")
+    return "\n".join(lines)
+
+
+def waiting_loss(state: State) -> list[str]:
+    """What a stop of the proxy in order means for groups that wait for a rating; may be empty."""
+    waits = [
+        group for group in state.waiting() if group.rating is None and group.awaiting != "window"
+    ]
+    kept = [group for group in waits if group.fallback == "accept"]
+    lines = []
+    if kept:
+        waiting = _waiting(len(kept))
+        lines.append(f"{waiting}: after 10 s the automatic reward is sent for what is unrated")
+    if gone := len(waits) - len(kept):
+        lines.append(f"{_waiting(gone)}: after 10 s what is unrated is given up, nothing is sent")
+    return lines
+
+
+def _waiting(count: int) -> str:
+    return f"{plural(count, 'group')} {'waits' if count == 1 else 'wait'} for your rating"
+
+
+def _process_loss(session: Session, role: str) -> str:
+    child = session.children.get(role)
+    open_groups = len(session.state.open_groups())
+    lines = []
+    if child is not None and child.pid is not None:
+        lines.append(f"pid {child.pid} is stopped and started again.")
+    if role == "proxy":
+        lines.append(
+            "New requests are refused until it is back; those in flight are finished first."
+        )
+        lines.append(f"{plural(open_groups, 'open group')} at the moment.")
+        lines += [f"{one}." for one in waiting_loss(session.state)]
+    else:
+        lines.append("It continues from its last update; what was claimed in this step is lost.")
+        lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")
+    return "\n".join(lines)
+
+
+def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
+    """The body of the question before the dangerous command `name`; empty when unknown."""
+    state = session.state
+    if name == "group.abort":
+        group = state.groups.get(str(args.get("group_id", "")))
+        return abort_loss(state, group) if group is not None else ""
+    if name == "engine.stop":
+        server = server_of(session, args.get("server"))
+        return stop_loss(state, server) if server is not None else ""
+    if name == "engine.apply":
+        server = server_of(session, args.get("server"))
+        return apply_loss(state, server) if server is not None else ""
+    if name == "engine.abort_episode":
+        return "The client that holds it loses it, with its answers."
+    if name in ("engine.restore", "engine.reset", "engine.prune"):
+        server = server_of(session, args.get("server"))
+        if server is None:
+            return ""
+        if name == "engine.prune":
+            return prune_loss(server, args.get("keep"))
+        wanted = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
+        return restore_loss(session, server, wanted)
+    if name == "proxy.restart":
+        return _process_loss(session, "proxy")
+    if name == "engine.restart_process":
+        return _process_loss(session, "engine")
+    return ""
+
+
+def server_of(session: Session, name: object) -> Server | None:
+    """The server of that name; the first one for None."""
+    servers = session.state.servers
+    if name is None:
+        return next(iter(servers.values()), None)
+    return servers.get(str(name))
+
+
+def boot_trouble(
+    server: Server, now: float, limit: float = 60.0, *, read_only: bool = False
+) -> str:
+    """Why a boot looks failed and the way out there is; empty while it does not."""
+    if server.state != "BOOTING" or not server.since or now - server.since < limit:
+        return ""
+    way = "Stop the engine (k), look at its log (F7), then start it again (s)"
+    return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (
+        "Its log (F7) says why" if read_only else way
+    )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,111 @@
+"""Where datasets are found: the home's datasets folder, the working folder, the shipped one."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ajet_swarm.common.errors import UsageError
+from core.runtime.home import Home
+
+FOLDER = "datasets"
+"""The folder of a home for datasets."""
+SHIPPED = "shipped"
+"""What the questions that come with the program are called."""
+MOST = 500
+"""Datasets that are offered."""
+_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+_MARKS = ("dataset_dict.json", "state.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A dataset that can be picked."""
+
+    path: str
+    """What the field gets; empty for the shipped one."""
+    name: str
+    where: str
+    """`home`, `here` or `shipped`."""
+    size: int = 0
+    """Bytes; 0 for a folder."""
+    folder: bool = False
+
+
+def find_dataset(home: Home, text: str) -> Path:
+    """The file or folder that `text` names: a path, else a name in the home's datasets folder.
+
+    Raises:
+        UsageError: neither is there; names both places.
+    """
+    from mock.dataset import shipped
+
+    if text in ("", SHIPPED) and not (text and Path(text).exists()):
+        return shipped()
+    path = Path(text).expanduser()
+    if path.exists() or path.is_absolute():
+        return path
+    own = home.root / FOLDER / text
+    if own.exists():
+        return own
+    near = _near(home, text)
+    raise UsageError(
+        f"there is no dataset `{text}`, neither here nor in {home.root / FOLDER}",
+        todo=f"Did you mean {near}?" if near else "Name a file, or put it there",
+    )
+
+
+def field_text(path: str) -> str:
+    """What stands in a field for a dataset: nothing for the shipped one."""
+    from mock.dataset import shipped
+
+    return "" if path == str(shipped()) else path
+
+
+def datasets(root: Path, here: Path) -> list[Found]:
+    """All that can be picked, newest first within each place. Reads folders: call it in a thread.
+
+    Args:
+        root: The home's folder.
+        here: The working folder.
+    """
+    found = [Found("", "the shipped questions", "shipped")]
+    seen: set[Path] = set()
+    for folder, where in ((root / FOLDER, "home"), (here, "here")):
+        inside = sorted(_inside(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
+        for path, stat in inside[:MOST]:
+            real = path.resolve()
+            if real in seen:
+                continue
+            seen.add(real)
+            name = path.name if where == "here" else str(path)
+            folded = path.is_dir()
+            found.append(Found(name, path.name, where, 0 if folded else stat.st_size, folded))
+    return found[:MOST]
+
+
+def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        path = Path(entry.path)
+        try:
+            if entry.is_dir():
+                kept = any((path / mark).exists() for mark in _MARKS)
+                kept = kept or any(path.glob("*.parquet"))
+            else:
+                kept = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
+            if kept:
+                yield path, entry.stat()
+        except OSError:
+            continue
+
+
+def _near(home: Home, text: str) -> str:
+    import difflib
+
+    names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
+    found = difflib.get_close_matches(text, names, 1, 0.5)
+    return f"`{found[0]}`" if found else ""

@@ -1,0 +1,58 @@
+"""Orders about jobs and about all servers at once, as far as they make sense now."""
+
+from collections.abc import Iterator
+
+from ajet_swarm.common.text import one_line
+from console.models.consequences import loss
+from console.session.app_state import Session
+from core.state import Server
+
+NAMES = 6
+"""Servers a title or a question names."""
+
+
+def orders_of(server: Server) -> Iterator[str]:
+    """Names of the commands that start, stop or change the engine of a server now."""
+    if server.lost or server.state == "OBSERVING":
+        return
+    busy = server.work is not None and not server.work.over
+    if busy:
+        yield "engine.cancel"
+    if server.state != "OFFLINE":
+        yield "engine.stop"
+    elif not busy:
+        yield "engine.start"
+    if not busy and server.state != "OFFLINE":
+        yield "engine.apply"
+
+
+def of_all(session: Session) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Command and the servers it makes sense for, when there are several servers."""
+    servers = session.state.servers
+    if len(servers) < 2:
+        return
+    for name in ("engine.start", "engine.stop", "engine.apply"):
+        fit = tuple(one.name for one in servers.values() if name in orders_of(one))
+        if fit:
+            yield name, fit
+
+
+def said_of(names: tuple[str, ...], of: int) -> str:
+    """`all 3 servers`, or those by name."""
+    if len(names) == of:
+        return f"all {of} servers"
+    told = ", ".join(one_line(name, 24) for name in names[:NAMES])
+    return told + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+
+
+def loss_of_all(session: Session, command: str, names: tuple[str, ...]) -> str:
+    """The body of the question before an order to several servers."""
+    if len(names) == 1:
+        return loss(session, command, {"server": names[0]})
+    told = []
+    for name in names[:NAMES]:
+        body = loss(session, command, {"server": name})
+        told.append(f"{one_line(name, 30)}:\n{body}" if body else one_line(name, 30))
+    if len(names) > NAMES:
+        told.append(f"and {len(names) - NAMES} more servers")
+    return "\n\n".join(told)

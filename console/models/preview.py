@@ -1,0 +1,175 @@
+"""What a dataset looks like, for a look before it is asked. Reads files: call it in a thread."""
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.models.datasets import FOLDER, SHIPPED
+from mock.dataset import Dataset, open_reader, shipped
+from mock.dataset.columns import ALIASES, Columns, read_columns
+from mock.dataset.rows import BadRow, RowError
+
+ROWS = 30
+CHECKED = 5_000
+"""Rows that are read whole; further ones are only counted."""
+PROBLEMS = 20
+_STEP = 500
+_COUNT_STEP = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a dataset looks like, as far as it has been read."""
+
+    path: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
+    """Query and reference answer (empty when there is none) of the first usable rows."""
+    problems: tuple[str, ...] = ()
+    error: str = ""
+    """Why nothing can be shown, or asked."""
+    size: int = 0
+    """Bytes; 0 for a folder."""
+    kind: str = ""
+    """JSONL, CSV, ..."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Each column with the part it holds; an empty part for one that is metadata."""
+    count: int = 0
+    """Rows found so far."""
+    whole: bool = False
+    """Those are all."""
+    checked: int = 0
+    """Rows that were read whole."""
+    bad: int = 0
+    """Of those, the ones that cannot be used."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is a dataset at all, be it one whose columns have other names."""
+        return not self.error or bool(self.kind)
+
+
+def read_preview(path: str, columns: str = "", home: Path | None = None) -> Preview:
+    """The first rows of a dataset; never raises."""
+    with closing(previews(path, columns, home)) as found:
+        return next(found)
+
+
+def previews(
+    path: str, columns: str = "", home: Path | None = None
+) -> Generator[Preview, None, None]:
+    """More and more of a dataset, until it is counted; never raises.
+
+    Args:
+        path: A file or folder, or its name in the home's datasets folder; empty for the questions
+            that come with the program.
+        columns: `PART=COLUMN,...`.
+        home: The home's folder.
+    """
+    empty = Preview(path)
+    try:
+        file = _find(path, home)
+        if not file.exists():
+            yield replace(empty, error="cannot be read: No such file or directory")
+            return
+        named = read_columns(columns)
+        with Dataset(open_reader(file), named) as dataset:
+            size = file.stat().st_size if file.is_file() else 0
+            yield from _look(replace(empty, size=size), dataset)
+    except AjetError as error:
+        todo = f". {error.todo}" if error.todo and "JSONL, JSON" not in error.todo else ""
+        what = error.what.removeprefix("the dataset ")
+        yield replace(empty, error=f"{what}{todo}")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        yield replace(empty, error=f"cannot be read: {reason or error}")
+
+
+def _find(path: str, home: Path | None) -> Path:
+    if path in ("", SHIPPED):
+        return shipped()
+    file = Path(path).expanduser()
+    if home is not None and not os.path.exists(file) and not file.is_absolute():
+        own = home / FOLDER / path
+        return own if own.exists() else file
+    return file
+
+
+def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
+    reader = dataset.reader
+    looked = _Looked()
+    position = 0
+    while True:
+        more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
+        while position < min(dataset.found, CHECKED) and looked.take(dataset, position):
+            position += 1
+            if position % _STEP == 0:
+                break
+        there = tuple(looked.names) or reader.columns()
+        error = _fault(dataset, there, looked, position)
+        now = replace(
+            begun,
+            kind=reader.kind,
+            rows=tuple(looked.rows),
+            problems=tuple(looked.problems),
+            columns=_parts(dataset.columns, there),
+            count=dataset.found,
+            whole=dataset.whole,
+            checked=position,
+            bad=looked.bad,
+            error=error,
+        )
+        yield now
+        if error or (not more and position >= min(dataset.found, CHECKED)):
+            return
+
+
+class _Looked:
+    """What the rows read so far held."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+        self.problems: list[str] = []
+        self.names: dict[str, None] = {}
+        self.bad = 0
+
+    def take(self, dataset: Dataset, position: int) -> bool:
+        """Read one row."""
+        row = dataset.row(position)
+        if len(self.rows) < ROWS:
+            with suppress(RowError):
+                self.names |= dict.fromkeys(dataset.reader.record(position))
+        if isinstance(row, BadRow):
+            self.bad += 1
+            if len(self.problems) < PROBLEMS:
+                self.problems.append(f"{dataset.reader.place} {row.line}: {row.cause}")
+        elif len(self.rows) < ROWS:
+            turns = f"  (+{len(row.then)} turns)" if row.then else ""
+            played = "  (a persona)" if row.persona else ""
+            query = one_line(row.query or row.goal or row.persona, 300) + turns + played
+            self.rows.append((query, one_line(row.reference or "", 100)))
+        return True
+
+
+def _fault(dataset: Dataset, there: tuple[str, ...], looked: _Looked, position: int) -> str:
+    """Why it cannot be asked, as far as that is known."""
+    if dataset.columns.named or not looked.rows:
+        try:
+            if there:
+                dataset.columns.check(there, "")
+        except AjetError as error:
+            todo = error.todo.replace("Name it: --columns", "Put into Columns:")
+            return f"{error.what}. {todo}"
+    if not looked.rows and (position >= 200 or (dataset.whole and position >= dataset.found)):
+        return "no usable row at its beginning" if dataset.found else "it is empty"
+    return ""
+
+
+def _parts(columns: Columns, there: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    held = {name: part for part, name in columns.parts(there).items()}
+    order = list(ALIASES)
+    named = sorted(held.items(), key=lambda one: order.index(one[1]))
+    return (*named, *((name, "") for name in there if name not in held))

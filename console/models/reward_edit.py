@@ -1,0 +1,127 @@
+"""Changing what a part of the reward counts for: the model in words, the questions, the orders."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.common.text import one_line
+from console.views.group import Line
+from core.events import RewardPart
+from core.state import State
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+SOON = "Applies from the next group. The file of the rewards is written, its comments stay."
+WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
+
+
+def model_pieces(state: State) -> list[Line]:
+    """What is multiplied, what is added, what is off; nothing for a hook folder alone."""
+    parts = state.rewards.parts
+    gates = [_name(one) for one in parts if one.enabled and one.gate]
+    sums = [_name(one) for one in parts if one.enabled and not one.gate]
+    off = [_name(one) for one in parts if not one.enabled]
+    if len(parts) < 2:
+        return []
+    named: list[Line] = []
+    if gates:
+        named.append((("gates ", "$muted"), (" × ".join(gates), "")))
+    if sums:
+        weighed = [_weighed(one) for one in _sums(parts)]
+        named.append((("weights ", "$muted"), (weighed[0], "")))
+        named += [((one, ""),) for one in weighed[1:]]
+    if off:
+        named.append((("off ", "$muted"), (", ".join(off), "$muted")))
+    return named
+
+
+def _sums(parts: tuple[RewardPart, ...]) -> list[RewardPart]:
+    return [one for one in parts if one.enabled and not one.gate]
+
+
+def _name(part: RewardPart) -> str:
+    return one_line(part.name, 40)
+
+
+def _weighed(part: RewardPart) -> str:
+    share = f"{part.weight:.0%} of all" if part.share else f"{part.weight:g}"
+    return f"{_name(part)} {share}"
+
+
+def part_named(state: State, name: str) -> RewardPart | None:
+    """The part of the model that is called so; a number that a hook noted is none."""
+    return next((one for one in state.rewards.parts if one.name == name), None)
+
+
+def may(app: "ConsoleApp", command: str, name: str) -> bool:
+    """Whether the order makes sense for the part."""
+    session = app.session
+    if session.looks_on or not session.may(command) or len(session.state.rewards.parts) < 2:
+        return False
+    part = part_named(session.state, name)
+    if part is None:
+        return False
+    return part.enabled or command == ENABLE
+
+
+def change(app: "ConsoleApp", command: str, name: str) -> None:
+    """Ask, then order."""
+    work = {WEIGHT: _weigh, GATE: _gate, ENABLE: _enable}[command]
+    app.run_worker(work(app, name), group="question", exclusive=True, exit_on_error=False)
+
+
+def change_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Title, help and action for every part that can be changed now."""
+    for part in app.session.state.rewards.parts:
+        name = _name(part)
+        if may(app, WEIGHT, part.name) and not part.gate:
+            weigh = partial(change, app, WEIGHT, part.name)
+            yield f"Rewards: Set weight of {name}", f"Its weight is {part.weight:g}", weigh
+        if may(app, GATE, part.name):
+            about = "A weighted part again" if part.gate else "A factor of the whole reward"
+            title = f"Rewards: {'No gate' if part.gate else 'Gate'} {name}"
+            yield title, about, partial(change, app, GATE, part.name)
+        if may(app, ENABLE, part.name):
+            title = f"Rewards: Switch {name} {'off' if part.enabled else 'on'}"
+            yield title, "The others share its weight", partial(change, app, ENABLE, part.name)
+
+
+async def _weigh(app: "ConsoleApp", name: str) -> None:
+    part = part_named(app.session.state, name)
+    if part is None:
+        return
+    word = "share of the whole, 0 to 1" if part.share else "weight"
+    said = await app.ask(f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}")
+    if said is None:
+        return
+    try:
+        weight = float(said)
+    except ValueError:
+        app.say(f"{one_line(said, 40)} is no number", "error")
+        return
+    await app.order(WEIGHT, part=name, weight=weight)
+
+
+async def _gate(app: "ConsoleApp", name: str) -> None:
+    part = part_named(app.session.state, name)
+    if part is None:
+        return
+    title = f"Make {_name(part)} {'a weighted part' if part.gate else 'a gate'}?"
+    counts = (
+        f"It counts with its weight, {part.weight:g}, instead of multiplying the whole reward."
+        if part.gate
+        else "It multiplies the whole reward: where it is 0 the reward is 0."
+    )
+    if await app.confirm(title, f"{counts} {SOON}", "Change"):
+        await app.order(GATE, part=name, on=not part.gate)
+
+
+async def _enable(app: "ConsoleApp", name: str) -> None:
+    part = part_named(app.session.state, name)
+    if part is None:
+        return
+    word = "off" if part.enabled else "on"
+    title = f"Switch {_name(part)} {word}?"
+    if await app.confirm(title, f"The others share its weight. {SOON}", f"Switch {word}"):
+        await app.order(ENABLE, part=name, on=not part.enabled)

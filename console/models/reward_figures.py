@@ -1,0 +1,408 @@
+"""What the newest groups say about the rewards: figures made of the state, by plain functions.
+
+A `Digest` is what one group says, made once and again when the group changes; `figures` lays the
+digests of the last groups together.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from console.text.causes import cause_words
+from console.views.chart import Point
+from core.events import Part
+from core.reducer.steps import hand_score
+from core.scoring.advantage import is_dead
+from core.scoring.agreement import top
+from core.state import Candidate, Group, State
+
+UNSCORED = "unscored: "
+"""How the cause of a group begins that nobody scored."""
+WINDOWS = (100, 500, 20)
+"""How many of the last groups the figures are about; the first one to begin with."""
+
+
+def reward_of(
+    parts: Iterable[Part], weights: Mapping[str, float] | None = None, without: str = ""
+) -> float:
+    """Product of the gates times the weighted sum of the other parts.
+
+    Args:
+        weights: Weights in place of those the parts had, by name.
+        without: Name of a part that is left out: a gate that is open, a weight of 0.
+    """
+    given = weights or {}
+    gates, total = 1.0, 0.0
+    for part in parts:
+        if part.name == without:
+            continue
+        if part.gate:
+            gates *= part.value
+        else:
+            total += given.get(part.name, part.weight) * part.value
+    return gates * total
+
+
+# --- one group -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartDigest:
+    """What one part gave the answers of one group."""
+
+    values: tuple[float, ...]
+    weight: float
+    gate: bool
+    decided: bool
+    """Without it another answer would have come out on top, or none alone."""
+    indices: tuple[int, ...] = ()
+    """Candidate of each value."""
+    ranks: tuple[int, ...] = ()
+    """Place of each value's answer by its reward, from 1; empty where the rewards are equal."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of its values."""
+        return sum(self.values) / len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What one group says about the rewards."""
+
+    group_id: str
+    server: str
+    step: int | None
+    engine_run: int
+    version: str
+    scored: bool
+    distinct: bool
+    """Its automatic rewards differ: something decided."""
+    by_hand: bool
+    hand: float | None
+    """Human reward of the automatic winner; None without a rating or without such a winner."""
+    settled: bool
+    """It was sealed, or is over without that."""
+    sent: bool
+    """It was sealed and neither aborted nor failed."""
+    dead: str
+    """Why it teaches nothing though it was sealed; empty when it does."""
+    lost: str
+    """How it ended, aborted or failed, so that it was not sent; empty when it did not."""
+    abstained: str
+    rewards: tuple[float, ...]
+    """Automatic rewards, also where human ones are sent: votes have a scale of their own."""
+    tokens: tuple[tuple[int, float], ...]
+    """Length in tokens and reward of each answer whose length is known."""
+    characters: tuple[tuple[int, float], ...]
+    """The same in characters, for answers that state has whole."""
+    parts: Mapping[str, PartDigest]
+
+
+def digest(group: Group) -> Digest:
+    """What `group` says about the rewards, by what is known of it now."""
+    made_of = {one.index: one.parts for one in group.candidates if one.parts}
+    automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
+    distinct = not is_dead([value for value in automatic.values() if value is not None])
+    by_hand = group.source == "human"
+    rewards = [_automatic(one, by_hand) for one in group.candidates]
+    paired = [
+        (one, reward)
+        for one, reward in zip(group.candidates, rewards, strict=False)
+        if reward is not None
+    ]
+    over = group.phase in ("ABORTED", "FAILED") or group.discarded
+    sent = group.sealed_at is not None and not over
+    return Digest(
+        group_id=group.group_id,
+        server=group.server,
+        step=group.step,
+        engine_run=group.engine_run,
+        version=group.version,
+        scored=bool(made_of),
+        distinct=distinct,
+        by_hand=by_hand,
+        hand=hand_score(group) if by_hand else None,
+        settled=group.sealed_at is not None or over,
+        sent=sent,
+        dead=group.dead if sent else "",
+        lost=_lost(group) if over else "",
+        abstained=group.abstained,
+        rewards=tuple(reward for _, reward in paired),
+        tokens=tuple((one.tokens, reward) for one, reward in paired if one.tokens),
+        characters=tuple((len(one.text), reward) for one, reward in paired if not one.cut),
+        parts=_parts(made_of, distinct, _ranks(group.candidates, rewards)),
+    )
+
+
+def _automatic(one: Candidate, by_hand: bool) -> float | None:
+    """The automatic reward of a candidate; what was sent where the journal has no other."""
+    return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
+
+
+def _lost(group: Group) -> str:
+    if group.cause.startswith(UNSCORED):
+        return ""  # it counts among those that were not scored
+    if group.discarded:
+        return group.lost
+    cause = f": {cause_words(group.cause)}" if group.cause else ""
+    return f"{group.phase.lower()}{cause}"
+
+
+def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
+    """Place by reward of each candidate that has one; empty where they are equal."""
+    known = [
+        (one.index, reward)
+        for one, reward in zip(candidates, rewards, strict=False)
+        if reward is not None
+    ]
+    if is_dead([reward for _, reward in known]):
+        return {}
+    known.sort(key=lambda one: (-one[1], one[0]))
+    return {index: place for place, (index, _) in enumerate(known, 1)}
+
+
+def _parts(
+    made_of: Mapping[int, tuple[Part, ...]], distinct: bool, ranks: Mapping[int, int]
+) -> dict[str, PartDigest]:
+    values: dict[str, list[float]] = {}
+    indices: dict[str, list[int]] = {}
+    looks: dict[str, Part] = {}
+    for index, parts in made_of.items():
+        for part in parts:
+            values.setdefault(part.name, []).append(part.value)
+            indices.setdefault(part.name, []).append(index)
+            looks[part.name] = part
+    whole = top({index: reward_of(parts) for index, parts in made_of.items()})
+    found = {}
+    for name, part in looks.items():
+        counts = distinct and (part.gate or part.weight != 0)
+        rest = {index: reward_of(p, without=name) for index, p in made_of.items()} if counts else {}
+        decided = counts and top(rest) != whole
+        placed = [ranks[index] for index in indices[name] if index in ranks]
+        found[name] = PartDigest(
+            tuple(values[name]),
+            part.weight,
+            part.gate,
+            decided,
+            tuple(indices[name]),
+            tuple(placed) if len(placed) == len(values[name]) else (),
+        )
+    return found
+
+
+class Digests:
+    """The digests of the groups in state; one that has not changed is not made again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[object, Digest]] = {}
+
+    def last(self, state: State, most: int) -> list[Digest]:
+        """Of the newest `most` trained groups that were scored, or that are over; oldest first."""
+        kept: dict[str, tuple[object, Digest]] = {}
+        for group in reversed(state.groups.values()):
+            if len(kept) == most:
+                break
+            if group.episode_type != "train" or (group.scored_at is None and group.open):
+                continue
+            seen = (group.phase, group.scored_at, group.rating and group.rating.at, group.source)
+            old = self._kept.get(group.group_id)
+            same = old is not None and old[0] == seen
+            kept[group.group_id] = old if old is not None and same else (seen, digest(group))
+        self._kept = kept
+        return [found for _, found in reversed(kept.values())]
+
+
+# --- many groups -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How values lie; quartiles by linear interpolation, population deviation."""
+
+    count: int
+    mean: float
+    std: float
+    low: float
+    first: float
+    median: float
+    third: float
+    high: float
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """How `values`, at least one, lie."""
+    ordered = sorted(values)
+    first, median, third = (
+        statistics.quantiles(ordered, method="inclusive") if len(ordered) > 1 else ordered * 3
+    )
+    mean = math.fsum(ordered) / len(ordered)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / len(ordered))
+    return Spread(len(ordered), mean, std, ordered[0], first, median, third, ordered[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class PartFigures:
+    """One part over the last groups."""
+
+    name: str
+    kind: str
+    """gate, weighted or noted (weight 0: shown, not counted)."""
+    weight: float
+    """In the newest group that has it."""
+    weights: tuple[float, float]
+    """Least and greatest over the groups."""
+    groups: int
+    spread: Spread
+    closed: int
+    """Answers that it held down as a gate: values below 1."""
+    decided: int
+    decidable: int
+    """Groups in which something decided, and that have this part."""
+    trace: tuple[float, ...]
+    """Its mean in each group, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFigures:
+    """The rewards over the last groups."""
+
+    groups: int
+    scored: int
+    by_hand: int
+    hand: float | None
+    """Mean human reward of the automatic winner of human-rated groups; None without one."""
+    present: int
+    """Scored by the version that serves now."""
+    reward: Spread | None
+    settled: int
+    """Sealed, or over without that."""
+    sent: int
+    """Sealed and neither aborted nor failed; the whole of which `dead` is a part."""
+    dead: int
+    causes: tuple[tuple[str, int], ...]
+    """Why they teach nothing, most frequent first."""
+    lost: int
+    """Aborted or failed, but for those that were not scored."""
+    losses: tuple[tuple[str, int], ...]
+    """How they ended, most frequent first."""
+    abstained: int
+    abstentions: tuple[tuple[str, int], ...]
+    correlation: float | None
+    """Of reward and length of answer, both less their group's mean; None when it has no value."""
+    paired: int
+    """Answers it is made of."""
+    unit: str
+    """What length is counted in: tokens or characters."""
+    parts: tuple[PartFigures, ...]
+
+
+def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
+    """The digests of the last groups laid together.
+
+    Args:
+        digests: Oldest first.
+        version: Of the rewards that serve now.
+    """
+    scored = [one for one in digests if one.scored]
+    rewards = [reward for one in digests for reward in one.rewards]
+    scores = [one.hand for one in digests if one.hand is not None]
+    settled = [one for one in digests if one.settled]
+    dead = Counter(one.dead for one in settled if one.dead)
+    lost = Counter(one.lost for one in settled if one.lost)
+    abstained = Counter(one.abstained for one in digests if one.abstained)
+    by_tokens = any(one.tokens for one in digests)
+    pairs = [one.tokens if by_tokens else one.characters for one in digests]
+    correlation, paired = correlated(pairs)
+    return RewardFigures(
+        groups=len(digests),
+        scored=len(scored),
+        by_hand=sum(one.by_hand for one in digests),
+        hand=statistics.fmean(scores) if scores else None,
+        present=sum(one.version == version for one in scored),
+        reward=spread_of(rewards) if rewards else None,
+        settled=len(settled),
+        sent=sum(one.sent for one in settled),
+        dead=dead.total(),
+        causes=tuple(dead.most_common()),
+        lost=lost.total(),
+        losses=tuple(lost.most_common()),
+        abstained=abstained.total(),
+        abstentions=tuple(abstained.most_common()),
+        correlation=correlation,
+        paired=paired,
+        unit="tokens" if by_tokens else "characters",
+        parts=tuple(_part(name, scored) for name in part_names(scored)),
+    )
+
+
+def part_names(scored: Sequence[Digest]) -> list[str]:
+    """Names of all parts: as the newest group has them, then those only older ones have."""
+    return list(dict.fromkeys(name for one in reversed(scored) for name in one.parts))
+
+
+def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
+    having = [one for one in scored if name in one.parts]
+    found = [one.parts[name] for one in having]
+    newest = found[-1]
+    values = [value for one in found for value in one.values]
+    weights = [one.weight for one in found]
+    kind = "gate" if newest.gate else "weighted" if any(weights) else "noted"
+    return PartFigures(
+        name=name,
+        kind=kind,
+        weight=newest.weight,
+        weights=(min(weights), max(weights)),
+        groups=len(found),
+        spread=spread_of(values),
+        closed=sum(value < 1 for value in values) if newest.gate else 0,
+        decided=sum(one.decided for one in found),
+        decidable=sum(one.distinct for one in having),
+        trace=tuple(one.mean for one in found),
+    )
+
+
+def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float | None, int]:
+    """Pearson's r of pairs, each less its group's mean, and how many pairs it is made of.
+
+    The mean is taken away because only differences within a group teach. None for fewer than
+    three pairs, and where one side does not vary.
+    """
+    lefts: list[float] = []
+    rights: list[float] = []
+    for pairs in groups:
+        if len(pairs) < 2:
+            continue
+        left = sum(one for one, _ in pairs) / len(pairs)
+        right = sum(two for _, two in pairs) / len(pairs)
+        lefts += [one - left for one, _ in pairs]
+        rights += [two - right for _, two in pairs]
+    across = math.sqrt(math.fsum(one * one for one in lefts))
+    up = math.sqrt(math.fsum(two * two for two in rights))
+    if len(lefts) < 3 or across < 1e-9 or up < 1e-9:
+        return None, len(lefts)
+    both = math.fsum(one * two for one, two in zip(lefts, rights, strict=True))
+    return max(-1.0, min(1.0, both / across / up)), len(lefts)
+
+
+def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
+    """Mean and deviation of one part by global step, of the server the newest group went to.
+
+    Steps that a later engine run does over are of that run alone.
+    """
+    having = [one for one in digests if name in one.parts and one.step is not None]
+    found: dict[int, dict[int, list[float]]] = {}
+    for one in having:
+        if one.server == having[-1].server and one.step is not None:
+            of_run = found.setdefault(one.engine_run, {})
+            of_run.setdefault(one.step, []).extend(one.parts[name].values)
+    points: list[Point] = []
+    for run, steps in sorted(found.items()):
+        first = min(steps)
+        points = [point for point in points if point.step < first]
+        for step, values in sorted(steps.items()):
+            spread = spread_of(values)
+            points.append(Point(step, spread.mean, spread.std, engine_run=run))
+    return points

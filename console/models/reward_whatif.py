@@ -1,0 +1,193 @@
+"""Other weights on the groups in view, worked out at once from what the parts said of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.text import one_line
+from console.models.reward_figures import Digests
+from console.text.flow import flow
+from console.text.format import UNKNOWN, number, plural
+from console.text.wrap import wrapped
+from console.views.group import Line, fit
+from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary
+from core.scoring.advantage import RewardError
+from core.state import Group, State
+
+# The rewards' own arithmetic is loaded when something is tried: screens open without the proxy.
+if TYPE_CHECKING:
+    from proxy.rewards.model.spec import PartSpec, Weigher
+    from proxy.rewards.trial.replay import Tried
+
+STEP = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What other weights come to."""
+
+    summary: TrialSummary
+    lacking: int
+    """Groups that an older model scored, without a part that counts: they are left out."""
+
+
+def can_weigh(state: State) -> bool:
+    """Whether there are weights: a hook folder alone has none."""
+    return len(state.rewards.parts) > 1
+
+
+def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
+    """The newest groups with these weights in place of those in use."""
+    from proxy.rewards.model.spec import Weigher
+    from proxy.rewards.trial.replay import summary_of
+
+    specs = [_spec(part, weights) for part in state.rewards.parts if part.enabled]
+    weigher = Weigher(specs)
+    needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
+    results: list[Tried] = []
+    lacking = 0
+    for digest in Digests().last(state, last):
+        if not digest.scored:
+            continue
+        if not needed <= digest.parts.keys():
+            lacking += 1
+            continue
+        results.append(_tried(state.groups[digest.group_id], specs, weigher))
+    return Tally(summary_of(results, state.rewards.version), lacking)
+
+
+_ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
+"""Kinds that say something of every group."""
+
+
+def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
+    from proxy.rewards.model.spec import PartSpec
+
+    value = weights.get(part.name, part.weight)
+    return PartSpec(
+        part.name,
+        part.kind,
+        weight=1.0 if part.share else value,
+        share=max(0.0, min(1.0, value)) if part.share else None,
+        gate=part.gate,
+    )
+
+
+def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tried":
+    from proxy.rewards.model.spec import NothingApplies
+    from proxy.rewards.part import PartValue
+    from proxy.rewards.trial.replay import Tried
+
+    scored = [one for one in group.candidates if one.parts]
+    said = [{part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored]
+    columns = []
+    for spec in specs:
+        column = [one.get(spec.name) for one in said]
+        columns.append(column if any(value is not None for value in column) else None)
+    after: tuple[CandidateScore, ...] = ()
+    abstained = ""
+    try:
+        after = weigher.scores([one.index for one in scored], columns)
+    except NothingApplies as why:
+        abstained = str(why)
+    except RewardError as error:
+        abstained = error.what
+    before = {
+        one.index: value
+        for one in group.candidates
+        if (value := one.auto_reward if one.reward is None else one.reward) is not None
+    }
+    return Tried(
+        group_id=group.group_id,
+        query=group.query,
+        answers=(),
+        before=before,
+        parts_before={},
+        source=group.source,
+        after=after,
+        abstained=abstained,
+    )
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> Line:
+    """A part with its weight now and the one that is tried."""
+    tried = weights.get(part.name)
+    kind = "gate" if part.gate else "share" if part.share else "weight"
+    now = UNKNOWN if part.gate else f"{part.weight:g}"
+    room = max(12, min(28, width - 40))
+    line: Line = (
+        (f" {fit(one_line(part.name, 60), room)} ", "bold" if part.enabled else "$muted"),
+        (fit(kind if part.enabled else "off", 7), "$muted"),
+        (fit(now, 8, right=True), ""),
+    )
+    if tried is None or part.gate:
+        return line
+    return (*line, ("  to ", "$muted"), (f"{tried:g}", "bold $winner"))
+
+
+def summary_lines(
+    found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
+) -> list[Line]:
+    """What it comes to, in three lines and what else there is to say."""
+    remedy = "" if read_only else "r re-scores them"
+    if not found.compared:
+        left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
+        said = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
+        return [((one, "$muted"),) for one in wrapped(said, width)]
+    lines: list[Line] = [
+        (
+            ("winner flips ", "$muted"),
+            (f"{found.flips}", "bold $warning" if found.flips else "bold"),
+            (f" of {plural(found.compared, 'group')}", "$muted"),
+        ),
+        (
+            ("dead groups gained ", "$muted"),
+            (f"{found.died}", "bold $warning" if found.died else "bold"),
+            ("   lost ", "$muted"),
+            (f"{found.revived}", "bold $winner" if found.revived else "bold"),
+            (f"   ({found.dead_before} before, {found.dead_after} then)", "$muted"),
+        ),
+        (
+            ("mean ", "$muted"),
+            (f"{number(found.mean_before)} to {number(found.mean_after)}", "bold"),
+            ("   spread ", "$muted"),
+            (f"{number(found.spread_before)} to {number(found.spread_after)}", "bold"),
+        ),
+    ]
+    more = []
+    if found.outside:
+        more.append(f"! rewards leave 0 to 1 in {plural(found.outside, 'group')}")
+    if found.gained:
+        more.append(f"{plural(found.gained, 'group')} had no reward and now would")
+    if found.by_hand:
+        more.append(f"human-rated: the same winner in {found.by_hand_kept} of {found.by_hand}")
+    if found.abstained:
+        cause = one_line(found.abstentions[0][0], 60) if found.abstentions else ""
+        more.append(f"? {found.abstained} not scored: {cause}")
+    more += [f"! {times} differ from then: {one_line(note, 70)}" for note, times in found.notes[:1]]
+    if lacking:
+        more.append(
+            f"{plural(lacking, 'group')} of older rewards left out"
+            + (f": {remedy}" if remedy else "")
+        )
+    return [*lines, *flow([((one, "$muted"),) for one in more], width)]
+
+
+def group_lines(one: TrialGroup, width: int) -> tuple[Line, ...]:
+    """A group that changes: its query, then each reward before and then."""
+    rows = zip(one.before, one.after, strict=False)
+    moves = "   ".join(f"{number(before)} to {number(after)}" for before, after in rows)
+    winner = ""
+    if one.winner_before != one.winner_after:
+        winner = f"   winner {_place(one.winner_before)} to {_place(one.winner_after)}"
+    return (
+        ((f" {fit(one_line(one.query, 200), max(10, width - 2))}", "bold"),),
+        ((f"   {fit(moves + winner, max(10, width - 4))}", "$muted"),),
+    )
+
+
+def _place(index: int | None) -> str:
+    return "none" if index is None else str(index + 1)

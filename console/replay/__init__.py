@@ -1,0 +1,1 @@
+"""A journal in place of a proxy."""

@@ -1,0 +1,69 @@
+"""The console on a journal: its screens, and the keys that move through time."""
+
+import logging
+import sys
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from console.app import ConsoleApp
+from console.backend.hangup import watch_terminal
+from console.replay.journal_file import JournalFile
+from console.replay.player import Replay
+from console.session.app_state import Session
+from core.settings import Settings
+
+_MOVES = (
+    ("comma", ",", "toggle", "Pause", "Pause or resume the replay"),
+    ("full_stop", ".", "step", "Step", "Show the next event, then pause"),
+    ("less_than_sign", "<", "slower", "Slower", "Half the speed, about"),
+    ("greater_than_sign", ">", "faster", "Faster", "Twice the speed, about"),
+    ("ctrl+b", "^b", "to_begin", "Begin", "Play it from the beginning"),
+    ("ctrl+e", "^e", "to_end", "End", "Jump to the end"),
+)
+
+
+class ReplayApp(ConsoleApp):
+    """A console that follows a journal."""
+
+    TITLE = "ajet-console replay"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            key,
+            f"replay('{move}')",
+            title,
+            key_display=shown,
+            id=f"replay.{move}",
+            tooltip=about,
+            show=move == "toggle",  # more would not fit beside the screens
+        )
+        for key, shown, move, title, about in _MOVES
+    ]
+
+    def __init__(self, replay: Replay, **more: Any) -> None:
+        self.replay = replay
+        session = Session(link=replay, read_only=True, clock=replay.tempo.now)
+        session.replay = replay
+        super().__init__(session, replay.run, **more)
+
+    def action_replay(self, move: str) -> None:
+        """Move through time; the bar says where it is."""
+        getattr(self.replay, move)()
+        self.flush_screen(self.front, frozenset({"clock"}))
+
+
+def run_replay(
+    file: JournalFile, first: int, last: int, speed: float | None, settings: Settings, screen: str
+) -> int:
+    """Show a journal until the operator leaves.
+
+    Returns:
+        The exit code.
+    """
+    logging.getLogger().setLevel(logging.INFO)
+    replay = Replay(file, first, last, speed)
+    app = ReplayApp(replay, theme=settings.console.theme, keys=settings.console.keys)
+    if screen:
+        app.call_later(app.action_go, screen)
+    watch_terminal(sys.stdin.fileno())
+    return app.run() or app.return_code or 0

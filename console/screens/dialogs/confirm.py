@@ -1,0 +1,129 @@
+"""Questions: yes or no before something is lost, one line of text, where to go."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.suggester import SuggestFromList
+from textual.widgets import Button, Input, Static
+
+from ajet_swarm.common.text import plain
+from console.models.screen_registry import Place
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Names a loss and asks; Escape and Enter on the first button keep things as they are."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("n,escape", "answer(False)", "No", id="confirm.no"),
+        Binding("left,right", "app.focus_next", "Other button", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-8)", "Page up", show=False),
+        Binding("pagedown,space", "move(8)", "Page down", show=False),
+    ]
+
+    def __init__(self, title: str, body: str, danger_label: str, detail: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._body = body
+        self._label = danger_label
+        self._detail = detail
+
+    def compose(self) -> ComposeResult:
+        """Title, loss, the detail to read, two buttons."""
+        with Vertical(classes="dialog -danger -wide" if self._detail else "dialog -danger"):
+            yield Static(plain(self._title), markup=False, classes="dialog-title")
+            yield Static(plain(self._body), markup=False, classes="dialog-body")
+            if self._detail:
+                with VerticalScroll(id="confirm-detail", can_focus=False):
+                    yield Static(plain(self._detail), markup=False)
+            with Horizontal(classes="dialog-buttons"):
+                yield Button("No, keep  n", id="no", compact=True)
+                yield Button(f"{self._label}  y", id="yes", variant="error", compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button says what its key says."""
+        event.stop()
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """End with an answer."""
+        self.dismiss(answer)
+
+    def action_move(self, lines: int) -> None:
+        """Scroll the detail."""
+        for detail in self.query("#confirm-detail"):
+            detail.scroll_relative(y=lines, animate=False)
+
+
+ASK_HINT = "Enter confirm, Esc cancel"
+
+
+class AskScreen(ModalScreen[str | None]):
+    """Asks for one line of text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="ask.leave"),
+    ]
+
+    def __init__(self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT) -> None:
+        super().__init__()
+        self._hint = hint
+        self._title = title
+        self._label = label
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """Title, hint, line."""
+        with Vertical(classes="dialog"):
+            yield Static(plain(self._title), markup=False, classes="dialog-title")
+            if self._label:
+                yield Static(plain(self._label), markup=False, classes="dialog-body")
+            yield Input(" ".join(plain(self._value).split("\n")), compact=True, id="answer")
+            yield Static(plain(self._hint), markup=False, classes="dialog-hint")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)
+
+
+class LineScreen(ModalScreen[str | None]):
+    """The line at the bottom that `:` opens."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="line.leave"),
+    ]
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__()
+        self._names = [place.name for place in places] + ["quit"]
+
+    def compose(self) -> ComposeResult:
+        """A colon, a line, the names there are, and that an id opens its group."""
+        with Vertical(id="line"):
+            with Horizontal(id="line-input"):
+                yield Static(":", markup=False, id="line-colon")
+                yield Input(
+                    compact=True, suggester=SuggestFromList(self._names, case_sensitive=False)
+                )
+            said = "  ".join([*self._names, "or an id"])
+            yield Static(said, markup=False, id="line-names")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)

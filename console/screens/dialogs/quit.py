@@ -1,0 +1,140 @@
+"""What becomes of the processes when the operator leaves."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Static
+
+from ajet_swarm.common.text import one_line
+from console.session.app_state import Child, Session
+from console.text.format import elapsed, plural
+
+Choice = Literal["stop", "leave", "stay"]
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the processes that are being stopped."""
+
+
+class QuitScreen(ModalScreen[Choice]):
+    """Stop what runs, leave it running, or stay."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "choose('stop')", "Stop them", id="quit.stop"),
+        Binding("l", "choose('leave')", "Leave running", id="quit.leave"),
+        Binding("escape", "choose('stay')", "Stay", id="quit.stay"),
+    ]
+
+    def __init__(self, session: Session, running: Sequence[Child]) -> None:
+        super().__init__()
+        self._session = session
+        self._left = running
+
+    def compose(self) -> ComposeResult:
+        """What runs, what stopping costs, three ways."""
+        with Vertical(classes="dialog", id="quit"):
+            yield Static("Quit: something still runs", markup=False, classes="dialog-title")
+            yield Static(self._body(), markup=False, classes="dialog-body")
+            with Horizontal(classes="dialog-buttons"):
+                yield Button("Stop them  s", id="stop", variant="error", compact=True)
+                yield Button("Leave running  l", id="leave", compact=True)
+                yield Button("Stay  Esc", id="stay", compact=True)
+
+    def on_mount(self) -> None:
+        """The harmless button is the one Enter presses."""
+        self.query_one("#stay", Button).focus()
+
+    def _body(self) -> str:
+        lines = []
+        for child in self._left:
+            lines.append(f"  {child.role:<7} pid {child.pid}  {one_line(child.url, 60)}")
+        open_groups = len(self._session.state.open_groups())
+        if open_groups:
+            verb = "is" if open_groups == 1 else "are"
+            lines.append(
+                f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
+                "them back."
+            )
+        ending = [child.role for child in self._left if child.phase == "stopping"]
+        if ending:
+            lines.append(f"Stopping already, not waited for: {', '.join(ending)}.")
+        elif self._session.state.watch_only:
+            lines.append("Leave running: it keeps watching; ajet-console finds it again.")
+        elif any(child.role == "proxy" for child in self._left):
+            lines.append("Leave running: users are still answered; ajet-console finds it again.")
+        else:
+            lines.append("Leave running: ajet-console finds it again.")
+        return "\n".join(lines)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button says what its key says."""
+        event.stop()
+        chosen: dict[str | None, Choice] = {"stop": "stop", "leave": "leave"}
+        self.dismiss(chosen.get(event.button.id, "stay"))
+
+    def action_choose(self, choice: Choice) -> None:
+        """End with a choice."""
+        self.dismiss(choice)
+
+
+class StoppingScreen(ModalScreen[None]):
+    """How far the stopping of the processes is; goes when the console does."""
+
+    def __init__(self, session: Session, told: Sequence[Child]) -> None:
+        """Begin to look.
+
+        Args:
+            session: Knows the processes.
+            told: Those that are stopped, as they were.
+        """
+        super().__init__()
+        self._session = session
+        self._told = [(child.role, child.pid) for child in told]
+        self._began = session.now()
+        self._over = False
+
+    def compose(self) -> ComposeResult:
+        """What is stopped, how far each is, what it waits for."""
+        with Vertical(classes="dialog", id="quit"):
+            yield Static("Stopping, then leaving", markup=False, classes="dialog-title")
+            yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
+            yield Static(
+                "Requests in flight end first. Ctrl+Q asks again.",
+                markup=False,
+                classes="dialog-hint",
+            )
+
+    def on_mount(self) -> None:
+        """Look again and again."""
+        self.set_interval(LOOK_EVERY, self._look)
+
+    def leave(self) -> None:
+        """Go, as soon as nothing lies above."""
+        self._over = True
+        if self.is_current:
+            self.dismiss()
+
+    def on_screen_resume(self) -> None:
+        """What lay above is gone; or it has come on top, and was dismissed before it knew."""
+        if self._over and self.is_current:
+            self.dismiss()
+
+    def _look(self) -> None:
+        self.query_one("#stopping", Static).update(self._body())
+
+    def _body(self) -> str:
+        took = elapsed(self._session.now() - self._began)
+        lines = []
+        for role, pid in reversed(self._told):  # the order they are stopped in
+            child = self._session.children.get(role)
+            if child is None or child.pid is None:
+                how = "✓ stopped"
+            elif child.phase == "stopping":
+                how = f"… being stopped, {took}"
+            else:
+                how = "· comes next"
+            lines.append(f"  {role:<7} pid {pid}  {how}")
+        return "\n".join(lines)

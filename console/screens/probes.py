@@ -1,0 +1,254 @@
+"""Ask the policy one thing: the answer of now beside those of earlier steps."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Input
+
+from ajet_swarm.common.text import one_line
+from console.screens.base import ConsoleScreen
+from console.screens.group import GroupScreen
+from console.views.group import Line
+from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
+from console.views.servers import server_tone
+from console.widgets.item_list import Item, ItemList
+from console.widgets.pane import Pane
+from core.state import TEXT_CAP, Server
+from core.state.details import Try
+
+WRITING = frozenset({"again", "cancel", "prompt", "server"})
+
+
+class TryList(ItemList):
+    """One line a try; the keys that turn pages turn the answers."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "screen.scroll_answers(-10)", "Page up", show=False),
+        Binding("pagedown,space", "screen.scroll_answers(10)", "Page down", show=False),
+        Binding("enter", "open", "Its group", tooltip="The whole answer, episode and reward parts"),
+    ]
+
+
+class TriesScreen(ConsoleScreen):
+    """Prompts that were tried."""
+
+    area: ClassVar[str] = "Try"
+    help_text: ClassVar[str] = (
+        "A prompt is sent as one eval episode: the policy of now answers it, the automatic reward "
+        "is shown where there is one, and nothing is trained on. The answer stands beside earlier "
+        "ones to the same prompt, else beside the last ones, each under its global step. All of "
+        "them are kept in the journal; the newest 50 are listed. While the engine syncs a try "
+        "waits; x gives its episode back."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p,slash", "prompt", "Prompt", key_display="p", id="try.prompt"),
+        Binding(
+            "r", "again", "Ask again", id="try.again", tooltip="The prompt under the cursor, now"
+        ),
+        Binding(
+            "x", "cancel", "Cancel", id="engine.try_stop", tooltip="Give the episode of it back"
+        ),
+        Binding("s", "server", "Server", id="try.server", tooltip="Ask another swarm server"),
+        Binding("c", "copy", "Copy", id="try.copy", tooltip="Copy the answer under the cursor"),
+        Binding("escape", "leave", "Back", id="try.leave"),
+    ]
+
+    def __init__(self, server: str | None = None) -> None:
+        super().__init__()
+        self._server = server or ""
+        self._newest = ""
+
+    @property
+    def chosen(self) -> Try | None:
+        """The try under the cursor."""
+        name = self.query_one(TryList).cursor
+        return next((one for one in self.session.state.tries if one.try_id == name), None)
+
+    @property
+    def target_group(self) -> str | None:
+        """The group of the try under the cursor."""
+        return self.chosen.group_id if self.is_mounted and self.chosen is not None else None
+
+    @property
+    def target_server(self) -> str | None:
+        """The server that is asked next."""
+        server = self._asked_server()
+        return server.name if server is not None else None
+
+    def _asked_server(self) -> Server | None:
+        servers = self.session.state.servers
+        return servers.get(self._server) or next(iter(servers.values()), None)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The prompt, what was tried, the answers."""
+        with Horizontal(id="try-row"):
+            yield Pane(id="try-where")
+            yield Input(
+                compact=True, placeholder="Ask the policy something, Enter sends", id="try-prompt"
+            )
+        yield TryList(id="try-list")
+        yield Pane(id="try-answers")
+
+    def on_mount(self) -> None:
+        """Type at once."""
+        line = self.query_one("#try-prompt", Input)
+        line.disabled = not self.session.may("engine.try")
+        line.display = not line.disabled
+        (self.query_one(TryList) if line.disabled else line).focus()
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what changed; the newest try takes the cursor when it comes."""
+        if dirty.isdisjoint({"*", "tries", "clock", "servers", "groups", "link"}):
+            return
+        self._paint()
+        if not dirty.isdisjoint({"*", "tries", "servers"}):
+            self.refresh_bindings()
+
+    def _paint(self) -> None:
+        state, now = self.session.state, self.session.as_of
+        self.query_one("#try-where", Pane).show_lines([self._where()])
+        table = self.query_one(TryList)
+        tries = newest_first(state)
+
+        def rows(width: int) -> list[Item]:
+            return [Item(one.try_id, (list_row(one, state, now, width),)) for one in tries]
+
+        table.show_head("head", list_head)
+        table.show_items(tuple(list_row(one, state, now, 400) for one in tries), rows)
+        newest = tries[0].try_id if tries else ""
+        if tries and not table.keys and self.is_current:  # it has no size yet
+            self.call_after_refresh(self._paint)
+        elif newest != self._newest:
+            self._newest = newest
+            table.action_edge(0)
+        self._paint_answers()
+
+    def _where(self) -> Line:
+        if not self.session.may("engine.try"):
+            return (("view only: nothing is asked", "$muted"),)
+        server = self._asked_server()
+        name = one_line(server.name, 20) if server is not None else "no server"
+        known = self.session.state.servers.values()
+        place = next((at for at, one in enumerate(known) if one is server), 0)
+        return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
+
+    def _paint_answers(self) -> None:
+        state, now, name = self.session.state, self.session.as_of, self.query_one(TryList).cursor
+        pane = self.query_one("#try-answers", Pane)
+
+        def build(width: int) -> list[Line]:
+            found = compared(state, name, columns(width))
+            if not found and not self.session.may("engine.try"):
+                return [(("Nothing was tried yet.", "$muted"),)]
+            return answers(found, state, now, width)
+
+        pane.show(tuple(build(max(20, self.size.width - 4))), build)
+
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
+        """Other answers: from their top."""
+        self.query_one("#try-answers", Pane).scroll_home(animate=False)
+        self._paint_answers()
+        self.refresh_bindings()
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """The group of the try."""
+        if (one := self.chosen) is not None:
+            self.host.push_screen(GroupScreen(one.group_id))
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What can be done to the try under the cursor."""
+        if action in WRITING and not self.session.may("engine.try"):
+            return False
+        if not self.is_mounted:
+            return super().check_action(action, parameters)
+        one = self.chosen
+        if action == "prompt":
+            return not self.query_one("#try-prompt", Input).has_focus
+        if action == "cancel":
+            return one is not None and not one.over
+        if action == "again":
+            return one is not None
+        if action == "copy":
+            return one is not None and bool(one.text or one.tool_calls)
+        if action == "server":
+            return len(self.session.state.servers) > 1
+        return super().check_action(action, parameters)
+
+    def on_descendant_focus(self) -> None:
+        """Other keys are valid."""
+        self.refresh_bindings()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter asks."""
+        event.stop()
+        if event.value.strip():
+            self._ask(event.value, self.target_server)
+            event.input.value = ""
+            self.set_focus(self.query_one(TryList))
+
+    def _ask(self, prompt: str, server: str | None) -> None:
+        self.app.run_worker(
+            self._asked(prompt, server), name="engine.try", group="command", exit_on_error=False
+        )
+
+    async def _asked(self, prompt: str, server: str | None) -> None:
+        outcome = await self.session.command("engine.try", prompt=prompt, server=server)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+            line = self.query_one("#try-prompt", Input) if self.is_mounted else None
+            if line is not None and not line.value:  # nothing that was typed is lost
+                line.value = prompt
+
+    def action_prompt(self) -> None:
+        """Type another prompt."""
+        self.set_focus(self.query_one("#try-prompt", Input))
+
+    def action_again(self) -> None:
+        """The same once more, at the server it was asked of."""
+        one = self.chosen
+        if one is None:
+            return
+        if one.prompt and len(one.prompt) < TEXT_CAP:
+            server = one.server if one.server in self.session.state.servers else self.target_server
+            self._ask(one.prompt, server)
+        else:
+            self.host.say("This prompt is too long to be kept whole: paste it again", "warning")
+
+    def action_cancel(self) -> None:
+        """Give the episode back."""
+        if (one := self.chosen) is not None:
+            self.run_command("engine.try_stop", try_id=one.try_id)
+
+    def action_server(self) -> None:
+        """The next server."""
+        names = list(self.session.state.servers)
+        if names:
+            present = self.target_server
+            at = names.index(present) if present in names else -1
+            self._server = names[(at + 1) % len(names)]
+            self._paint()
+
+    def action_copy(self) -> None:
+        """The answer under the cursor."""
+        if (one := self.chosen) is not None:
+            self.host.copy(one.text or one.tool_calls, "Copied the answer")
+
+    def action_scroll_answers(self, rows: int) -> None:
+        """Scroll the answers."""
+        self.query_one("#try-answers", Pane).scroll_relative(y=rows, animate=False, immediate=True)
+
+    def action_leave(self) -> None:
+        """Out of the prompt, then off the screen."""
+        line = self.query_one("#try-prompt", Input)
+        if line.has_focus and self.session.state.tries:
+            self.set_focus(self.query_one(TryList))
+        else:
+            self.dismiss()

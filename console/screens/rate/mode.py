@@ -1,0 +1,62 @@
+"""The question which rating mode to use."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from console.views.rating import MODES, mode_words
+from core.commands import MODES as NAMES
+
+
+class ModeScreen(ModalScreen[str | None]):
+    """Three modes and what each means for the user who waits."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", id="mode.leave"),
+        *(
+            Binding(str(number), f"take('{name}')", mode_words(name), show=False)
+            for number, name in enumerate(NAMES, 1)
+        ),
+    ]
+
+    def __init__(self, present: str) -> None:
+        super().__init__()
+        self._present = present
+
+    def compose(self) -> ComposeResult:
+        """The modes, the present one first under the cursor."""
+        with Vertical(classes="dialog"):
+            yield Static("How do you rate?", markup=False, classes="dialog-title")
+            yield OptionList(
+                *(
+                    Option(f"{number}  {MODES[name]}", id=name)
+                    for number, name in enumerate(NAMES, 1)
+                ),
+                markup=False,
+                compact=True,
+            )
+            present = f"Now: {mode_words(self._present)}. Enter or a digit confirm, Esc cancel"
+            yield Static(present, markup=False, classes="dialog-hint")
+
+    def on_mount(self) -> None:
+        """The cursor stands on the present mode."""
+        if self._present in NAMES:
+            self.query_one(OptionList).highlighted = NAMES.index(self._present)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter or a click."""
+        event.stop()
+        self.dismiss(event.option.id)
+
+    def action_take(self, name: str) -> None:
+        """A digit."""
+        self.dismiss(name)
+
+    def action_leave(self) -> None:
+        """Escape."""
+        self.dismiss(None)

@@ -1,0 +1,112 @@
+"""Who rates: asked for by the first vote, by key or from the palette."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.common.text import one_line
+from console.backend.rater import clean, proposed
+from core.commands.rating import OVERRIDE_HINT
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+    from console.screens.base import ConsoleScreen
+    from console.session.app_state import Outcome, Session
+
+
+def rate_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Title, help and action of what concerns the rater."""
+    session = app.session
+    if not session.read_only:
+        about = f"You rate as {session.rater}" if session.rater else "Recorded with your votes"
+        yield "Rate: Your name", about, partial(_name, app)
+
+
+def _name(app: "ConsoleApp") -> None:
+    app.run_worker(_tell(app), group="question", exclusive=True, exit_on_error=False)
+
+
+async def _tell(app: "ConsoleApp") -> None:
+    if said := await ask_name(app):
+        app.say(f"{said[:1].upper()}{said[1:]}")
+
+
+async def ask_name(app: "ConsoleApp") -> str:
+    """Ask for the name of the next votes; what has become of it, or nothing when left."""
+    session = app.session
+    present = session.rater or ("" if session.rater_asked else proposed())
+    label = "The name recorded with your next votes; empty: none"
+    given = await app.ask("Who rates?", label, present)
+    if given is None:
+        return ""
+    _take(session, clean(given))
+    await _keep(session)
+    return f"you rate as {session.rater}" if session.rater else "your votes have no name"
+
+
+def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+    """Cast a vote; the first one of a home asks for the name before that, and then goes on.
+
+    Args:
+        screen: Where it was given.
+        vote: Casts it.
+    """
+    if screen.session.rater_asked:
+        vote()
+        return
+    screen.run_worker(
+        _first(screen, vote),
+        name="your name",
+        group="question",
+        exclusive=True,
+        exit_on_error=False,
+    )
+
+
+async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+    name = proposed()
+    label = "Votes are kept with a name. This is asked once; N on Rate gives another one."
+    without = f"as {one_line(name, 24)}" if name else "without a name"
+    given = await screen.host.ask(
+        "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
+    )
+    _take(screen.session, clean(name if given is None else given))
+    if screen.is_mounted:
+        vote()
+    await _keep(screen.session)
+
+
+async def cast_vote(app: "ConsoleApp", question: str, /, **args: Any) -> "Outcome":
+    """Send a vote; one refused for another rater's vote or lease asks whether to override it.
+
+    Args:
+        app: The app, in one of its workers.
+        question: What the group was asked.
+        **args: Of the command `group.rate`.
+
+    Returns:
+        How it ended; a refusal without words is one that the operator has read already.
+    """
+    session = app.session
+    outcome = await session.command("group.rate", **args)
+    if outcome.ok or OVERRIDE_HINT not in outcome.message:
+        return outcome
+    about = f"“{one_line(question, 60)}”: " if question else ""
+    body = f"{about}{outcome.message.rpartition('. ')[0]}.\nYour vote differs. It replaces theirs."
+    if not await app.confirm("Override another rater?", body, "Override"):
+        return replace(outcome, message="")
+    return await session.command("group.rate", **args, override=True)
+
+
+def _take(session: "Session", name: str) -> None:
+    """From now on votes go out with it."""
+    session.rater_asked = True
+    session.rater = name
+
+
+async def _keep(session: "Session") -> None:
+    """For the next start."""
+    if session.keep_rater is not None:
+        await asyncio.to_thread(session.keep_rater, session.rater)

@@ -1,0 +1,76 @@
+"""What can be done about the rewards from anywhere: the editor, the clipboard, the group."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.common.errors import AjetError
+from console.views.rewards.fault import last_fault, place_to_open
+from console.widgets.editor import open_place
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+
+def reward_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Title, help and action of what makes sense now."""
+    state = app.session.state
+    fault = last_fault(state)
+    if can_edit(app):
+        yield (
+            "Rewards: Edit the hook",
+            "Its file, or that of the parts, in your editor",
+            partial(edit, app),
+        )
+    if app.session.seen and state.rewards.source and not app.session.read_only:
+        about = "Other weights on the finished groups; nothing changes until it is applied"
+        yield "Rewards: What if", about, partial(what_if, app)
+    if fault is not None:
+        yield "Rewards: Copy the last fault", fault.cause[:80], partial(copy_fault, app)
+    if fault is not None and fault.group_id:
+        about = "The group the rewards failed on"
+        yield "Rewards: Open the group that failed", about, partial(open_group, app)
+
+
+def what_if(app: "ConsoleApp") -> None:
+    """Try other weights."""
+    from console.screens.rewards.whatif import RewardsWhatIfScreen
+
+    app.push_screen(RewardsWhatIfScreen())
+
+
+def can_edit(app: "ConsoleApp") -> bool:
+    """Whether there is a file to edit; an editor writes, so a read-only console opens none."""
+    return not app.session.read_only and bool(place_to_open(app.session.state)[0])
+
+
+def edit(app: "ConsoleApp") -> None:
+    """Open the place of the last fault, or the hook, in the operator's editor."""
+    app.run_worker(_edit(app), group="question", exclusive=True, exit_on_error=False)
+
+
+async def _edit(app: "ConsoleApp") -> None:
+    file, line = place_to_open(app.session.state)
+    try:
+        await open_place(app, file, line)
+    except AjetError as error:
+        app.say(str(error), "error")
+
+
+def copy_fault(app: "ConsoleApp") -> None:
+    """Place, cause and traceback of the last fault to the clipboard."""
+    fault = last_fault(app.session.state)
+    if fault is None:
+        return
+    place = f"{fault.file}:{fault.line}" if fault.file else ""
+    texts = [one for one in (place, fault.cause, fault.traceback.rstrip()) if one]
+    app.copy("\n".join(texts), "Copied the fault")
+
+
+def open_group(app: "ConsoleApp") -> None:
+    """Show the group the rewards failed on."""
+    from console.screens.group import GroupScreen
+
+    fault = last_fault(app.session.state)
+    if fault is not None and fault.group_id:
+        app.push_screen(GroupScreen(fault.group_id))

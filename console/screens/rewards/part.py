@@ -1,0 +1,69 @@
+"""What one part of the reward said of the newest groups; Enter opens a group."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from ajet_swarm.common.text import one_line
+from console.screens.base import ConsoleScreen
+from console.screens.group import GroupScreen
+from console.text.format import plural
+from console.views.rewards.part import GroupSayings, saying_lines, sayings
+from console.widgets.item_list import Item, ItemList
+from console.widgets.pane import Pane
+
+
+class RewardPartScreen(ConsoleScreen):
+    """Groups with the value and the reason of one part for each answer."""
+
+    area: ClassVar[str] = "Reward part"
+    help_text: ClassVar[str] = (
+        "Each block is a group: what this part gave each answer, the reward that answer has, and "
+        "the part's reason. ▲ is the winner. ◆ decided it: without this part another answer would "
+        "have won, or none alone. Enter opens the group."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back", id="rewards.part_leave"),
+    ]
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Title and list."""
+        yield Pane(id="part-title")
+        yield ItemList(id="part-groups")
+
+    @property
+    def target_group(self) -> str | None:
+        """The group under the cursor."""
+        return self.query_one(ItemList).cursor or None
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what is new, once a second at most."""
+        if dirty.isdisjoint({"*", "clock"}):
+            return
+        told = sayings(self.session.state, self.part)
+        name = one_line(self.part, 60)
+        said = f"  {plural(len(told), 'group')}, newest first" if told else "  in no group now"
+        title = ((" PART  ", "bold $heading"), (name, "bold"), (said, "$muted"))
+        self.query_one("#part-title", Pane).show_lines([title])
+        self.query_one(ItemList).show_items(tuple(told), lambda width: _items(told, width))
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Enter: the group in full."""
+        event.stop()
+        others = list(self.query_one(ItemList).keys)
+        self.host.push_screen(GroupScreen(event.key, others))
+
+    def action_leave(self) -> None:
+        """Back to the parts."""
+        self.dismiss()
+
+
+def _items(told: list[GroupSayings], width: int) -> Iterable[Item]:
+    return (Item(one.group_id, tuple(saying_lines(one, width))) for one in told)

@@ -1,0 +1,302 @@
+"""What scores the answers: the source, its parts and what each of them decided, its last fault."""
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widget import Widget
+
+from ajet_swarm.common.text import one_line
+from console.models import reward_edit
+from console.models.reward_figures import WINDOWS, Digest, Digests, by_step, figures
+from console.screens.base import ConsoleScreen
+from console.screens.rewards import entries
+from console.screens.rewards.part import RewardPartScreen
+from console.screens.rewards.whatif import RewardsWhatIfScreen
+from console.session.app_state import Session
+from console.views.chart import curve
+from console.views.judges import judge_head, judge_lines
+from console.views.rewards.charts import answers, by_rank, over_groups, spread, waits
+from console.views.rewards.fault import Fault, fault_lines, last_fault
+from console.views.rewards.monitor import watch_lines
+from console.views.rewards.rows import PartRow, first_varied, part_rows
+from console.views.rewards.table import head_lines, is_constant, part_head, part_words, row_line
+from console.widgets.item_list import Item, ItemList
+from console.widgets.pane import Pane
+from console.widgets.section import Build, Room, Section, heading, lines
+
+_AT_ONCE = frozenset({"*", "rewards"})
+"""Painted with the flush; everything else once a second."""
+Chart = Callable[[Sequence[Digest], str, Room], Content]
+"""Makes a chart of the part with that name from the digests of the last groups."""
+
+
+_CHANGES = (
+    Binding(
+        "W",
+        "change('rewards.weight')",
+        "Set weight",
+        id="rewards.weight",
+        tooltip="Another weight for the part; asks first, applies from the next group",
+    ),
+    Binding(
+        "M",
+        "change('rewards.gate')",
+        "Gate",
+        id="rewards.gate",
+        tooltip="Make the part a factor of the whole reward, or a weighted part again; asks first",
+    ),
+    Binding(
+        "O",
+        "change('rewards.enable')",
+        "On/off",
+        id="rewards.enable",
+        tooltip="Switch the part on or off, the others share its weight; asks first",
+    ),
+)
+
+
+class RewardsScreen(ConsoleScreen):
+    """Figures over the last groups; a row is a part, Enter shows what it said."""
+
+    area: ClassVar[str] = "Rewards"
+    help_text: ClassVar[str] = (
+        "The reward is the product of the gates times the weighted sum of the other parts. Figures "
+        "are over the answers of the last groups that were scored or ended; w changes how many. "
+        "reward is the automatic one, also of human-rated groups; human-rated: how many they are, "
+        "and what ratings gave the answer the automatic rewards put first. "
+        "decided: the share of groups, of those with unlike rewards, in which another answer would "
+        "have come out on top without this part, or none alone. The trace is the part's mean from "
+        "group to group within its own range; the curve below is by global step with one "
+        "deviation as a band. noted: a number a hook wrote down, at weight 0. off: switched "
+        "off, O switches it on; gone: no part of the model any more.\n"
+        "with length: correlation of reward and answer length, both less their group's mean, as "
+        "only differences within a group teach. Dead groups were sent and teach nothing; lost ones "
+        "were aborted or failed; not scored: the rewards "
+        "abstained, and the group waits for you.\n"
+        "A judge has a line of its own: calls, calls a group, tokens, cost by the prices of its "
+        "settings (no price: none is set), share of questions its cache answered, share of groups "
+        "it abstained from, replies it had to repair, mean seconds of a call.\n"
+        "Hook files are loaded again when they are saved. When a save is broken, the version "
+        "before goes on, and the fault stands here. e opens its place in your editor, y copies it."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    spare_keys: ClassVar[tuple[str, ...]] = ("copy", "window")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "e",
+            "edit",
+            "Edit",
+            id="rewards.edit",
+            tooltip="The file in your editor, at the line of the last fault",
+        ),
+        Binding(
+            "y",
+            "copy",
+            "Copy fault",
+            show=False,
+            id="rewards.copy",
+            tooltip="Cause, place and traceback of the last fault to the clipboard",
+        ),
+        Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="The traceback, or fold it"),
+        Binding("f", "fault_group", "Group", id="rewards.fault_group", tooltip="It failed on"),
+        Binding(
+            "w",
+            "window",
+            "How many",
+            show=False,
+            id="rewards.window",
+            tooltip="Figures over the last 100, 500 or 20 groups",
+        ),
+        Binding(
+            "i",
+            "what_if",
+            "What if",
+            id="rewards.what_if",
+            tooltip="Try other weights on the finished groups; nothing changes until applied",
+        ),
+        *_CHANGES,
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._window = WINDOWS[0]
+        self._unfolded = False
+        self._digests = Digests()
+        self._last: list[Digest] = []
+        self._parts: dict[str, PartRow] = {}
+        self._pointed = False
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Source and sums, the fault, the parts, the curve of the part under the cursor."""
+        yield Pane(id="rewards-head")
+        yield Pane(id="rewards-fault")
+        yield ItemList(id="rewards-parts")
+        yield Pane(id="rewards-judges")
+        with Container(id="rewards-charts"):
+            yield Section(self._curve, _AT_ONCE, id="rewards-curve")
+            for name, build in self._charts().items():
+                chart = Section(build, _AT_ONCE, id=f"rewards-{name}")
+                chart.add_class("rewards-more")
+                yield chart
+
+    @property
+    def fault(self) -> Fault | None:
+        """The last fault."""
+        return last_fault(self.session.state)
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint a change of the source at once, what groups say once a second."""
+        if dirty.isdisjoint({*_AT_ONCE, "clock"}):
+            return
+        session, now = self.session, self.session.now()
+        state = session.state
+        before, self._last = self._last, self._digests.last(state, self._window)
+        found = figures(self._last, state.rewards.version)
+        rows = part_rows(state.rewards.parts, found.parts)
+        self._parts = {row.name: row for row in rows}
+        head = self.query_one("#rewards-head", Pane)
+        width = max(20, self.size.width - 2)
+        told = head_lines(state, found, now, width, session.seen)
+        head.show_lines([*told, *watch_lines(state, width)])
+        self._show_fault()
+        judges = self.query_one("#rewards-judges", Pane)
+        judges.display = bool(state.judges)
+        judges.show_head("judges", judge_head)
+        judges.show_lines(judge_lines(state, self.size.width))
+        parts = self.query_one(ItemList)
+        parts.border_title = "PARTS"
+        parts.display = bool(rows)
+        parts.show_head("parts", part_head)
+        parts.show_items(rows, lambda room: _items(rows, room))
+        if found.parts and not self._pointed:
+            self._pointed = True
+            if not parts.place:  # a gate that never closes leads, and its charts are empty
+                parts.stand_on(first_varied(rows))
+        if not dirty.isdisjoint(_AT_ONCE) or not _same(before, self._last):
+            for chart in self.query("#rewards-charts Section").results(Section):
+                chart.paint(session, _AT_ONCE)
+        self.refresh_bindings()
+
+    def _show_fault(self) -> None:
+        pane, fault = self.query_one("#rewards-fault", Pane), self.fault
+        pane.display = fault is not None
+        width = max(20, self.size.width - 3)
+        pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
+
+    def _charts(self) -> dict[str, Build]:
+        """What a wide terminal shows beside the curve, of the part under the cursor."""
+
+        def of_part(chart: Chart) -> Build:
+            return lambda _, room: chart(self._last, self.query_one(ItemList).cursor, room)
+
+        def of_answers(best: bool) -> Build:
+            return lambda session, room: answers(
+                session.state, self._last, self.query_one(ItemList).cursor, best, room
+            )
+
+        return {
+            "groups": of_part(over_groups),
+            "spread": of_part(spread),
+            "ranks": of_part(by_rank),
+            "best": of_answers(True),
+            "worst": of_answers(False),
+        }
+
+    def _curve(self, session: Session, room: Room) -> Content:
+        """The part under the cursor by global step."""
+        row = self._parts.get(self.query_one(ItemList).cursor)
+        if row is None:
+            if not self.query_one("#rewards-curve", Section).framed:
+                return Content("")
+            empty = waits("The curve of a part starts", room.width)
+            return lines(heading("PART", "by global step"), empty)
+        part = row.figures
+        if part is None:
+            off = row.part is not None and not row.part.enabled
+            said = "it is off: O switches it on" if off else "its figures come with the next group"
+            return heading(one_line(row.name, 40).upper(), said)
+        name = one_line(part.name, 40).upper()
+        words = part_words(part, room.width - len(name) - 20)
+        if is_constant(part):
+            return heading(name, words)
+        points = by_step(self._last, part.name)
+        title = heading(name, words, "by global step" if len(points) > 1 else "one step so far")
+        return lines(title, *curve(points, room.width, room.height - 1))
+
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
+        """Another part: its charts."""
+        event.stop()
+        for chart in self.query("#rewards-charts Section").results(Section):
+            chart.repaint()
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what there is."""
+        match action:
+            case "change":
+                cursor = self.query_one(ItemList).cursor
+                return reward_edit.may(self.host, str(parameters[0]), cursor)
+            case "edit":
+                return entries.can_edit(self.host)
+            case "copy":
+                return self.fault is not None
+            case "fold":
+                fault = self.fault
+                return fault is not None and bool(fault.traceback)
+            case "fault_group":
+                fault = self.fault
+                return fault is not None and bool(fault.group_id)
+        return super().check_action(action, parameters)
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Enter: what the part said."""
+        event.stop()
+        self.host.push_screen(RewardPartScreen(event.key))
+
+    def action_window(self) -> None:
+        """The next number of groups."""
+        at = WINDOWS.index(self._window)
+        self._window = WINDOWS[(at + 1) % len(WINDOWS)]
+        self.update_view(_AT_ONCE)
+
+    def action_what_if(self) -> None:
+        """Try other weights."""
+        self.host.push_screen(RewardsWhatIfScreen())
+
+    def action_fold(self) -> None:
+        """Unfold the traceback, or fold it again."""
+        self._unfolded = not self._unfolded
+        self.set_class(self._unfolded, "-unfolded")
+        self.update_view(_AT_ONCE)
+
+    def action_copy(self) -> None:
+        """The fault to the clipboard."""
+        entries.copy_fault(self.host)
+
+    def action_fault_group(self) -> None:
+        """The group it failed on."""
+        entries.open_group(self.host)
+
+    def action_change(self, command: str) -> None:
+        """Ask about the part under the cursor, then order."""
+        reward_edit.change(self.host, command, self.query_one(ItemList).cursor)
+
+    def action_edit(self) -> None:
+        """The place of the fault, or the hook, in the editor."""
+        entries.edit(self.host)
+
+
+def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
+    """Whether no group has come or changed: a digest is made again only then."""
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[Item]:
+    return (Item(row.name, (row_line(row, width),)) for row in rows)

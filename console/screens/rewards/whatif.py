@@ -1,0 +1,305 @@
+"""What other weights would have made of the groups that are over, before they count."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from ajet_swarm.common.text import one_line
+from console.models.reward_whatif import (
+    STEP,
+    Tally,
+    can_weigh,
+    group_lines,
+    summary_lines,
+    tally,
+    weight_line,
+)
+from console.screens.base import ConsoleScreen
+from console.screens.group import GroupScreen
+from console.text.format import elapsed, plural
+from console.text.wrap import wrapped
+from console.views.group import Line
+from console.widgets.item_list import Item, ItemList
+from console.widgets.pane import Pane
+from core.events import RewardPart, TrialSummary
+from core.state.trial import WhatIf
+
+LASTS = (100, 500, 20)
+
+
+class PartList(ItemList):
+    """The parts with their weights."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Type", tooltip="Another weight for this part, to try"),
+    ]
+
+
+class GroupList(ItemList):
+    """The groups that change most."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Its group", tooltip="The group in full"),
+    ]
+
+
+class RewardsWhatIfScreen(ConsoleScreen):
+    """Weights to try; what they come to stands below at once."""
+
+    area: ClassVar[str] = "What if"
+    help_text: ClassVar[str] = (
+        "Nothing here changes the rewards until it is applied. Left and right change the weight "
+        "under the cursor, Enter takes a number. What changes is worked out at once from what "
+        "the parts said of the groups in view. r re-scores the groups on the proxy, in the "
+        "background: for a file that was changed, and for what older rewards scored; users are "
+        "answered meanwhile, and c ends it. a writes the weights to the file of the rewards.\n"
+        "winner flips: another answer wins than the one that was sent as best. dead groups gained: "
+        "groups that taught and would not. The groups below change most; Enter opens one."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "PartList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,minus", "step(-1)", "Less", key_display="←", id="whatif.less"),
+        Binding("right,plus", "step(1)", "More", key_display="→", id="whatif.more"),
+        Binding("backspace", "reset", "Undo", id="whatif.reset", tooltip="The weight in use"),
+        Binding(
+            "w",
+            "window",
+            "How many",
+            show=False,
+            id="whatif.window",
+            tooltip="The last 100, 500 or 20",
+        ),
+        Binding(
+            "r",
+            "rescore",
+            "Re-score",
+            id="rewards.whatif",
+            tooltip="On the proxy, in the background; nothing is sent",
+        ),
+        Binding("c", "cancel", "End it", id="rewards.whatif_stop", tooltip="Stop scoring"),
+        Binding(
+            "a",
+            "apply",
+            "Apply",
+            id="rewards.apply",
+            tooltip="Write these weights to the file of the rewards; asks first",
+        ),
+        Binding("escape", "leave", "Back", id="whatif.leave"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: dict[str, float] = {}
+        self._last = LASTS[0]
+        self._made: tuple[object, Tally] | None = None
+        self._stands = False
+        """The cursor was put on a part whose weight can be tried."""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """What is tried, the parts, what it comes to, the groups that change most."""
+        yield Pane(id="whatif-head")
+        yield PartList(id="whatif-parts")
+        yield Pane(id="whatif-sums")
+        yield GroupList(id="whatif-groups")
+
+    @property
+    def target_group(self) -> str | None:
+        """The group under the cursor, while the list has the focus."""
+        groups = self.query_one(GroupList)
+        return groups.cursor or None if groups.has_focus else None
+
+    @property
+    def _part(self) -> RewardPart | None:
+        name = self.query_one(PartList).cursor
+        return next((one for one in self.session.state.rewards.parts if one.name == name), None)
+
+    # --- painting -------------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint changes of the rewards at once, new groups once a second."""
+        if dirty.isdisjoint({"*", "rewards", "clock"}):
+            return
+        state, weights = self.session.state, dict(self._weights)
+        parts = state.rewards.parts if can_weigh(state) else ()
+        rows = self.query_one(PartList)
+        rows.display = bool(parts)
+        made_of = (parts, tuple(weights.items()))
+        rows.show_items(
+            made_of,
+            lambda width: (Item(one.name, (weight_line(one, weights, width),)) for one in parts),
+        )
+        if not self._stands and rows.keys:
+            self._stands = True
+            rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
+        found, lacking, said = self._found()
+        self.query_one("#whatif-head", Pane).show_lines([self._head(said)])
+        sums = self.query_one("#whatif-sums", Pane)
+        sums.show_lines(self._sums(found, lacking))
+        groups = self.query_one(GroupList)
+        most = found.most if found is not None else ()
+        groups.display = bool(most)
+        groups.show_head("most", lambda width: ((" changes most", "$muted"),))
+        groups.show_items(
+            most, lambda width: (Item(one.group_id, group_lines(one, width)) for one in most)
+        )
+        self.refresh_bindings()
+
+    def _found(self) -> tuple[TrialSummary | None, int, str]:
+        """What is shown below: the proxy's result for just this, else what can be told at once."""
+        known = self.session.state.what_if
+        if known is not None and known.summary is not None and self._is_ours(known):
+            return known.summary, 0, f"{plural(known.summary.groups, 'group')} re-scored"
+        if not can_weigh(self.session.state):
+            return None, 0, ""
+        key = (self._last, tuple(self._weights.items()), self._newest())
+        if self._made is None or self._made[0] != key:
+            self._made = (key, tally(self.session.state, self._last, self._weights))
+        at_once = self._made[1]
+        said = f"{plural(at_once.summary.groups, 'group')}, from what the parts said"
+        return at_once.summary, at_once.lacking, said
+
+    def _newest(self) -> object:
+        """What changes with every group that is scored or sent."""
+        totals, rewards = self.session.state.totals, self.session.state.rewards
+        return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
+
+    def _is_ours(self, known: WhatIf) -> bool:
+        newer = known.began >= self.session.state.rewards.since
+        return known.phase == "done" and newer and dict(known.weights) == self._weights
+
+    def _head(self, said: str) -> Line:
+        title: Line = ((" WHAT IF  ", "bold $heading"),)
+        known = self.session.state.what_if
+        if known is not None and known.phase == "doing":
+            took = elapsed(max(0.0, self.session.now() - known.began))
+            share = f"{known.done} of {known.total} groups re-scored, {took}"
+            return (*title, (f"◌ {share}", "$engine-booting"))
+        if known is not None and known.phase == "failed" and dict(known.weights) == self._weights:
+            return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
+        return (*title, (said, "$muted"))
+
+    def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
+        width, looks = max(20, self.size.width - 2), self.session.read_only
+        if found is None:
+            why = "A hook folder alone makes the reward: there are no weights to try. "
+            said = why + ("" if looks else "r re-scores the groups with its newest save.")
+            return [((one, "$muted"),) for one in wrapped(said, width)]
+        if not self._weights and found.compared and not found.flips and not found.died:
+            hint = "Left and right change a weight; what comes out otherwise stands here at once"
+            shown = wrapped(hint, width)
+            return [
+                *(((one, "$muted"),) for one in shown),
+                *summary_lines(found, lacking, width, read_only=looks)[2:],
+            ]
+        return summary_lines(found, lacking, width, read_only=looks)
+
+    # --- trying ---------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what there is."""
+        known = self.session.state.what_if
+        match action:
+            case "step":
+                part = self._part
+                return part is not None and part.enabled and not part.gate
+            case "reset":
+                part = self._part
+                return part is not None and part.name in self._weights
+            case "rescore":
+                return self.session.may("rewards.whatif") and not self.session.read_only
+            case "cancel":
+                running = known is not None and known.phase == "doing"
+                return running and self.session.may("rewards.whatif_stop")
+            case "apply":
+                return bool(self._weights) and self.session.may("rewards.apply")
+        return super().check_action(action, parameters)
+
+    def _try(self, part: RewardPart, weight: float) -> None:
+        weight = round(weight, 4)
+        if part.share:
+            weight = max(0.0, min(1.0, weight))
+        if abs(weight - part.weight) < 1e-9:
+            self._weights.pop(part.name, None)
+        else:
+            self._weights[part.name] = weight
+        self.update_view(frozenset({"*"}))
+
+    def action_step(self, way: int) -> None:
+        """A little less or more of the part under the cursor."""
+        part = self._part
+        if part is not None:
+            self._try(part, self._weights.get(part.name, part.weight) + way * STEP)
+
+    def action_reset(self) -> None:
+        """The weight in use again."""
+        part = self._part
+        if part is not None:
+            self._try(part, part.weight)
+
+    def action_window(self) -> None:
+        """The next number of groups."""
+        self._last = LASTS[(LASTS.index(self._last) + 1) % len(LASTS)]
+        self.update_view(frozenset({"*"}))
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Enter: a number for a part, or the group in full."""
+        event.stop()
+        if self.query_one(PartList).has_focus:
+            self.run_worker(self._type(), group="question", exclusive=True, exit_on_error=False)
+        else:
+            self.host.push_screen(GroupScreen(event.key, list(self.query_one(GroupList).keys)))
+
+    async def _type(self) -> None:
+        part = self._part
+        if part is None or part.gate or not part.enabled:
+            return
+        name = one_line(part.name, 40)
+        now = f"{self._weights.get(part.name, part.weight):g}"
+        said = await self.host.ask(f"Try a weight for {name}", "Nothing is changed by it.", now)
+        if said is None:
+            return
+        try:
+            weight = float(said)
+        except ValueError:
+            weight = float("nan")
+        if not abs(weight) <= 1e6:
+            self.host.say(f"{one_line(said, 40)} is no weight", "error")
+            return
+        self._try(part, weight)
+
+    # --- ordering -------------------------------------------------------------------------------
+
+    def _told(self) -> list[str]:
+        return [f"{name}={weight:g}" for name, weight in self._weights.items()]
+
+    def action_rescore(self) -> None:
+        """Score the groups anew on the proxy."""
+        work = self.host.order("rewards.whatif", weights=self._told(), last=self._last)
+        self.run_worker(work, group="command", exit_on_error=False)
+
+    def action_cancel(self) -> None:
+        """End that."""
+        work = self.host.order("rewards.whatif_stop")
+        self.run_worker(work, group="command", exit_on_error=False)
+
+    def action_apply(self) -> None:
+        """Write the weights; asks first."""
+        self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
+
+    async def _apply(self) -> None:
+        told = self._told()
+        body = (
+            f"{', '.join(one_line(one, 40) for one in told)}. Applies from the next group; what "
+            "was sent stays as it is. The file of the rewards is written, its comments stay."
+        )
+        if not await self.host.confirm("Apply these weights?", body, "Apply"):
+            return
+        if await self.host.order("rewards.apply", weights=told):  # else they can be tried again
+            self._weights.clear()
+            self.update_view(frozenset({"*"}))
+
+    def action_leave(self) -> None:
+        """Back to the rewards."""
+        self.dismiss()

@@ -1,0 +1,272 @@
+"""What one server is doing now: claimed episodes one by one, clients, tasks, its log."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import msgspec
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.screens.base import ConsoleScreen
+from console.screens.dialogs.abort import AbortScreen
+from console.screens.group import GroupScreen
+from console.text.contact import as_ended
+from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
+from console.text.server_color import server_color
+from console.views.group import Line, fit
+from console.views.servers import detail
+from console.widgets.item_list import Item, ItemList
+from console.widgets.pane import Pane
+from core.server_details import EpisodeLook, ServerLook
+from core.state import Group, State
+
+LOOK_SECONDS = 1.0
+LATE = 0.8
+"""Share of its limit an episode may be idle before it is marked."""
+_ID, _IDLE, _CALLS, _WHOSE = 10, 16, 6, 18
+
+
+class EpisodeList(ItemList):
+    """Claimed episodes, the longest idle first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pagedown,space", "screen.scroll_detail(12)", "Scroll below", key_display="PgDn"),
+        Binding("pageup", "screen.scroll_detail(-12)", "Page up", show=False),
+        Binding("enter", "open", "Group", tooltip="The group that holds it, when it is ours"),
+    ]
+
+
+class EpisodeAbort(AbortScreen):
+    """The question before an episode is taken from whoever holds it."""
+
+    KEPT: ClassVar[str] = "in the proxy's log"
+
+
+class InsideScreen(ConsoleScreen):
+    """Reads for as long as it is looked at; the one thing it changes asks first."""
+
+    area: ClassVar[str] = "Inside"
+    help_text: ClassVar[str] = (
+        "Claimed episodes of the server, the longest idle first: idle time against the limit after "
+        "which the server takes it back, calls, and who holds it. Enter opens the group of one of "
+        "ours. x aborts the one under the cursor, also of others: AgentJet checks no owner. In "
+        "ROLLING it goes back to the pool, in ROLLING POST it is deleted.\n"
+        "Below: the batch, clients by name, tasks with their rewards, the server's own log."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "EpisodeList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "x",
+            "abort",
+            "Abort",
+            id="engine.abort_episode",
+            tooltip="Take the episode from the client that holds it; asks first",
+        ),
+        Binding("escape", "leave", "Back", id="inside.leave"),
+    ]
+
+    def __init__(self, server: str) -> None:
+        super().__init__()
+        self._server = server
+        self._look: ServerLook | None = None
+        self._trouble = ""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Head, episodes, everything else."""
+        yield Pane(id="inside-head")
+        yield EpisodeList(id="inside-episodes")
+        yield Pane(id="inside-detail")
+
+    def on_mount(self) -> None:
+        """Read at once, then every second."""
+        self._read()
+        self.set_interval(LOOK_SECONDS, self._read)
+
+    @property
+    def target_server(self) -> str | None:
+        """The server that is looked into."""
+        return self._server
+
+    @property
+    def chosen(self) -> EpisodeLook | None:
+        """The episode under the cursor."""
+        key = self.query_one(EpisodeList).cursor
+        told = self._look
+        return next((one for one in told.episodes if one.uuid == key), None) if told else None
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if self.is_current and self.session.lost_at is None:
+            self._fetch()
+
+    @work(group="look", exclusive=True, exit_on_error=False)
+    async def _fetch(self) -> None:
+        try:
+            self._look, self._trouble = await self.session.look(self._server), ""
+        except AjetError as error:
+            self._trouble = f"it cannot be read now: {error.what}"
+        if self.is_mounted:
+            self.host.guarded(self._paint)
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """The state of the server, and the age of what is shown."""
+        if any(one in ("*", "servers", "clock", "link") for one in dirty):
+            self._paint()
+
+    def _paint(self) -> None:
+        state, told, now = self.session.state, self._look, self.session.as_of
+        server = state.servers.get(self._server)
+        if server is None:
+            self.query_one("#inside-head", Pane).show_lines(
+                [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
+            )
+            return
+        shown = as_ended(server, self.session)
+        word, tone = state_word(shown, now)
+        episodes = told.episodes if told is not None else ()
+        head: Line = (
+            (f" {one_line(server.name, 30)}", f"bold {server_color(state, server.name)}"),
+            (f"  {word}  ", f"bold {tone}"),
+            (_held(told), "$muted"),
+        )
+        self.query_one("#inside-head", Pane).show_lines([head])
+        table = self.query_one(EpisodeList)
+        table.show_head("head", _head)
+        owners = holders(state, self._server)
+        ours = state.client_uuid
+        table.show_items(
+            (episodes, tuple(owners)),
+            lambda width: [
+                Item(one.uuid, (_row(one, owners.get(one.uuid), ours, width),)) for one in episodes
+            ],
+        )
+        if episodes and not table.cursor:
+            table.action_edge(0)
+        rest = msgspec.structs.replace(told, episodes=()) if told is not None else None
+        trouble = self._trouble
+        self.query_one("#inside-detail", Pane).show(
+            tuple(detail(shown, rest, trouble, now, 100, ours)),
+            lambda width: detail(shown, rest, trouble, now, width, ours),
+        )
+        self.refresh_bindings()
+
+    # --- doing -------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing is aborted that is not there, or from a console that looks on."""
+        if action == "abort":
+            return not self.session.read_only and self._look is not None and self.chosen is not None
+        return True
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """The group of an episode of ours."""
+        group = holders(self.session.state, self._server).get(event.key)
+        if group is not None:
+            self.app.push_screen(GroupScreen(group.group_id))
+
+    @work(group="command", exit_on_error=False)
+    async def action_abort(self) -> None:
+        """Take the episode from whoever holds it."""
+        one = self.chosen
+        if one is None:
+            return
+        state = self.session.state
+        group = holders(state, self._server).get(one.uuid)
+        server = state.servers[self._server]
+        reason = await self.host.push_screen_wait(
+            EpisodeAbort(
+                f"Abort episode {one.uuid[:8]}?",
+                episode_loss(one, group, state.client_uuid, server.state),
+            )
+        )
+        if reason is None:
+            return
+        more = {"reason": reason} if reason else {}
+        await self.host.order("engine.abort_episode", server=self._server, episode=one.uuid, **more)
+        self._read()
+
+    def action_scroll_detail(self, rows: int) -> None:
+        """Scroll what is below."""
+        self.query_one("#inside-detail", Pane).scroll_relative(y=rows, animate=False)
+
+    def action_leave(self) -> None:
+        """Back to the engines."""
+        self.dismiss()
+
+
+def holders(state: State, server: str) -> dict[str, Group]:
+    """Episode -> the open group of ours that holds it."""
+    return {
+        one.episode_uuid: group
+        for group in state.open_groups()
+        if group.server == server
+        for one in group.candidates
+        if one.episode_uuid
+    }
+
+
+def episode_loss(one: EpisodeLook, group: Group | None, ours: str, state: str) -> str:
+    """What aborting an episode costs, and whom."""
+    if group is not None:
+        whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
+    elif one.client == ours:
+        whose = "It is yours; no open group holds it any more."
+    else:
+        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not asked."
+    calls = "" if one.calls is None else f", {plural(one.calls, 'call')}"
+    idle = f"Idle {elapsed(one.idle)} of {elapsed(one.limit)}{calls}."
+    fate = {
+        "ROLLING": "It goes back to the pool.",
+        "ROLLING_POST": "It is deleted: the update continues without it.",
+    }.get(state, "What becomes of it depends on the engine.")
+    return "\n".join([whose, idle, fate])
+
+
+def _held(told: ServerLook | None) -> str:
+    if told is None:
+        return "reading…"
+    if told.claimed is None:
+        return "it does not report its episodes"
+    free = ", free ones unknown" if told.free is None else f", {told.free} free"
+    slots = told.claimed + (told.free or 0)
+    return f"{plural(told.claimed, 'episode')} claimed of {slots} slots{free}"
+
+
+def _head(width: int) -> Line:
+    return (
+        (
+            fit(
+                f" {'episode':<{_ID}}{'idle / limit':<{_IDLE}}{'calls':>{_CALLS}}  "
+                f"{'held by':<{_WHOSE}}task",
+                width,
+            ),
+            "$muted",
+        ),
+    )
+
+
+def _row(one: EpisodeLook, group: Group | None, ours: str, width: int) -> Line:
+    late = one.idle is not None and one.limit is not None and one.idle > LATE * one.limit
+    idle = f"{duration(one.idle)} / {duration(one.limit)}"
+    calls = UNKNOWN if one.calls is None else str(one.calls)
+    whose = one_line(one.client or UNKNOWN, _WHOSE - 2)
+    if group is not None:
+        whose = f"us {group.group_id[:10]}"
+    elif one.client == ours:
+        whose = "us"
+    kind = "eval  " if one.kind == "eval" else ""
+    about = group.query if group is not None else one.task
+    room = max(4, width - (_ID + _IDLE + _CALLS + _WHOSE + 4))
+    return (
+        (f" {one_line(one.uuid, 8):<{_ID}}", ""),
+        (f"{idle:<{_IDLE}}", "bold $warning" if late else ""),
+        (f"{calls:>{_CALLS}}  ", "$muted"),
+        (f"{whose:<{_WHOSE}}", "" if whose.startswith("us") else "$warning"),
+        (fit(kind + one_line(about, 200), room), "$muted"),
+    )

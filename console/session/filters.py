@@ -1,0 +1,232 @@
+"""The filter line of the request list: `state:awaiting reward<0.2 text~paris dead:yes paris`.
+
+All terms must hold; `-` before a term turns it around; "quotes" keep spaces and signs together.
+"""
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ajet_swarm.common.errors import UsageError
+from console.views.group import answered, known_rewards, spread_of, verdict
+from core.state import OPEN_PHASES, SEALED_PHASES, Group
+
+_TERM = re.compile(
+    r'(?P<minus>-?)(?:(?P<field>[A-Za-z_]+)(?P<op><=|>=|<|>|:|~|=))?(?P<value>"[^"]*"?|[^\s"]*)'
+)
+_PHASES = OPEN_PHASES | SEALED_PHASES
+_SHOWN = {"DONE": "FINISHED"}
+"""Phases whose word on screen is another one; their own name is taken, too."""
+_LOST = "LOST"
+"""What `state:` calls a group that ended and whose episodes the engine discarded."""
+STATES = ("open", *sorted(_SHOWN.get(phase, phase).lower() for phase in {*_PHASES, _LOST}))
+"""What `state:` takes."""
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    ":": operator.eq,
+}
+
+Test = Callable[[Group], bool]
+
+
+class FilterError(UsageError):
+    """The filter line cannot be read; `position` is the character, from 0."""
+
+    def __init__(self, what: str, position: int, todo: str = "") -> None:
+        self.position = position
+        super().__init__(what, f"character {position + 1}", todo)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter line that was understood."""
+
+    text: str = ""
+    tests: tuple[Test, ...] = ()
+
+    def matches(self, group: Group) -> bool:
+        """Whether all terms hold."""
+        return all(test(group) for test in self.tests)
+
+    def __bool__(self) -> bool:
+        return bool(self.tests)
+
+
+def parse(text: str) -> Filter:
+    """Understand a filter line.
+
+    Raises:
+        FilterError: a field, sign or value is not known; says at which character and what is.
+    """
+    tests: list[Test] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        match = _TERM.match(text, at)
+        if match is None or match.end() == at:
+            raise FilterError(f"{text[at]!r} cannot be read here", at)
+        test = _term(match)
+        tests.append(_inverted(test) if match["minus"] else test)
+        at = match.end()
+    return Filter(text.strip(), tuple(tests))
+
+
+def _inverted(test: Test) -> Test:
+    return lambda group: not test(group)
+
+
+def _term(match: re.Match[str]) -> Test:
+    value = match["value"]
+    if value.startswith('"'):
+        if len(value) < 2 or not value.endswith('"'):
+            raise FilterError("the quote is not closed", match.start("value"), 'End it with "')
+        value = value[1:-1]
+    field, sign = (match["field"] or "").lower(), match["op"]
+    if not field:
+        if not value:
+            raise FilterError("a word is missing after `-`", match.end())
+        return _contains("query", value)
+    if not value:
+        raise FilterError(f"`{field}{sign}` needs a value", match.end(), _HELP.get(field, ""))
+    if field in _TEXTS:
+        return _text_term(match, field, sign, value)
+    if field in NUMBERS:
+        return _number_term(match, field, sign, value)
+    if field in FLAGS:
+        return _flag_term(match, field, sign, value)
+    if field == "ids":
+        return _ids_term(match, sign, value)
+    if field in ("state", "phase"):
+        return _state_term(match, sign, value)
+    raise FilterError(
+        f"there is no field `{field}`",
+        match.start("field"),
+        f"Fields: {', '.join(FIELDS)}; put it in quotes to look for the text",
+    )
+
+
+def _text_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
+    if sign not in (":", "~", "="):
+        raise FilterError(f"`{field}` takes ~ or :", match.start("op"), f"{field}~{value}")
+    return _contains(field, value)
+
+
+def _contains(field: str, value: str) -> Test:
+    wanted, read = value.casefold(), _TEXTS[field]
+    return lambda group: wanted in read(group).casefold()
+
+
+def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
+    if sign == "~":
+        raise FilterError(f"`{field}` takes < > <= >= =", match.start("op"), f"{field}<{value}")
+    try:
+        wanted = float(value)
+    except ValueError:
+        raise FilterError(
+            f"`{value}` is no number", match.start("value"), f"For example {field}<0.2"
+        ) from None
+    compare, read = _OPERATORS[sign], NUMBERS[field]
+
+    def test(group: Group) -> bool:
+        found = read(group)
+        return found is not None and compare(found, wanted)
+
+    return test
+
+
+def _flag_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
+    wanted = {"yes": True, "y": True, "no": False, "n": False}.get(value.lower())
+    if wanted is None or sign not in (":", "="):
+        place = "value" if wanted is None else "op"
+        raise FilterError(f"`{field}` is yes or no", match.start(place), f"{field}:yes")
+    read = FLAGS[field]
+    return lambda group: read(group) is wanted
+
+
+def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
+    word = value.upper().replace("-", "_")
+    if word == "OPEN":
+        return lambda group: group.open
+    known = {
+        phase
+        for phase in {*_PHASES, _LOST}
+        if phase.startswith(word) or _SHOWN.get(phase, phase).startswith(word)
+    }
+    if sign not in (":", "="):
+        raise FilterError("`state` takes :", match.start("op"), f"state:{value}")
+    if not known:
+        raise FilterError(
+            f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
+        )
+    return lambda group: (_LOST if group.discarded else group.phase) in known
+
+
+def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:
+    if sign not in (":", "="):
+        raise FilterError("`ids` takes :", match.start("op"), f"ids:{value}")
+    wanted = frozenset(value.split(","))
+    return lambda group: group.group_id in wanted
+
+
+def _all_text(group: Group) -> str:
+    texts = [group.query, *(one.text for one in group.candidates)]
+    return "\n".join([*texts, *(one.tool_calls for one in group.candidates)])
+
+
+def _best_reward(group: Group) -> float | None:
+    return max((value for value in known_rewards(group) if value is not None), default=None)
+
+
+def _span(begin: float, end: float | None) -> float | None:
+    return None if end is None else end - begin
+
+
+def _as_float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+_TEXTS: dict[str, Callable[[Group], str]] = {
+    "text": _all_text,
+    "query": lambda group: group.query,
+    "server": lambda group: group.server,
+    "model": lambda group: group.model,
+    "type": lambda group: group.episode_type,
+    "source": lambda group: group.source,
+    "row": lambda group: f"{group.row_id} {group.dataset_task_id}",
+    "note": lambda group: group.note,
+    "session": lambda group: group.session,
+    "id": lambda group: f"{group.group_id} {group.request_id} {group.task_id}",
+    "cause": lambda group: f"{group.cause} {group.dead} {group.abstained}",
+}
+NUMBERS: dict[str, Callable[[Group], float | None]] = {
+    "reward": _best_reward,
+    "spread": lambda group: _as_float(spread_of(group)),
+    "n": lambda group: float(group.n),
+    "answered": lambda group: float(len(answered(group))),
+    "step": lambda group: _as_float(group.step),
+    "waited": lambda group: group.waited,
+    "took": lambda group: _span(group.opened_at, group.closed_at),
+}
+FLAGS: dict[str, Callable[[Group], bool]] = {
+    "dead": lambda group: verdict(group).kind == "dead",
+    "marked": lambda group: group.marked,
+    "rated": lambda group: group.rating is not None,
+    "abstained": lambda group: bool(group.abstained),
+    "open": lambda group: group.open,
+    "truncated": lambda group: group.prompt_cut,
+}
+FIELDS = ("state", "ids", *_TEXTS, *NUMBERS, *FLAGS)
+_HELP = {
+    "state": "For example state:awaiting",
+    "ids": "Group ids in full, with commas: ids:5f58eeb4a4ec,0c1d2e3f4a5b",
+    **{name: f"For example {name}~paris" for name in _TEXTS},
+    **{name: f"For example {name}<0.2" for name in NUMBERS},
+    **{name: f"{name}:yes or {name}:no" for name in FLAGS},
+}

@@ -1,0 +1,164 @@
+"""Log lines of all processes: kept in memory, read from their files as they grow."""
+
+import logging
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ajet_swarm.common.text import plain, redact
+
+LINES_CAP = 5_000
+"""Lines kept of each source."""
+READ_CAP = 256 * 1024
+"""Bytes read from one file in one go; of a longer one only the end is read at first."""
+LEVELS = ("debug", "info", "warning", "error")
+SOURCES = ("proxy", "engine", "mock", "console")
+_TAIL_BYTES = 64 * 1024
+_LINE_CAP = 500
+
+_LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d+)? (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+)
+_CALM = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_FOLLOWS = re.compile(r"^(\s+\S|Traceback |[\w.]+(Error|Exception|Interrupt)\b|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of one process."""
+
+    number: int
+    """Counts up over all sources."""
+    at: float
+    """When it was read, Unix seconds."""
+    source: str
+    level: str
+    """debug, info, warning or error."""
+    text: str
+
+
+def parse(text: str, before: float) -> tuple[float, str, str]:
+    """(time, level, text) of a line that begins with its own time and level.
+
+    A line that does not, as in a traceback, has the time `before` and no level.
+    """
+    found = _STAMP.match(text)
+    if found is None:
+        return before, "", text
+    try:
+        at = time.mktime(time.strptime(found[1].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return before, "", text
+    return at, _name(found[2]), text[found.end() :]
+
+
+def _name(level: str) -> str:
+    return "error" if level == "CRITICAL" else level.lower()
+
+
+class LogStore:
+    """The newest lines of each source, in order."""
+
+    def __init__(self, cap: int = LINES_CAP) -> None:
+        self._all: deque[LogLine] = deque(maxlen=cap * 2)
+        self._by_source: dict[str, deque[LogLine]] = {}
+        self._cap = cap
+        self.total = 0
+        """Lines ever added; the number of the next one."""
+
+    def add(self, source: str, text: str, at: float, level: str = "") -> None:
+        """Add a line; without a level it is read from the text, or from the line before."""
+        kept = self._by_source.setdefault(source, deque(maxlen=self._cap))
+        line = LogLine(self.total, at, source, level or _level(text, kept), text)
+        kept.append(line)
+        self._all.append(line)
+        self.total += 1
+
+    def lines(self, source: str | None = None) -> Sequence[LogLine]:
+        """Lines of one source or of all, oldest first."""
+        return self._all if source is None else self._by_source.get(source, deque())
+
+
+def _level(text: str, before: Sequence[LogLine]) -> str:
+    found = _LEVEL.search(text[:80])
+    if found is not None:
+        return _name(found[1])
+    if before and _FOLLOWS.match(text):
+        return "error" if text.startswith("Traceback ") else before[-1].level
+    return "info"
+
+
+class Tail:
+    """Reads what was added to a file since it was read last; survives rotation."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset: int | None = None
+        self._inode = 0
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        """New whole lines; empty when the file is missing or has not grown. Blocks on the disk."""
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, 2)
+                inode = self.path.stat().st_ino
+                if self._offset is None:
+                    self._offset = max(0, size - READ_CAP)
+                elif inode != self._inode or size < self._offset:
+                    self._offset, self._rest = 0, b""
+                self._inode = inode
+                file.seek(self._offset)
+                data = file.read(READ_CAP)
+        except OSError:
+            return []
+        self._offset += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The line of a log's end that says why the process ended; empty when none does.
+
+    That is the last line, when it is an error, the end of a traceback or words outside the log.
+    """
+    last = lines[-1] if lines else ""
+    return "" if _CALM.match(last) else last
+
+
+def last_lines(path: Path, n: int, since: int = 0) -> list[str]:
+    """The last `n` lines of a log that say something, safe to show. Blocks on the disk.
+
+    Args:
+        since: Byte from which they count, unless the file is shorter.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(since if since <= size else 0, size - _TAIL_BYTES)
+            file.seek(start)
+            data = file.read()
+    except OSError:
+        return []
+    lines: Iterable[bytes] = data.split(b"\n")[-n - 1 :]
+    texts = (plain(redact(line.decode("utf-8", "replace")))[:_LINE_CAP] for line in lines)
+    return [text for text in texts if text.strip()][-n:]
+
+
+class ConsoleHandler(logging.Handler):
+    """Brings this process's own log records into the store."""
+
+    def __init__(self, note: Callable[[str, str, str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand the record over line by line, the traceback as it is."""
+        level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
+        for line in self.format(record).splitlines():
+            self._note("console", line, level)

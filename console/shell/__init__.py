@@ -1,0 +1,1 @@
+"""What sits around screens: palette, keymap, type-ahead, output guard."""

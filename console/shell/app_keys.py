@@ -1,0 +1,74 @@
+"""The keys that work on every screen."""
+
+from textual.binding import Binding, BindingType
+
+from console.models.screen_registry import SCREENS
+
+
+def _places() -> list[BindingType]:
+    bindings: list[BindingType] = []
+    for place in SCREENS:
+        bindings.append(
+            Binding(
+                f"f{place.digit}",
+                f"go('{place.name}')",
+                place.title,
+                show=False,
+                tooltip=place.help,
+                id=f"screen.{place.name}",
+            )
+        )
+        bindings.append(
+            Binding(str(place.digit), f"go('{place.name}', True)", place.title, show=False)
+        )
+    return bindings
+
+
+EVERYWHERE: list[BindingType] = [
+    *_places(),
+    Binding(
+        "question_mark",
+        "help",
+        "Help",
+        key_display="?",
+        id="app.help",
+        tooltip="Keys and help of the focused part",
+    ),
+    Binding("f12", "help", "Help", show=False, id="app.help_typing", tooltip="As text is typed"),
+    Binding(
+        "ctrl+o",
+        "jump",
+        "Jump",
+        show=False,
+        priority=True,
+        id="app.jump",
+        tooltip="Jump to any part of the screen by one letter",
+    ),
+    Binding(
+        "colon",
+        "line",
+        "Go to",
+        show=False,
+        key_display=":",
+        id="app.line",
+        tooltip="Go to a screen by its name",
+    ),
+    Binding(
+        "ctrl+z",
+        "suspend_process",
+        "Suspend",
+        show=False,
+        priority=True,
+        id="app.suspend",
+        tooltip="Back to the shell; its `fg` continues the console",
+    ),
+    Binding(
+        "ctrl+q",
+        "quit",
+        "Quit",
+        priority=True,
+        id="app.quit",
+        tooltip="Asks first if something runs",
+    ),
+]
+"""Screens by F-key and digit, then the rest."""

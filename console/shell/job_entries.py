@@ -1,0 +1,37 @@
+"""Entries of the palette that open the job or the inside of a server."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ajet_swarm.common.text import one_line
+
+if TYPE_CHECKING:
+    from console.app import ConsoleApp
+
+
+def job_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Title, help and action, two for each server."""
+    servers = app.session.state.servers
+    for name, server in servers.items():
+        if server.state == "OBSERVING":
+            continue
+        where = f" {one_line(name, 24)}" if len(servers) > 1 else ""
+        writes = not app.session.read_only
+        yield (
+            f"Engine: Edit the job{where}" if writes else f"Screen: Job{where}",
+            "The job it is started with" + (": see, change, save, apply" if writes else ""),
+            partial(_open, app, "job", name),
+        )
+        yield (
+            f"Engine: Look inside{where}" if writes else f"Screen: Inside{where}",
+            "Claimed episodes, clients, tasks with rewards, its log",
+            partial(_open, app, "inside", name),
+        )
+
+
+def _open(app: "ConsoleApp", what: str, name: str) -> None:
+    from console.screens.job import JobScreen
+    from console.screens.server_detail import InsideScreen
+
+    app.push_screen(JobScreen(name) if what == "job" else InsideScreen(name))

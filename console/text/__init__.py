@@ -1,0 +1,1 @@
+"""Text primitives (no Textual widgets): lines, wrap, Markdown, diff, number formats, theme."""

@@ -1,0 +1,227 @@
+"""Small figures and words, the same on every screen. What is not known is a dash, never a zero."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.text.contact import is_starting, lost_word
+from core.state import Pool, Server
+
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an engine state is shown: sign, word, short word, colour variable."""
+
+    sign: str
+    word: str
+    short: str
+    color: str
+
+
+LOOKS: dict[str, Look] = {
+    "OFFLINE": Look("○", "OFFLINE", "OFF", "$engine-offline"),
+    "BOOTING": Look("◌", "BOOTING", "BOOT", "$engine-booting"),
+    "ROLLING": Look("●", "ROLLING", "ROLL", "$engine-rolling"),
+    "ROLLING_POST": Look("◐", "ROLLING POST", "POST", "$engine-post"),
+    "WEIGHT_SYNCING": Look("◆", "WEIGHT SYNCING", "SYNC", "$engine-syncing"),
+    "WEIGHT_EXPORTING": Look("◇", "WEIGHT EXPORTING", "EXPORT", "$engine-exporting"),
+    "OBSERVING": Look("◉", "OBSERVING", "OBSERVE", "$engine-rolling"),
+    "CANNOT_CONNECT": Look("×", "CANNOT CONNECT", "NO LINK", "$engine-lost"),
+}
+
+
+def look(state: str, raw: str = "") -> Look:
+    """The look of an engine state; one nobody knows keeps its own word."""
+    known = LOOKS.get(state)
+    if known is not None:
+        return known
+    word = one_line(raw or state or "UNKNOWN", 20)
+    return Look("?", word, word[:8], "$engine-unknown")
+
+
+def pill(text: str, color: str) -> Content:
+    """`text` on a block of `color`."""
+    return Content.assemble((f" {text} ", f"bold $pill-text on {color}"))
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in at most six characters: 0.4s, 42s, 3m05, 1h02, 5d."""
+    if seconds is None or math.isnan(seconds):
+        return UNKNOWN
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}"
+    return f"{whole // 86400}d"
+
+
+def elapsed(seconds: float | None) -> str:
+    """A length of time that counts on screen: whole seconds only."""
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, int(seconds))
+    return f"{whole}s" if whole < 60 else duration(whole)
+
+
+def countdown(seconds: float) -> str:
+    """Time left: 0:12, 3:05."""
+    left = max(0, math.ceil(seconds))
+    return f"{left // 60}:{left % 60:02}"
+
+
+def clock(at: float) -> str:
+    """Local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def number(value: float | None, places: int = 2) -> str:
+    """A figure with fixed places; a dash when it is not known."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.{places}f}"
+
+
+def figure(value: float | None) -> str:
+    """A figure of any size in at most seven characters: 0.012, 1.25, 318, 2e-05."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        return f"{value:.0e}"
+    if size < 10:
+        return f"{value:.3f}"
+    return f"{value:.1f}" if size < 1_000 else f"{value:.0f}" if size < 1e6 else f"{value:.0e}"
+
+
+def ago(seconds: float) -> str:
+    """How long ago, in steps that do not flicker: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
+    whole = max(0, int(seconds))
+    if whole < 10:
+        return "just now"
+    if whole < 60:
+        return f"{whole // 10 * 10}s ago"
+    if whole < 3600:
+        return f"{whole // 60}m ago"
+    return f"{whole // 3600}h ago" if whole < 48 * 3600 else f"{whole // 86400}d ago"
+
+
+def percent(part: int, whole: int) -> str:
+    """A share; a dash of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else UNKNOWN
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 group`, `2 groups`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the batch is by the server's own stop rule."""
+
+    done: int
+    target: int | None
+    """None when the rule has no number."""
+    unit: str
+
+    @property
+    def share(self) -> float | None:
+        """Between 0 and 1; None without a target."""
+        return min(1.0, self.done / self.target) if self.target else None
+
+    def text(self) -> str:
+        """`3/4 tasks`."""
+        if self.target is None:
+            return f"{self.done} {self.unit}"
+        return f"{self.done}/{self.target} {self.unit}"
+
+
+def progress(pool: Pool | None) -> Progress | None:
+    """The pool by its stop rule; None when the server has not told it."""
+    if pool is None or not pool.method:
+        return None
+    if pool.method.endswith("agree_sync_weight"):
+        return Progress(pool.completed_tasks, None, "tasks")
+    if pool.method.endswith("enough_episodes"):
+        return Progress(pool.completed_episodes, pool.episode_target or None, "episodes")
+    if pool.method.endswith("enough_non_dummy_tasks"):
+        return Progress(pool.non_dummy_tasks, pool.task_target or None, "non-dummy tasks")
+    return Progress(pool.completed_tasks, pool.task_target or None, "tasks")
+
+
+def rule(method: str) -> str:
+    """A stop rule in words."""
+    words = {
+        "rollout_until_finish_enough_episodes": "enough episodes",
+        "rollout_until_finish_enough_tasks": "enough tasks",
+        "rollout_until_finish_enough_non_dummy_tasks": "enough non-dummy tasks",
+        "rollout_until_any_client_agree_sync_weight": "any client agrees to sync",
+        "rollout_until_all_clients_agree_sync_weight": "all clients agree to sync",
+    }
+    return words.get(method, one_line(method, 50) or UNKNOWN)
+
+
+def bar(share: float | None, width: int, color: str = "$primary") -> Content:
+    """A progress bar of `width` cells, in eighths of a cell."""
+    if share is None:
+        return Content.styled("┈" * width, "$faint")
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    filled = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+    return Content.assemble((filled, color), ("░" * (width - len(filled)), "$faint"))
+
+
+def state_for(server: Server, now: float) -> float | None:
+    """Seconds in the present state; None when it is not known."""
+    return now - server.since if server.since else None
+
+
+@dataclass(frozen=True, slots=True)
+class StateText:
+    """State and time of a server on screen."""
+
+    forms: tuple[str, ...]
+    """The same from long to short: `× GONE 36s (was ROLLING)`, `× GONE 36s`."""
+    color: str
+
+
+def state_text(server: Server, now: float) -> StateText:
+    """A server's state with the seconds it has been in it.
+
+    Of one that does not answer: how long it has not, and its last known state.
+    """
+    shape = look(server.state, server.raw)
+    if not server.lost:
+        time_in = elapsed(state_for(server, now))
+        long, short = (f"{shape.sign} {word} {time_in}" for word in (shape.word, shape.short))
+        return StateText((long, short), shape.color)
+    why = lost_word(server)
+    if is_starting(server, now):
+        return StateText(("◌ STARTING", "◌ START"), "$engine-booting")
+    if not server.seen_at:
+        return StateText((f"× {why} · NOT REACHED", "× NOT REACHED", "× NO LINK"), "$engine-lost")
+    head = f"× {why} {elapsed(now - server.seen_at)}"
+    forms = (f"{head} (was {shape.word})", f"{head} (was {shape.short})", head)
+    return StateText(forms, "$engine-lost")
+
+
+def state_word(server: Server, now: float) -> tuple[str, str]:
+    """A server's state, and its colour: `● ROLLING`, `× GONE 36s (was ROLLING)`."""
+    shape = look(server.state, server.raw)
+    if not server.lost:
+        return f"{shape.sign} {shape.word}", shape.color
+    shown = state_text(server, now)
+    return shown.forms[0], shown.color

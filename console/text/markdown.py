@@ -1,0 +1,157 @@
+"""Markdown as lines of toned text: what a model writes, made readable, nothing left out.
+
+Line by line and of bounded cost, because anything may come: no HTML, no references, no nesting of
+emphasis. What is not understood stays as it was written.
+"""
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+
+from rich.cells import cell_len
+
+from console.text.code_tones import CAP, CODE, code_rows
+from console.text.wrap import PLAIN_CAP, TAB, Piece, safe, wrapped, wrapped_pieces
+from console.views.group import EMPTY, Line, fit
+
+_FENCE = re.compile(r"^ {0,3}(`{3,20}|~{3,20})\s*([\w+#.-]{0,20})[^`]*$")
+_HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*$")
+_RULE = re.compile(r"^ {0,3}([-*_])(?: *\1){2,} *$")
+_QUOTE = re.compile(r"^ {0,3}> ?")
+_ITEM = re.compile(r"^(\s{0,12})([-*+]|\d{1,6}[.)]) +(?:\[([ xX])\] )?")
+_ROW = re.compile(r"^\s*\|.*\|\s*$")
+_TABLE_RULE = re.compile(r"^\s*\|?[\s:|-]+\|?\s*$")
+_INLINE = re.compile(
+    r"(?P<code>`[^`\n]{1,400}`)"
+    r"|\*\*(?P<bold>\S(?:[^*\n]{0,400}[^\s*])?)\*\*"
+    r"|~~(?P<gone>[^~\n]{1,400})~~"
+    r"|(?<![\w*])\*(?P<italic>[^\s*](?:[^*\n]{0,400}[^\s*])?)\*(?![\w*])"
+    r"|(?<!\w)_(?P<slanted>[^\s_](?:[^_\n]{0,400}[^\s_])?)_(?!\w)"
+    r"|\[(?P<label>[^\]\n]{1,400})\]\((?P<link>[^)\s]{1,400})\)"
+)
+_TONES = {"bold": "bold", "italic": "italic", "slanted": "italic", "gone": "strike"}
+_LONGEST = 4_000
+"""Characters of one line beyond which no marks are looked for."""
+_MOST_COLUMNS = 12
+
+
+def markdown_lines(text: str, width: int, cap: int = PLAIN_CAP) -> list[Line]:
+    """`text` for a card `width` cells wide."""
+    width = max(1, width)
+    left_out = len(text) - cap
+    rows = safe(text[:cap]).replace("\t", TAB).rstrip().split("\n")
+    lines = list(_blocks(rows, width))
+    if left_out > 0:
+        lines += [((one, "$muted"),) for one in wrapped(f"… {left_out} more characters", width)]
+    return lines
+
+
+def _blocks(rows: Sequence[str], width: int) -> Iterator[Line]:
+    at, left = 0, CAP
+    while at < len(rows):
+        row = rows[at]
+        if fence := _FENCE.match(row):
+            start, at = at, (yield from _code(rows, at, fence, width, left))
+            left -= sum(len(one) + 1 for one in rows[start + 1 : at])
+        elif _ROW.match(row) and at + 1 < len(rows) and _TABLE_RULE.match(rows[at + 1]):
+            at = yield from _table(rows, at, width)
+        else:
+            yield from _row(row, width)
+            at += 1
+
+
+def _row(row: str, width: int) -> Iterator[Line]:
+    if not row.strip():
+        yield EMPTY
+    elif _RULE.match(row):
+        yield (("─" * min(width, 24), "$faint"),)
+    elif heading := _HEADING.match(row):
+        yield from wrapped_pieces(_inline(heading[2], "bold $heading"), width)
+    elif quote := _QUOTE.match(row):
+        yield from _hung(row[quote.end() :], "▎ ", "▎ ", width, "italic $muted")
+    elif item := _ITEM.match(row):
+        yield from _item(row, item, width)
+    else:
+        yield from wrapped_pieces(_inline(row, ""), width)
+
+
+def _item(row: str, item: re.Match[str], width: int) -> Iterator[Line]:
+    mark = "•" if item[2] in "-*+" else item[2]
+    if item[3] is not None:
+        mark = "☐" if item[3] == " " else "☑"
+    indent = item[1][: max(0, width // 3)]
+    first = f"{indent}{mark} "
+    yield from _hung(row[item.end() :], first, " " * cell_len(first), width, "")
+
+
+def _hung(text: str, first: str, rest: str, width: int, tone: str) -> Iterator[Line]:
+    """`text` behind a sign, its further lines below its first word."""
+    found = wrapped_pieces(_inline(text, tone), max(1, width - cell_len(first))) or [EMPTY]
+    for place, line in enumerate(found):
+        yield ((first if place == 0 else rest, "$muted"), *line)
+
+
+def _code(
+    rows: Sequence[str], at: int, fence: re.Match[str], width: int, left: int
+) -> Generator[Line, None, int]:
+    """The lines of a block of code of at most `left` characters in tones; returns its end."""
+    end = at + 1
+    while end < len(rows) and not rows[end].strip().startswith(fence[1]):
+        end += 1
+    if fence[2] or end == at + 1:
+        yield ((f"▏ {fence[2] or fence[1]}", "$muted"),)
+    code = tuple(row.rstrip() for row in rows[at + 1 : end])
+    for pieces in code_rows(code, fence[2], max(0, left)):
+        for line in wrapped_pieces(pieces, max(1, width - 2)) or [EMPTY]:
+            yield (("▏ ", "$faint"), *line)
+    return end + 1
+
+
+def _table(rows: Sequence[str], at: int, width: int) -> Generator[Line, None, int]:
+    """The lines of a table, as columns where they fit; returns where it ends."""
+    end = at + 2
+    while end < len(rows) and _ROW.match(rows[end]):
+        end += 1
+    cells = [_cells(row) for row in (rows[at], *rows[at + 2 : end])]
+    count = max(len(row) for row in cells)
+    widths = [max(cell_len(row[n]) if n < len(row) else 0 for row in cells) for n in range(count)]
+    if sum(widths) + 3 * (count - 1) > width or count > _MOST_COLUMNS:
+        for row in rows[at:end]:
+            yield from wrapped_pieces(_inline(row, ""), width)
+        return end
+    for place, told in enumerate(cells):
+        pieces: list[Piece] = []
+        for n, size in enumerate(widths):
+            pieces.append((" │ " if n else "", "$faint"))
+            pieces.append(
+                (fit(told[n] if n < len(told) else "", size), "bold" if not place else "")
+            )
+        yield tuple(pieces)
+        if place == 0:
+            yield (("─┼─".join("─" * size for size in widths), "$faint"),)
+    return end
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def _inline(text: str, tone: str) -> list[Piece]:
+    """Text with its marks taken out, in pieces."""
+    if len(text) > _LONGEST:
+        return [(text, tone)]
+    pieces: list[Piece] = []
+    at = 0
+    for found in _INLINE.finditer(text):
+        pieces.append((text[at : found.start()], tone))
+        at = found.end()
+        kind = found.lastgroup or ""
+        if kind == "code":
+            pieces.append((found["code"][1:-1], f"bold {CODE}"))
+        elif kind == "link":
+            pieces.append((found["label"], f"underline {tone}".strip()))
+            if found["link"] != found["label"]:
+                pieces.append((f" ({found['link']})", "$muted"))
+        else:
+            pieces.append((found[kind], f"{_TONES[kind]} {tone}".strip()))
+    pieces.append((text[at:], tone))
+    return [piece for piece in pieces if piece[0]]

@@ -1,0 +1,101 @@
+"""You and the automatic rewards: how often both put the same answer first, and where not.
+
+The automatic rewards of a rated group are a judge in the shadow: they are computed as always and
+kept beside the rating, but not sent.
+"""
+
+from collections.abc import Mapping
+
+from ajet_swarm.common.text import one_line
+from console.text.format import clock, plural
+from console.views.group import Line, fit
+from console.views.rating import share_words
+from core.reducer.rating import judged_best
+from core.scoring.agreement import only_top
+from core.state import Group, State
+from core.state.rater import PartAgreement, RaterStats
+
+_LABEL = 17
+_PARTS = 6
+"""Parts of the rewards that are listed."""
+
+
+def chosen(group: Group) -> int | None:
+    """The answer the operator's rewards put first, once they are sealed; None for none."""
+    return only_top({one.index: one.reward for one in group.candidates if one.reward is not None})
+
+
+def disagreements(state: State, rater: str) -> list[Group]:
+    """Groups of this rater, newest first, where the automatic rewards put another answer first."""
+    found = []
+    for group in reversed(state.groups.values()):
+        rating = group.rating
+        if rating is None or rating.rater != rater or group.source != "human":
+            continue
+        mine, judge = chosen(group), judged_best(group)
+        if mine is not None and judge is not None and mine != judge:
+            found.append(group)
+    return found
+
+
+def summary_lines(stats: RaterStats | None) -> list[Line]:
+    """What the votes say, each share with its number and its 95 % interval."""
+    if stats is None or not stats.votes:
+        return [(("You have not sent a vote yet.", "$muted"),)]
+    lines = [_line("votes sent", str(stats.votes), f"{stats.placed} blind with one answer on top")]
+    if stats.judged:
+        chance = f"by chance {stats.agreed_chance / stats.judged:.0%}".replace("%", " %")
+        lines.append(_line("same as rewards", share_words(stats.agreed, stats.judged), chance))
+    else:
+        lines.append(_line("same as rewards", "–", "no blind vote with an automatic best yet"))
+    lines += part_lines(stats.parts)
+    if stats.repeats:
+        told = share_words(stats.repeated, stats.repeats)
+        lines.append(_line("same as yourself", told, "groups that came back"))
+    else:
+        lines.append(_line("same as yourself", "–", "no group has come back yet"))
+    if stats.placed:
+        chance = f"by chance {stats.first_chance / stats.placed:.0%}".replace("%", " %")
+        lines.append(_line("first place best", share_words(stats.first, stats.placed), chance))
+    return lines
+
+
+def part_lines(parts: Mapping[str, PartAgreement]) -> list[Line]:
+    """How often each part agreed, the ones with most votes first; at most `_PARTS`."""
+    most = sorted(parts.items(), key=lambda one: -one[1].judged)[:_PARTS]
+    return [
+        _line(
+            f"  {one_line(name, _LABEL)}",
+            share_words(one.agreed, one.judged),
+            f"by chance {one.chance / one.judged:.0%}".replace("%", " %"),
+        )
+        for name, one in most
+        if one.judged
+    ]
+
+
+def _line(label: str, value: str, note: str) -> Line:
+    return ((fit(label, _LABEL), "$muted"), (f"{value}  ", "bold"), (note, "$muted"))
+
+
+def list_title(count: int) -> str:
+    """What stands above the list."""
+    if not count:
+        return "No group on which you and the automatic rewards disagree"
+    return f"{plural(count, 'group')} on which you disagree, newest first"
+
+
+def row_text(group: Group, width: int) -> str:
+    """`12:31:04  you #2  rewards #4 (0.91)  “…”` in one row."""
+    mine, judge = chosen(group), judged_best(group)
+    value = group.candidates[judge].auto_reward if judge is not None else None
+    head = clock(group.rating.at if group.rating is not None else group.opened_at)
+    head += f"  you #{(mine or 0) + 1}  rewards #{(judge or 0) + 1}"
+    head += f" ({value:.2f})  " if value is not None else "  "
+    tags = (
+        f"  [{', '.join(one_line(tag, 16) for tag in group.rating.tags)}]"
+        if (group.rating is not None and group.rating.tags)
+        else ""
+    )
+    room = max(8, width - len(head) - len(tags))
+    return f"{head}{fit(one_line(group.query, 200), room)}{tags}"

@@ -1,0 +1,434 @@
+"""A candidate as a card: what it said, what it earned and why, wrapped for a width."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain
+
+import msgspec
+
+from ajet_swarm.common.text import content_text, one_line
+from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
+from console.text.diff import word_diff
+from console.text.format import duration, number, plural
+from console.text.markdown import markdown_lines
+from console.text.tool_calls import calls_text, tool_calls
+from console.text.wrap import wrapped
+from console.views.group import (
+    CUT,
+    EMPTY,
+    Line,
+    advantages,
+    best_of,
+    fit,
+    known_rewards,
+    line_width,
+    rated_best,
+)
+from core.events import CandidateAnswered, Event, GroupOpened, Part, singles
+from core.state import Candidate, Group
+
+_REASONING_CAP = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Everything one card shows; two equal cards look the same."""
+
+    index: int
+    label: str
+    """What stands in its title: the digit that votes for it."""
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: str = ""
+    cut: bool = False
+    truncated: bool = False
+    """The engine dropped the middle of its prompt."""
+    phase: str = ""
+    error: str = ""
+    reward: float | None = None
+    cause: str = ""
+    """What holds the reward down; empty when nothing does."""
+    sealed: bool = False
+    advantage: float | None = None
+    parts: tuple[Part, ...] = ()
+    figures: str = ""
+    """Finish reason, tokens, seconds, uuid."""
+    winner: bool = False
+    returned: bool = False
+    rated: bool = False
+    rank: str = ""
+    """What the operator has typed for it; empty for nothing."""
+    blind: bool = False
+    unfolded: bool = False
+    raw: bool = False
+    compact: bool = False
+    """Figures and parts take one line, and the answer the rest."""
+    gone: str = ""
+    """What stands in place of an answer that will never come."""
+    uuid: str = ""
+    base: bool = False
+    """The others are compared with it."""
+    against: str | None = None
+    """What its text is compared with; None without a comparison."""
+    against_calls: str = ""
+    """What its tool calls are compared with, as JSON over several lines."""
+    same: str = ""
+    """Label of the first answer that says exactly the same; empty for none before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Texts of one candidate that are not cut."""
+
+    text: str
+    reasoning: str
+    tool_calls: str
+
+
+def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
+    """The whole query and the whole answers by index, from the events of one group."""
+    query, found = "", {}
+    for event in chain.from_iterable(map(singles, events)):
+        if isinstance(event, GroupOpened):
+            query = event.shown_query
+        elif isinstance(event, CandidateAnswered):
+            said = event.message
+            calls = said.get("tool_calls")
+            found[event.index] = Whole(
+                content_text(said.get("content")),
+                content_text(said.get("reasoning") or said.get("reasoning_content")),
+                msgspec.json.encode(calls).decode() if calls else "",
+            )
+    return query, found
+
+
+def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
+    """The cards of a group, in the order of its candidates."""
+    rewards, gains = known_rewards(group), advantages(group)
+    best, rated = best_of(group), rated_best(group)
+    gone = _gone(group)
+    made = []
+    for one in group.candidates:
+        card = Card(
+            index=one.index,
+            label=str(one.index + 1),
+            text=one.text,
+            reasoning=one.reasoning,
+            tool_calls=one.tool_calls,
+            cut=one.cut,
+            truncated=one.truncated,
+            phase=one.phase,
+            error=one.error,
+            reward=rewards[one.index] if one.index < len(rewards) else None,
+            cause=_cause(group, one),
+            sealed=one.reward is not None,
+            advantage=gains[one.index] if one.index < len(gains) else None,
+            parts=one.parts,
+            figures=figures(one),
+            winner=one.index == best,
+            returned=one.index == group.returned,
+            rated=one.index == rated,
+            gone=gone,
+            uuid=one.episode_uuid,
+        )
+        if whole is not None and (full := whole.get(one.index)) is not None:
+            card = replace(
+                card,
+                text=full.text,
+                reasoning=full.reasoning,
+                tool_calls=full.tool_calls,
+                cut=False,
+            )
+        made.append(card)
+    return mark_same(made)
+
+
+def mark_same(cards: Iterable[Card]) -> list[Card]:
+    """The cards, each answer that repeats one before it marked with that one's label."""
+    first: dict[tuple[str, str], str] = {}
+    made = []
+    for card in cards:
+        said = (card.text.strip(), card.tool_calls)
+        known = any(said) and not card.cut
+        same = first.get(said, "") if known else ""
+        if known:
+            first.setdefault(said, card.label)
+        made.append(card if card.same == same else replace(card, same=same))
+    return made
+
+
+def compared(cards: Sequence[Card], base: int) -> list[Card]:
+    """The cards with what the one of index `base` says to compare them with."""
+    one = next((card for card in cards if card.index == base), None)
+    if one is None:
+        return list(cards)
+    calls = calls_text(one.tool_calls)
+    return [
+        replace(card, base=True)
+        if card is one
+        else replace(card, against=one.text, against_calls=calls)
+        for card in cards
+    ]
+
+
+def _cause(group: Group, one: Candidate) -> str:
+    """Why its reward is what it is, where something holds it down or a vote replaces it."""
+    voted = group.rating is not None and bool(group.rating.rewards) and not group.source
+    if group.source == "human" or voted:
+        return "human rating"
+    return held_down(one.parts, one.auto_reward)
+
+
+def _gone(group: Group) -> str:
+    if group.open:
+        return ""
+    cause = f" ({one_line(cause_words(group.cause), 200)})" if group.cause else ""
+    return f"no answer: {group.phase.lower()}{cause}"
+
+
+def figures(one: Candidate) -> str:
+    """`stop · 42 tok · 1.3s · 3f9a12cd`."""
+    pieces = []
+    if one.finish_reason:
+        pieces.append(one_line(one.finish_reason, 12))
+    if one.tokens:
+        pieces.append(f"{one.tokens} tok")
+    if one.seconds:
+        pieces.append(duration(one.seconds))
+    if one.attempt > 1:
+        pieces.append(f"try {one.attempt}")
+    if one.episode_uuid:
+        pieces.append(one_line(one.episode_uuid, 40)[:8])
+    return " · ".join(pieces)
+
+
+# --- lines -----------------------------------------------------------------------------------
+
+
+def head(card: Card, width: int, selected: bool) -> Line:
+    """The title of a card in exactly `width` cells: number, what was typed, the three marks."""
+    number_tone = "bold reverse" if selected else "bold"
+    pieces: list[tuple[str, str]] = [(f" {card.label} ", number_tone), (" ", "")]
+    if not card.blind and card.label != str(card.index + 1):
+        pieces.append((f"#{card.index + 1} ", "$muted"))
+    if card.rank:
+        pieces.append((f"{card.rank} ", "bold $accent"))
+    for marks in (_marks(card, True), _marks(card, False)):
+        line = (*pieces, *marks)
+        if line_width(line) <= width:
+            break
+    else:
+        line = tuple(pieces)
+    rest = width - line_width(line)
+    if rest > 0:
+        return (*line, *_reward_right(card, rest))
+    return line
+
+
+def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
+    found = []
+    if card.truncated:
+        found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+    if card.same:
+        found.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
+    if card.base:
+        found.append(("≡ compared with  " if words else "≡ ", "$accent"))
+    if card.blind:
+        return found
+    if card.winner:
+        found.append(("▲ winner  " if words else "▲ ", "$winner"))
+    if card.returned:
+        found.append(("→ returned  " if words else "→ ", "$returned"))
+    if card.rated:
+        found.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
+    return found
+
+
+def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
+    if card.blind or card.reward is None:
+        return ((" " * rest, ""),)
+    text = f"{number(card.reward)} "
+    if len(text) > rest:
+        return ((" " * rest, ""),)
+    return ((fit("", rest - len(text)), ""), (text, "bold"))
+
+
+@lru_cache(maxsize=64)
+def body(card: Card, width: int) -> tuple[Line, ...]:
+    """The rest of a card, wrapped for `width` cells; kept, as each flush asks for it again."""
+    inner = max(8, width - 2)
+    lines: list[Line] = []
+    if not card.blind:
+        lines += _compact(card, inner) if card.compact else _facts(card, inner)
+    lines += _said(card, inner)
+    if not (card.blind or card.compact):
+        lines += _reasons(card, inner)
+    return tuple(((" ", ""), *line) if line else EMPTY for line in lines)
+
+
+def _facts(card: Card, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if card.reward is not None:
+        pieces: list[tuple[str, str]] = [
+            ("reward ", "$muted"),
+            (number(card.reward), "bold"),
+        ]
+        if card.advantage is not None:
+            tone = "$reward-up" if card.advantage > 0 else "$reward-down"
+            sign = "" if card.sealed else "≈"
+            pieces += [
+                ("  advantage ", "$muted"),
+                (f"{sign}{card.advantage:+.2f}", tone if card.advantage else "$muted"),
+            ]
+        beside: Line = (*pieces, (f"  {card.cause}", "$muted"))
+        fits = bool(card.cause) and line_width(beside) <= width
+        lines.append(beside if fits else tuple(pieces))
+        if card.cause and not fits:
+            lines += [((text, "$muted"),) for text in wrapped(card.cause, width)]
+    if card.figures:
+        lines += [((text, "$muted"),) for text in wrapped(card.figures, width)]
+    if card.unfolded and card.uuid:
+        lines += [((text, "$muted"),) for text in wrapped(f"episode {card.uuid}", width)]
+    if lines:
+        lines.append(EMPTY)
+    return lines
+
+
+def _compact(card: Card, width: int) -> list[Line]:
+    """`reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line.
+
+    Gates that are open tell the least: they stand last.
+    """
+    if card.reward is None and not card.parts:
+        return []
+    said = [f"reward {number(card.reward)}"]
+    if card.cause:
+        said[0] += f" ({card.cause})"
+    if card.advantage is not None:
+        said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
+    for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
+        how = "gate" if part.gate else f"× {part.weight:g}"
+        said.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
+    return [((fit(" · ".join(said), width), "$muted"),)]
+
+
+def _said(card: Card, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if card.reasoning:
+        lines += _reasoning(card, width)
+    lines += _text(card, width)
+    if card.tool_calls or (card.against_calls and card.against is not None):
+        if card.text:
+            lines.append(EMPTY)
+        lines += _tool_calls(card, width)
+    lines += _trouble(card, width)
+    if not lines:
+        waits = {"waiting": "no episode yet", "claimed": "generating…", "answered": "(empty)"}
+        said = waits.get(card.phase, one_line(card.phase, 40))
+        if card.gone and card.phase in ("waiting", "claimed"):
+            said = card.gone
+        lines += [((text, "italic $muted"),) for text in wrapped(said, width)]
+    if card.cut and not card.blind:
+        lines.append((("… cut; r reads the whole text", "$muted"),))
+    elif card.cut:
+        lines.append((("… cut", "$muted"),))
+    return lines
+
+
+def _text(card: Card, width: int) -> Sequence[Line]:
+    if card.against is not None and (card.text or card.against):
+        return word_diff(card.against, card.text, width)
+    if not card.text:
+        return ()
+    if card.raw:
+        return [((text, ""),) for text in wrapped(card.text, width)]
+    return markdown_lines(card.text, width)
+
+
+def _trouble(card: Card, width: int) -> list[Line]:
+    if card.phase == "unknown":
+        why = f": {card.error}" if card.error else ""
+        said, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
+    elif card.error:
+        tone = "$reward-down" if card.phase in ("failed", "expired") else "$muted"
+        said = f"{card.phase}: {candidate_words(card.error)}"
+    else:
+        return []
+    return [((text, tone),) for text in wrapped(said, width, 2_000)]
+
+
+def _reasoning(card: Card, width: int) -> list[Line]:
+    text = wrapped(card.reasoning, width, _REASONING_CAP)
+    if card.unfolded or card.raw:
+        return [
+            (("▾ reasoning", "$muted"),),
+            *(((line, "$muted"),) for line in text),
+            EMPTY,
+        ]
+    return [((f"▸ reasoning, {plural(len(text), 'line')}  (z unfolds)", "$muted"),)]
+
+
+def _tool_calls(card: Card, width: int) -> Sequence[Line]:
+    if card.against is not None:
+        return word_diff(card.against_calls, calls_text(card.tool_calls), width)
+    if card.raw:
+        return [((text, ""),) for text in wrapped(card.tool_calls, width)]
+    lines: list[Line] = []
+    for name, arguments in tool_calls(card.tool_calls):
+        title = f"⚙ {one_line(name, 60)}" if name else "⚙ tool call"
+        lines.append(((fit(title, min(len(title), width)), "bold $accent"),))
+        lines += [((f"  {text}", ""),) for text in wrapped(arguments, width - 2)]
+    return lines
+
+
+def _reasons(card: Card, width: int) -> list[Line]:
+    if not card.parts:
+        return []
+    lines: list[Line] = [EMPTY, (("reward parts", "$heading"),)]
+    widest = min(max(len(part.name) for part in card.parts), max(6, width // 2))
+    for part in card.parts:
+        lines.append(part_line(part, widest))
+        if part.reason:
+            lines += [((f"  {text}", "$muted"),) for text in wrapped(part.reason, width - 2, 1_000)]
+    return lines
+
+
+def part_line(part: Part, name_width: int) -> Line:
+    """`correct  1.00 × 0.70`; a gate multiplies the whole."""
+    name = fit(one_line(part.name, 60), name_width)
+    how = "gate" if part.gate else f"× {part.weight:g}"
+    tone = "$reward-down" if part.gate and not part.value else "bold"
+    return ((f"{name}  ", ""), (number(part.value), tone), (f" {how}", "$muted"))
+
+
+def share_heights(wanted: Sequence[int], room: int, focus: int | None, least: int = 2) -> list[int]:
+    """Rows for each of several stacked cards that share `room` rows.
+
+    The focused card gets what it wants as long as the others keep `least` rows; without one
+    everybody gets an equal share, and what a short card leaves goes to the long ones.
+    """
+    count = len(wanted)
+    if not count:
+        return []
+    given = [min(want, least) for want in wanted]
+    left = room - sum(given)
+    if left < 0:
+        return _too_tight(count, room, focus)
+    order = sorted(range(count), key=lambda place: wanted[place])
+    if focus is not None and 0 <= focus < count:
+        order.remove(focus)
+        more = min(wanted[focus] - given[focus], left)
+        given[focus] += more
+        left -= more
+    for rank, place in enumerate(order):
+        more = min(wanted[place] - given[place], left // (len(order) - rank))
+        given[place] += more
+        left -= more
+    return given
+
+
+def _too_tight(count: int, room: int, focus: int | None) -> list[int]:
+    given = [1] * count
+    given[focus if focus is not None and focus < count else 0] += max(0, room - count)
+    return given

@@ -1,0 +1,201 @@
+"""The request of a group as a list of entries: system prompt, tools, turns, calls and results."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ajet_swarm.common.text import content_text, one_line
+from console.text.format import plural
+from console.text.tool_calls import pretty
+from console.text.wrap import wrapped
+from console.views.group import Line, fit
+from core.events import Event, GroupOpened
+
+SHORT = 6
+"""Rows of text that a system prompt, a tool result or a thought may have to start unfolded."""
+MANY = 40
+"""Entries from which only the last user message and what follows start unfolded."""
+_TONES = {
+    "system": "$engine-syncing",
+    "tools": "$engine-syncing",
+    "user": "$accent",
+    "assistant": "$heading",
+    "reasoning": "$muted",
+    "call": "$returned",
+    "result": "$returned",
+}
+_ASIDE = frozenset({"system", "tools", "reasoning", "result"})
+"""Kinds that start folded when they are long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One part of a conversation; its text comes from users and models and is not safe."""
+
+    kind: str
+    """system, tools, user, assistant, reasoning, call or result."""
+    title: str
+    text: str
+
+
+def conversation(events: Iterable[Event]) -> list[Entry]:
+    """What a group was asked, from its events; empty when its request is not kept."""
+    opened = next((event for event in events if isinstance(event, GroupOpened)), None)
+    return entries(opened.body) if opened is not None else []
+
+
+def entries(body: dict[str, Any]) -> list[Entry]:
+    """The entries of a chat completion request, tools first; what is no message is left out."""
+    messages = [one for one in _list(body.get("messages")) if isinstance(one, dict)]
+    named = _call_names(messages)
+    found = [*_tools(body)]
+    for message in messages:
+        found += _message(message, named)
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _tools(body: dict[str, Any]) -> Iterator[Entry]:
+    tools = [one for one in _list(body.get("tools")) if isinstance(one, dict)]
+    if not tools:
+        return
+    parts = []
+    for tool in tools:
+        function = tool.get("function")
+        function = function if isinstance(function, dict) else tool
+        about = str(function.get("description") or "")
+        parameters = function.get("parameters")
+        shape = pretty(parameters) if parameters else ""
+        parts.append("\n".join(filter(None, (f"⚙ {_name(function)}", about, shape))))
+    yield Entry("tools", plural(len(tools), "tool"), "\n\n".join(parts))
+
+
+def _name(function: dict[str, Any]) -> str:
+    return str(function.get("name") or function.get("type") or "(no name)")
+
+
+def _call_names(messages: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Id of each tool call -> the name of its function."""
+    return {
+        str(call.get("id")): _name(_function(call))
+        for message in messages
+        for call in _list(message.get("tool_calls"))
+        if isinstance(call, dict)
+    }
+
+
+def _function(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    return function if isinstance(function, dict) else call
+
+
+def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
+    role, text = str(message.get("role") or ""), content_text(message.get("content"))
+    if role in ("tool", "function"):
+        name = named.get(str(message.get("tool_call_id"))) or str(message.get("name") or "a tool")
+        yield Entry("result", f"result of {name}", text)
+        return
+    if thought := content_text(message.get("reasoning") or message.get("reasoning_content")):
+        yield Entry("reasoning", "assistant, reasoning", thought)
+    calls = [one for one in _list(message.get("tool_calls")) if isinstance(one, dict)]
+    if text or not calls:
+        kind = "system" if role in ("system", "developer") else role
+        yield Entry(kind if kind in _TONES else "user", role or "(no role)", text)
+    for call in calls:
+        function = _function(call)
+        yield Entry("call", f"assistant calls {_name(function)}", pretty(function.get("arguments")))
+
+
+def context_words(found: Sequence[Entry], turns: int) -> str:
+    """`turn 3, system prompt of 34 words, 5 tools, 2 tool calls`: what a question comes with.
+
+    Args:
+        found: The entries of the request.
+        turns: Which answer of the conversation it asks for, from 1; 0 when that is not known.
+    """
+    said = [f"turn {turns}"] if turns else []
+    prompts = [one for one in found if one.kind == "system"]
+    if prompts:
+        count = sum(len(one.text.split()) for one in prompts)
+        said.append(f"system prompt of {plural(count, 'word')}")
+    elif found:
+        said.append("no system prompt")
+    said += [one.title for one in found if one.kind == "tools"]
+    if calls := sum(one.kind == "call" for one in found):
+        said.append(plural(calls, "tool call"))
+    return ", ".join(said)
+
+
+def folded_first(found: Sequence[Entry]) -> set[int]:
+    """Places of the entries that start folded."""
+    if len(found) > MANY:
+        users = [place for place, one in enumerate(found) if one.kind == "user"]
+        return set(range(users[-1] if users else len(found) - 1))
+    return {
+        place
+        for place, one in enumerate(found)
+        if one.kind in _ASIDE and (one.text.count("\n") >= SHORT or len(one.text) > SHORT * 80)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A conversation laid out for a width."""
+
+    lines: list[Line]
+    heads: list[int]
+    """Row of each entry's head."""
+    matches: list[int]
+    """Rows that hold the text that is searched for; a head stands for a match that is broken."""
+
+
+def lay_out(
+    found: Sequence[Entry], folded: set[int], width: int, at: int = -1, wanted: str = ""
+) -> Page:
+    """Lay out the entries, each with a head line above its indented text.
+
+    Args:
+        found: The entries.
+        folded: Places of those of which only the head is shown.
+        width: Cells.
+        at: Place of the entry under the cursor.
+        wanted: Text that is marked, in any case; empty for none.
+    """
+    page = Page([], [], [])
+    needle = wanted.lower()
+    for place, one in enumerate(found):
+        start = len(page.lines)
+        page.heads.append(start)
+        page.lines.append(_head(one, place in folded, place == at, width))
+        rows = [] if place in folded else wrapped(one.text, width - 4)
+        hits = [start + 1 + row for row, text in enumerate(rows) if needle in text.lower()]
+        page.lines.extend(_marked(f"   {text}", needle) for text in rows)
+        if needle and needle in f"{one.title}\n{one.text}".lower():
+            page.matches.extend(hits or [start])
+    return page
+
+
+def _head(one: Entry, folded: bool, here: bool, width: int) -> Line:
+    sign = "▸" if folded else "▾"
+    tone = f"bold {_TONES[one.kind]}"
+    title = f" {sign} {one_line(one.title, 60)}  "
+    count = one.text.count("\n") + 1 if one.text else 0
+    about = f"{plural(len(one.text.split()), 'word')}, {plural(count, 'line')}"
+    if folded:
+        about += f"  {one_line(one.text, 200)}"
+    elif not one.text:
+        about = "(no text)"
+    room = max(0, width - len(title))
+    return ((title, f"{tone} reverse" if here else tone), (fit(about, room), "$muted"))
+
+
+def _marked(text: str, needle: str) -> Line:
+    """`text` with what is searched for reversed."""
+    start = text.lower().find(needle) if needle else -1
+    if start < 0 or len(text.lower()) != len(text):
+        return ((text, ""),)
+    end = start + len(needle)
+    return ((text[:start], ""), (text[start:end], "reverse"), *_marked(text[end:], needle))

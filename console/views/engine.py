@@ -1,0 +1,183 @@
+"""A swarm server and the child processes in words and figures: plain functions of the session."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line, plain
+from console.backend.supervisor import exit_text
+from console.models.consequences import boot_trouble
+from console.session.app_state import Child, Session
+from console.text.contact import as_ended, is_starting
+from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
+from console.text.server_color import server_color
+from console.views.job import work_lines
+from console.views.step_curves import with_curves
+from console.views.step_table import step_table
+from console.views.timeline import newest, timeline
+from console.widgets.section import Room, heading, lines
+from core.state import Server
+
+CURVES = 100
+"""Cells from which the steps are drawn as curves, too, where the terminal is tall."""
+_LABEL = 10
+_PHASES = {
+    "running": ("●", "$engine-rolling"),
+    "attached": ("●", "$engine-rolling"),
+    "starting": ("◌", "$engine-booting"),
+    "stopping": ("◌", "$engine-booting"),
+    "stopped": ("○", "$muted"),
+    "exited": ("✖", "$engine-lost"),
+}
+
+
+def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
+    return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *said)
+
+
+def server_panel(server: Server, session: Session, room: Room) -> Content:
+    """Everything known of one server."""
+    now, server = session.as_of, as_ended(server, session)
+    state = state_text(server, now)
+    head = Content.assemble(
+        (f"{one_line(server.name, 30)}  ", f"bold {server_color(session.state, server.name)}"),
+        pill(state.forms[0], state.color),
+        ("  step ", "$muted"),
+        (UNKNOWN if server.step is None else str(server.step), "bold"),
+    )
+    shown = [head]
+    found = newest(server, now, room.width)
+    if found:
+        shown.append(timeline(found, room.width))
+    shown += work_lines(server.work, now, room.width)
+    facts = [*_facts(server, session, room.width), *_advice(server, session, now)]
+    table = step_table(server, now, room.width, _steps(session, room))
+    if room.tall and room.width >= CURVES:
+        return lines(*shown, *with_curves(server, facts, table, room.width))
+    shown += facts
+    if table:
+        shown += [Content(""), *table]
+    return lines(*shown)
+
+
+def _steps(session: Session, room: Room) -> int:
+    """How many steps are listed: a server on its own gets the rows that nothing else needs."""
+    if not room.tall:
+        return 5
+    return max(12, min(40, room.rows - 30)) if len(session.state.servers) == 1 else 12
+
+
+def _facts(server: Server, session: Session, width: int) -> list[Content]:
+    known = not server.url.endswith(":0")  # the engine has not taken its port yet
+    shown = [_fact("address", (one_line(server.url, 200) if known else "") or UNKNOWN)]
+    if server.detail:
+        shown.append(_fact("detail", one_line(server.detail, 300)))
+    pool = server.pool
+    done = progress(pool)
+    if pool is None or done is None:
+        return [*shown, _fact("pool", UNKNOWN)]
+    ours = max(0, pool.running - pool.running_others)
+    shown += [
+        _fact("model", one_line(pool.model, 120) or UNKNOWN),
+        _fact(
+            "pool",
+            bar(done.share, 20 if width < 100 else 30, "$engine-rolling"),
+            " ",
+            (done.text(), "bold"),
+            (f"  until {rule(pool.method)}", "$muted"),
+        ),
+        _fact(
+            "episodes",
+            (str(pool.running), "bold"),
+            f" claimed: {ours} ours, {pool.running_others} of others",
+            (f"  {pool.repeats or UNKNOWN} a task", "$muted"),
+        ),
+        _fact("clients", *_clients(pool.other_clients)),
+    ]
+    return shown
+
+
+def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
+    if not others:
+        return [("no other client is active", "$muted")]
+    names = ", ".join(one_line(name, 16) for name in others[:4])
+    more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+    return [(plural(len(others), "other client"), "bold $warning"), (f": {names}{more}", "$muted")]
+
+
+def _advice(server: Server, session: Session, now: float) -> list[Content]:
+    """What is wrong and the way out, or what can be done next."""
+    if is_starting(server, now):
+        return [Content.styled("waiting for its first answer", "$engine-booting")]
+    if server.lost:
+        seen = "it has not answered yet"
+        if server.seen_at:
+            ago = elapsed(now - server.seen_at)
+            seen = f"last answered {ago} ago; the figures above are as old as that"
+        return [
+            Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
+            Content.styled(f"  {seen}", "$muted"),
+        ]
+    if trouble := boot_trouble(server, now, read_only=session.read_only):
+        return [Content.styled(f"! {trouble}", "$engine-booting")]
+    if server.work is not None and not server.work.over:
+        return []
+    if server.state == "OFFLINE" and not session.read_only:
+        key = "bold $accent"
+        ways = [
+            Content.assemble(
+                ("s", key),
+                " starts it with its job, ",
+                ("h", key),
+                " with the job for rating by hand",
+            ),
+            Content.assemble(("e", key), " shows its job: change it, save it, start with it"),
+        ]
+        if server.checkpoints is not None:
+            ways.append(Content.assemble(("c", key), " resumes it with the job it has"))
+        return ways
+    return []
+
+
+def no_server(session: Session, room: Room) -> Content:
+    """What stands in place of a server's panel while none is known."""
+    said = "A server's state, pool, steps and curves appear here when the proxy runs."
+    if "proxy" in session.children and not session.read_only:
+        said += " p restarts it, F7 shows its log."
+    return lines(heading("SERVERS", "none is known yet"), Content.styled(said, "$muted"))
+
+
+def processes(session: Session, room: Room) -> Content:
+    """The processes of this home, with the last words of one that ended."""
+    children = session.children
+    if not children:
+        return heading("PROCESSES", "none was started from this console")
+    shown = [heading("PROCESSES")]
+    for role, child in children.items():
+        shown.append(_process(role, child))
+        if child.phase == "exited" and child.exit_code != 0:
+            shown += [
+                Content.styled(f"    {plain(line)[:400]}", "$muted") for line in child.tail[-5:]
+            ]
+            key = {"engine": "r", "proxy": "p"}.get(role)
+            if key is not None and not session.read_only:
+                shown.append(
+                    Content.assemble("    ", (key, "bold $accent"), (" resumes it", "$muted"))
+                )
+    return lines(*shown)
+
+
+def _process(role: str, child: Child) -> Content:
+    sign, color = _PHASES.get(child.phase, ("?", "$muted"))
+    said = child.phase
+    if child.phase == "exited" and child.exit_code == 0:
+        sign, color, said = "·", "$muted", "finished"
+    elif child.phase == "exited":
+        said = exit_text(child.exit_code)
+    pid = f"pid {child.pid}" if child.pid is not None else ""
+    return Content.assemble(
+        (f"{role:<{_LABEL}}", "bold"),
+        (f"{sign} {said:<12} ", color),
+        (f"{pid:<12} ", "$muted"),
+        (one_line(child.url, 80), "$muted"),
+    )

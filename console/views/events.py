@@ -1,0 +1,258 @@
+"""Each event as one calm line for people: when, what it is about, what happened.
+
+What a screen or a script does not miss when it is left out (claims one by one, leases, the pool's
+every count) has no line.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ajet_swarm.common.text import content_text, ended_words, one_line
+from console.text.causes import held_down
+from core import events as ev
+from core.events import Event, GroupEvent
+
+QUERY = 60
+"""Characters of a user's text on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One line."""
+
+    about: str
+    """Group, server or process."""
+    text: str
+    level: str = "info"
+    source: str = "proxy"
+    """Which process's log it belongs to: proxy, engine or mock."""
+
+
+def told(event: Event) -> Told | None:
+    """The line of an event; None when it has none."""
+    tell = _LINES.get(type(event))
+    if tell is None:
+        return None
+    found = tell(event)
+    if isinstance(found, Told):
+        return found
+    about = event.group_id if isinstance(event, GroupEvent) else event.server or "proxy"
+    return Told(one_line(about, 40), one_line(found, 160))
+
+
+def _opened(event: ev.GroupOpened) -> str:
+    kind = "" if event.episode_type == "train" else f" ({event.episode_type})"
+    return f"asked{kind}, {event.n} candidates: {one_line(event.shown_query, QUERY)}"
+
+
+def _answered(event: ev.CandidateAnswered) -> str:
+    text = one_line(content_text(event.message.get("content")), QUERY)
+    return f"candidate {event.index + 1} in {event.seconds:.1f} s: {text}"
+
+
+def _all_answered(event: ev.CandidatesAnswered) -> str:
+    first = event.candidates[0]
+    if len(event.candidates) == 1:
+        numbers = f"candidate {first.index + 1}"
+    else:
+        numbers = "candidates " + ", ".join(str(one.index + 1) for one in event.candidates)
+    text = one_line(content_text(first.message.get("content")), QUERY)
+    return f"{numbers} in {max(one.seconds for one in event.candidates):.1f} s: {text}"
+
+
+def _failed(event: ev.CandidateFailed) -> Told:
+    again = "; asked again" if event.retried else ""
+    if event.unretried:
+        again = f"; not retried: {event.unretried}"
+    text = f"candidate {event.index + 1} failed: {event.cause}{again}"
+    return Told(event.group_id, one_line(text), "warning")
+
+
+def _scored(event: ev.GroupScored) -> str:
+    rewards = " ".join(f"{one.reward:.2f}" for one in event.scores)
+    causes = [
+        f"{one.index + 1} {cause}"
+        for one in event.scores
+        if (cause := held_down(one.parts, one.reward))
+    ]
+    why = f" ({', '.join(causes)})" if causes else ""
+    return f"scored {rewards}, best {event.best + 1}{why}"
+
+
+def _abstained(event: ev.ScoringAbstained) -> Told:
+    text = one_line(f"no automatic reward: {event.part}: {event.cause}")
+    return Told(event.group_id, text, "warning")
+
+
+def _awaited(event: ev.RatingAwaited) -> str:
+    left = max(0.0, event.until - event.at)
+    return f"waits for a rating, {left:.0f} s, then {event.fallback} ({event.why})"
+
+
+def _rated(event: ev.GroupRated) -> str:
+    order = " ".join(str(index + 1) for index in event.order)
+    scores = " ".join(f"{one:g}" for one in event.scores)
+    by = f" by {event.rater}" if event.rater else ""
+    return f"rated{by}: {event.rating} {order or scores}".rstrip()
+
+
+def _returned(event: ev.AnswerReturned) -> str:
+    if event.index is None:
+        return f"the user got no answer after {event.waited:.1f} s"
+    return f"the user got candidate {event.index + 1} after {event.waited:.1f} s ({event.why})"
+
+
+def _sealed(event: ev.GroupSealed) -> str:
+    rewards = " ".join(f"{one.reward:.2f}" for one in event.rewards)
+    fate = f"dead: {event.dead}" if event.dead else "will train"
+    return f"finished {rewards} ({event.source}), {fate}"
+
+
+def _closed(event: ev.GroupClosed) -> Told:
+    cause = f": {event.cause}" if event.cause else ""
+    level = "info" if event.phase == "DONE" else "warning"
+    return Told(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
+
+
+def _lost(event: ev.GroupLost) -> Told:
+    text = f"finished, lost by {event.cause}: will not train"
+    return Told(event.group_id, one_line(text), "warning")
+
+
+def _alert(event: ev.AlertRaised) -> Told:
+    level = event.level if event.level in ("info", "warning", "error") else "warning"
+    return Told("alert", one_line(". ".join(filter(None, (event.cause, event.todo)))), level)
+
+
+def _rewards(event: ev.RewardsChanged) -> Told:
+    if event.ok:
+        return Told("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
+    if event.waits and not event.cause:
+        return Told("rewards", one_line(f"the newest rewards wait for {event.waits}"))
+    where = f" ({event.file}:{event.line})" if event.file and event.line else ""
+    judge = event.judge_in_trouble
+    what = f"judge {judge} in trouble" if judge else "broken"
+    level = "warning" if event.level == "warning" else "error"
+    return Told("rewards", one_line(f"{what}: {event.cause}{where}"), level)
+
+
+def _what_if(event: ev.WhatIfChanged) -> Told:
+    what, found = event.what or "the rewards as saved", event.summary
+    if event.phase == "doing":
+        text = f"what if {what}: {event.done} of {event.total} groups"
+    elif event.phase == "done" and found is not None:
+        text = (
+            f"what if {what}: {found.flips} winners flip, {found.died} groups die, "
+            f"{found.revived} revive, of {found.compared}"
+        )
+    else:
+        text = f"what if {what}: {event.phase}" + (f": {event.cause}" if event.cause else "")
+    return Told("rewards", one_line(text), "warning" if event.phase == "failed" else "info")
+
+
+def _engine(event: ev.EngineChanged) -> Told:
+    step = "" if event.step is None else f", step {event.step}"
+    detail = f": {event.detail}" if event.detail else ""
+    state = event.state if event.state != "UNKNOWN" else f"unknown ({event.raw})"
+    return Told(one_line(event.server, 40), one_line(f"{state}{step}{detail}"), source="engine")
+
+
+def _engine_lost(event: ev.EngineLost) -> Told:
+    text = one_line(f"does not answer: {event.error}")
+    return Told(one_line(event.server, 40), text, "warning", "engine")
+
+
+def _pool(event: ev.PoolChanged) -> Told:
+    text = (
+        f"pool {event.completed_tasks}/{event.task_target} tasks, "
+        f"{event.completed_episodes}/{event.episode_target} episodes, {event.running} running"
+    )
+    return Told(one_line(event.server, 40), text, "debug", "engine")
+
+
+def _update(event: ev.UpdateDone) -> Told:
+    names = {"reward_mean": "mean reward sent", "loss": "loss", "kl": "kl"}
+    stats = ", ".join(
+        f"{word} {event.stats[name]:.3g}" for name, word in names.items() if name in event.stats
+    )
+    text = f"update of step {event.step}" + (f": {stats}" if stats else "")
+    return Told(one_line(event.server, 40), text, source="engine")
+
+
+def _work(event: ev.WorkChanged) -> Told:
+    now = next((one.title for one in event.steps if one.phase == "doing"), "")
+    text = f"{event.work} {event.phase}: {event.said or now}".rstrip(": ")
+    level = "warning" if event.phase == "failed" else "info"
+    return Told(one_line(event.server, 40), one_line(text), level, "engine")
+
+
+def _try(event: ev.TryAnswered) -> str:
+    end = event.error or f"in {event.seconds:.1f} s: {one_line(event.text, QUERY)}"
+    return f"try {event.try_id} {end}"
+
+
+def _mock(text: Callable[[Any], str]) -> Callable[[Any], Told]:
+    def tell(event: Any) -> Told:
+        return Told("mock user", one_line(text(event)), source="mock")
+
+    return tell
+
+
+def _row(event: ev.MockRowDone) -> str:
+    end = f"in {event.seconds:.1f} s" if event.ok else f"failed: {event.error}"
+    return f"row {event.row_id} {end}: {one_line(event.query, QUERY)}"
+
+
+_LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
+    ev.ProxyStarted: lambda e: f"started, pid {e.pid}, {e.url}, rating {e.rating_mode}",
+    ev.ProxyStopped: lambda e: "stopped" + (f": {e.reason}" if e.reason else ""),
+    ev.ConsoleAttached: lambda e: f"a console attached ({e.consoles} now)",
+    ev.ConsoleDetached: lambda e: f"a console disconnected ({e.consoles} now)",
+    ev.RatingModeChanged: lambda e: f"rating mode {e.mode}",
+    ev.RewardsChanged: _rewards,
+    ev.WhatIfChanged: _what_if,
+    ev.RequestRefused: lambda e: Told("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
+    ev.AlertRaised: _alert,
+    ev.AlertCleared: lambda e: Told(
+        "alert", one_line(": ".join(filter(None, ("over", e.key, e.note))))
+    ),
+    ev.EngineChanged: _engine,
+    ev.EngineLost: _engine_lost,
+    ev.PoolChanged: _pool,
+    ev.UpdateDone: _update,
+    ev.JobSent: lambda e: Told(
+        one_line(e.server, 40), one_line(f"took a job ({e.how})"), source="engine"
+    ),
+    ev.WorkChanged: _work,
+    ev.TryAsked: lambda e: f"try {e.try_id} asks: {one_line(e.prompt, QUERY)}",
+    ev.TryAnswered: _try,
+    ev.GroupOpened: _opened,
+    ev.RequestJoined: lambda e: "the same request came again and waits with it",
+    ev.RequestReplayed: lambda e: "the same request came again and got its answer",
+    ev.ClaimsReturned: lambda e: f"{len(e.episode_uuids)} claims given back: {e.cause}",
+    ev.CandidateAnswered: _answered,
+    ev.CandidatesAnswered: _all_answered,
+    ev.CandidateFailed: _failed,
+    ev.GroupScored: _scored,
+    ev.ScoringAbstained: _abstained,
+    ev.RatingAwaited: _awaited,
+    ev.GroupRated: _rated,
+    ev.RatingUndone: lambda e: "the rating is undone",
+    ev.AnswerReturned: _returned,
+    ev.GroupSealed: _sealed,
+    ev.EpisodeAborted: lambda e: f"episode of candidate {e.index + 1} given back: {e.reason}",
+    ev.GroupClosed: _closed,
+    ev.GroupLost: _lost,
+    ev.GroupMarked: lambda e: "marked" if e.marked else "mark cleared",
+    ev.GroupNoted: lambda e: f"note: {e.note}" if e.note else "note removed",
+    ev.GroupEdited: lambda e: f"candidate {e.index + 1} corrected",
+    ev.RatingRepeated: lambda e: "rated again: " + ("agrees" if e.agrees else "differs"),
+    ev.MockStarted: _mock(lambda e: f"started: {e.total} rows of {e.dataset}"),
+    ev.MockPaused: _mock(lambda e: "paused"),
+    ev.MockResumed: _mock(lambda e: "resumed"),
+    ev.MockStopping: _mock(lambda e: "stopping after what is in flight"),
+    ev.MockRowDone: _mock(_row),
+    ev.MockRowSkipped: _mock(lambda e: f"{e.place} {e.line} skipped: {e.cause}"),
+    ev.MockFinished: _mock(lambda e: ended_words(e.how, e.cause)),
+}

@@ -1,0 +1,184 @@
+"""What a new operator needs first: what this is, its loop, and the ways on, each one key."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.cli.clients.forms import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
+from console.cli.clients.programs import PROGRAMS
+from console.models.job_commands import orders_of
+from console.session.app_state import Session
+from console.text.wrap import wrapped
+from console.widgets.section import Room, heading, lines
+from core.state import Server
+
+KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"
+"""Stands for the key in lines for a shell: this console does not know it."""
+_COMMANDS = {"claude-code": "claude", "qwen-code": "qwen", "aider": "aider", "cline": "cline"}
+"""Client programs whose settings are lines for a shell, and their commands."""
+LOOP = (
+    "                  ┌────── new weights ──────┐",
+    "                  ▼                         │",
+    " application ──▶ {n} answers ──▶ rewards ──▶ {end}",
+    "      ▲                           │",
+    "      └──────── best answer ──────┘",
+)
+OBSERVED = (
+    " application ──▶ {n} answers ──▶ rewards ──▶ {end}",
+    "      ▲                           │",
+    "      └──────── best answer ──────┘",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One way on."""
+
+    key: str
+    """Empty for a line that is no key."""
+    text: str
+
+
+def wanted(session: Session) -> bool:
+    """Whether nothing was asked yet: no request has come since the journal began."""
+    state = session.state
+    return session.seen and session.replay is None and not (state.groups or state.totals.groups)
+
+
+def steps(session: Session, client: Client | None = None) -> list[Step]:
+    """The ways on that work from here.
+
+    Args:
+        client: A client program found on this machine.
+    """
+    state = session.state
+    if state.watch_only:
+        return [
+            Step("5", "Engine: states, curves and checkpoints of the servers"),
+            Step("9", "Servers: clients, episodes, tasks and log, side by side"),
+        ]
+    found = []
+    if server := to_start(session):
+        found.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
+        if session.boss is not None and not ready(session):
+            found.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
+    held = state.rating_mode == "hold"
+    if may_mock(session):
+        after = "; each answer waits for your rating (3)" if held else ""
+        found.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
+    elif session.mock_lives:
+        coming = ": wait for its first group" if wanted(session) else ""
+        found.append(Step("", f"The mock user is running{coming}"))
+    if state.proxy_url:
+        url = one_line(state.proxy_url, 200)
+        found.append(Step("c", f"Copy a curl line; applications use {url}/v1"))
+    if state.proxy_url and client is not None:
+        found.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
+    if may_mock(session):
+        mode = "hold" if held else "answer first"
+        found.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
+    return found
+
+
+def _goal(session: Session) -> str:
+    observed = any(one.state == "OBSERVING" for one in session.state.servers.values())
+    return "score answers" if observed else "learn"
+
+
+def may_mock(session: Session) -> bool:
+    """Whether the mock user can be started from here, and its requests get answers."""
+    able = session.boss is not None and session.may("mock.start") and not session.mock_lives
+    return able and ready(session)
+
+
+def ready(session: Session) -> bool:
+    """Whether a server answers requests, or soon does."""
+    servers = session.state.servers.values()
+    return any(not one.lost and one.state != "OFFLINE" for one in servers)
+
+
+def to_start(session: Session) -> Server | None:
+    """A server whose engine is OFFLINE and can be started from here."""
+    if not session.may("engine.start"):
+        return None
+    return next(
+        (
+            one
+            for one in session.state.servers.values()
+            if one.state == "OFFLINE" and not one.lost and "engine.start" in orders_of(one)
+        ),
+        None,
+    )
+
+
+def content(session: Session, room: Room, client: Client | None = None) -> Content:
+    """The text, the drawing and the ways on."""
+    found: list[Content] = [heading("FIRST STEPS")]
+    for text in _about(session):
+        found += [Content(one) for one in wrapped(text, max(20, room.width))]
+    blank = [Content("")] if room.tall else []
+    if not session.state.watch_only:
+        found += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
+    for step in steps(session, client):
+        key = (f" {step.key or '·'}  ", "bold $accent")
+        found.append(Content.assemble(key, step.text))
+    return lines(*found)
+
+
+def _about(session: Session) -> Sequence[str]:
+    if session.state.watch_only:
+        return (
+            "This console is watch-only: it shows what swarm servers do for other clients. "
+            "It starts nothing, claims nothing and answers no requests.",
+        )
+    if _goal(session) != "learn":
+        return (
+            "ajet-console scores what a language model answers to your application. "
+            "Observe mode: rewards and ratings are recorded, nothing is trained.",
+        )
+    return (
+        "ajet-console trains a language model while an application uses it. "
+        "Each request gets several answers: the best one goes back, all of them train the model.",
+    )
+
+
+def loop(session: Session) -> list[str]:
+    """The drawing of the loop."""
+    pools = [one.pool for one in session.state.servers.values() if one.pool is not None]
+    repeats = str(pools[0].repeats) if pools and pools[0].repeats else "N"
+    learns = _goal(session) == "learn"
+    end = "update" if learns else "journal"
+    return [one.format(n=repeats[:1], end=end) for one in (LOOP if learns else OBSERVED)]
+
+
+def curl_line(session: Session) -> str:
+    """A command line that asks the proxy one question."""
+    one = next(one for one in PROGRAMS if one.name == "curl")
+    return settings_of(one, session).replace("'", '"', 2)
+
+
+def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT) -> str:
+    """The settings of a client with the address of this proxy, for a shell.
+
+    Args:
+        context: Tokens of the policy's window.
+    """
+    url = session.state.proxy_url
+    texts = [fill(one.text, url, KEY, DEFAULT_MODEL, context) for one in client.snippets]
+    return "\n".join(texts)
+
+
+def one_question() -> str:
+    """Path of the dataset with one question, for rating by hand."""
+    from mock.dataset import shipped
+
+    return str(shipped().with_name("one_question.jsonl"))
+
+
+def installed() -> Client | None:
+    """The first client program that is on the path; None for none. Reads the disk."""
+    by_name = {one.name: one for one in PROGRAMS}
+    return next((by_name[name] for name, run in _COMMANDS.items() if shutil.which(run)), None)

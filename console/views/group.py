@@ -1,0 +1,391 @@
+"""What a group looks like in words, figures and tones: plain functions of the state.
+
+A `Line` is text in pieces, each with a tone: a style such as `bold $winner` over the theme's
+variables, or nothing. Widgets paint lines; they never see markup, and all text from users and
+models is made safe here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.cells import cell_len, set_cell_size
+
+from ajet_swarm.common.text import one_line
+from console.text.causes import cause_words
+from console.text.format import UNKNOWN, clock, countdown, duration, elapsed, number, plural
+from core.scoring.advantage import advantages as gains
+from core.scoring.advantage import is_dead
+from core.state import Candidate, Group
+
+Line = tuple[tuple[str, str], ...]
+"""Pieces of (text, tone)."""
+
+EMPTY: Line = ()
+CUT = "✂"
+"""Stands by a prompt whose middle the engine dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLook:
+    """How a phase is shown: sign, word, tone."""
+
+    sign: str
+    word: str
+    tone: str
+
+
+PHASES: dict[str, PhaseLook] = {
+    "QUEUED": PhaseLook("·", "queued", "$muted"),
+    "CLAIMING": PhaseLook("◌", "claiming", "$claiming"),
+    "GENERATING": PhaseLook("◔", "generating", "$engine-syncing"),
+    "SCORING": PhaseLook("◑", "scoring", "$engine-post"),
+    "AWAITING_RATING": PhaseLook("◈", "awaiting", "bold $winner"),
+    "SUBMITTING": PhaseLook("↑", "submitting", "$engine-exporting"),
+    "DONE": PhaseLook("●", "finished", "$reward-up"),
+    "ABORTED": PhaseLook("×", "aborted", "$muted"),
+    "FAILED": PhaseLook("!", "failed", "$reward-down"),
+}
+_DEAD = PhaseLook("○", "dead", "$dead")
+_LOST = PhaseLook("×", "lost", "$reward-down")
+_UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
+
+
+def phase_look(group: Group) -> PhaseLook:
+    """The look of a group's phase; one nobody knows keeps its own word."""
+    if group.discarded:
+        return _LOST
+    if group.phase == "DONE" and unconfirmed(group):
+        return _UNSURE
+    if group.phase == "DONE" and group.dead:
+        return _DEAD
+    return PHASES.get(group.phase) or PhaseLook("?", one_line(group.phase, 12), "$engine-unknown")
+
+
+def unconfirmed(group: Group) -> list[int]:
+    """Indices of the candidates whose reward was sent without an answer from the engine."""
+    return [one.index for one in group.candidates if one.phase == "unknown"]
+
+
+def fit(text: str, width: int, right: bool = False) -> str:
+    """Safe `text` in exactly `width` cells: cut with an ellipsis, or padded."""
+    if width <= 0:
+        return ""
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
+    return " " * (width - size) + text if right else text + " " * (width - size)
+
+
+def line_width(line: Line) -> int:
+    """Cells a line takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+# --- rewards ---------------------------------------------------------------------------------
+
+
+def known_rewards(group: Group) -> list[float | None]:
+    """Reward of each candidate by what is known now: sealed, else rated, else automatic."""
+    if group.source or any(one.reward is not None for one in group.candidates):
+        return [one.reward for one in group.candidates]
+    rated = group.rating
+    if rated is not None and rated.rewards:
+        return spread_out(rated.rewards, group)
+    return [one.auto_reward for one in group.candidates]
+
+
+def spread_out(rewards: Sequence[float], group: Group) -> list[float | None]:
+    """Rewards of a rating by candidate; a short group's cover only those that answered."""
+    if len(rewards) == len(group.candidates):
+        return list(rewards)
+    found = iter(rewards)
+    able = set(answered(group))
+    return [next(found, None) if one.index in able else None for one in group.candidates]
+
+
+def answered(group: Group) -> list[int]:
+    """Indices of the candidates that have an answer."""
+    return [one.index for one in group.candidates if has_answer(one)]
+
+
+def has_answer(candidate: Candidate) -> bool:
+    """Whether there is something to read and to rate."""
+    if candidate.phase in ("waiting", "claimed", "failed"):
+        return False
+    return bool(
+        candidate.phase == "answered"
+        or candidate.text
+        or candidate.tool_calls
+        or candidate.finish_reason
+    )
+
+
+def spread_of(group: Group) -> float | None:
+    """Highest minus lowest reward known now; None while none is."""
+    if group.spread is not None:
+        return group.spread
+    values = [value for value in known_rewards(group) if value is not None]
+    return max(values) - min(values) if values else None
+
+
+def best_of(group: Group) -> int | None:
+    """The winner by the rewards known now; a tie goes to the lowest index."""
+    rewards = known_rewards(group)
+    values = [value for value in rewards if value is not None]
+    return rewards.index(max(values)) if values else group.best
+
+
+def rated_best(group: Group) -> int | None:
+    """The candidate the operator put first; None when none stands out."""
+    rating = group.rating
+    if rating is None:
+        return None
+    if rating.rating in ("best", "ranking") and rating.order:
+        return rating.order[0]
+    if rating.rating == "scores" and rating.rewards and not is_dead(rating.rewards):
+        values = spread_out(rating.rewards, group)
+        return values.index(max(rating.rewards))
+    return None
+
+
+def advantages(group: Group) -> list[float | None]:
+    """As sealed; before that what they would be by the rewards known now."""
+    if any(one.advantage is not None for one in group.candidates):
+        return [one.advantage for one in group.candidates]
+    rewards = known_rewards(group)
+    found = iter(gains([value for value in rewards if value is not None], group.damping))
+    return [None if value is None else next(found) for value in rewards]
+
+
+# --- verdict ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a group teaches something, by what is known now."""
+
+    kind: str
+    """train, dead (sealed without a signal), lost (aborted, failed, or discarded by the engine),
+    open or none."""
+    text: str
+
+    @property
+    def sign(self) -> str:
+        """One character that says it without colour."""
+        return {"train": "✔", "dead": "○", "lost": "×", "open": "?", "none": "·"}[self.kind]
+
+    @property
+    def tone(self) -> str:
+        """Its tone."""
+        tones = {"train": "$reward-up", "dead": "$dead", "open": "$warning"}
+        return tones.get(self.kind, "$muted")
+
+
+def verdict(group: Group) -> Verdict:
+    """`will train`, `dead: cause` or `lost: cause`; before the group is sent, by what is known."""
+    if group.phase in ("ABORTED", "FAILED"):
+        cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
+        return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
+    if group.episode_type != "train":
+        return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")
+    if group.sealed_at is not None:
+        if group.lost:
+            return Verdict("lost", f"finished, lost by {one_line(group.lost, 40)}: will not train")
+        if group.dead:
+            return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
+        if group.phase == "DONE" and unconfirmed(group):
+            return Verdict("open", "finished, not all confirmed")
+        return Verdict("train", "finished, will train" if group.phase == "DONE" else "will train")
+    return _expected(group)
+
+
+def _expected(group: Group) -> Verdict:
+    rating = group.rating
+    if rating is not None and rating.rating == "skip":
+        return Verdict("lost", "lost: skipped, will be aborted")
+    by = f" (your {rating.rating})" if rating is not None else ""
+    values = [value for value in known_rewards(group) if value is not None]
+    if group.abstained and rating is None:
+        return Verdict("open", "unscored: rate it by hand")
+    if not values:
+        return Verdict("none", "not scored yet")
+    if len(values) < 2:
+        return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{by}")
+    if is_dead(values):
+        return Verdict("dead", f"dead: equal rewards{by}")
+    return Verdict("train", f"will train{by}")
+
+
+# --- the list --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the list; `since` is the width of the list from which it is shown."""
+
+    key: str
+    title: str
+    width: int
+    """Cells; 0 takes what is left."""
+    since: int = 0
+    right: bool = False
+
+
+COLUMNS = (
+    Column("time", "time", 8, since=70),
+    Column("phase", "phase", 13),
+    Column("server", "server", 10, since=90),
+    Column("step", "step", 4, since=86, right=True),
+    Column("turns", "turn", 4, since=98, right=True),
+    Column("query", "request", 0),
+    Column("answered", "ans", 5, right=True),
+    Column("best", "best", 5, right=True),
+    Column("spread", "sprd", 5, since=86, right=True),
+    Column("flag", "", 1),
+    Column("winner", "win", 3, right=True),
+    Column("returned", "ret", 3, right=True),
+    Column("waited", "waited", 6, right=True),
+    Column("took", "took", 6, since=104, right=True),
+    Column("mark", "", 1),
+)
+
+
+@lru_cache(maxsize=32)
+def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
+    """The columns that fit a list `width` cells wide, with the free one's width filled in."""
+    shown = [
+        column
+        for column in COLUMNS
+        if width >= column.since and (several_servers or column.key != "server")
+    ]
+    used = sum(column.width for column in shown) + len(shown) + 1
+    left = max(8, width - used)
+    return tuple(
+        column if column.width else Column(column.key, column.title, left) for column in shown
+    )
+
+
+def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
+    """The titles of the columns; the one that is sorted by carries the sign."""
+    pieces: list[tuple[str, str]] = [(" ", "$muted")]
+    for column in columns:
+        here = column.key == sorted_by
+        title = (
+            f"{column.title}{sign}"
+            if here and column.width > len(column.title)
+            else (f"{column.title[: column.width - 1]}{sign}" if here else column.title)
+        )
+        tone = "bold $accent" if here else "$muted"
+        pieces += [(fit(title, column.width, column.right), tone), (" ", "$muted")]
+    return tuple(pieces)
+
+
+def row_line(
+    group: Group, columns: Sequence[Column], now: float, server_tone: str = "$muted"
+) -> Line:
+    """One row of the list."""
+    pieces: list[tuple[str, str]] = [(" ", "")]
+    for column in columns:
+        text, tone = _cell(group, column.key, now)
+        tone = server_tone if column.key == "server" else tone
+        pieces.append((fit(text, column.width, column.right), tone))
+        pieces.append((" ", ""))
+    return tuple(pieces)
+
+
+def _cell(group: Group, key: str, now: float) -> tuple[str, str]:
+    match key:
+        case "time":
+            return clock(group.opened_at), "$muted"
+        case "phase":
+            return _phase_cell(group, now)
+        case "server":
+            return one_line(group.server, 20), "$muted"
+        case "step":
+            return (UNKNOWN if group.step is None else str(group.step)), "$muted"
+        case "turns":
+            return (str(group.turns) if group.turns else UNKNOWN), "$muted"
+        case "query":
+            cut = f"{CUT} " if group.prompt_cut else ""
+            return cut + (
+                one_line(group.query, 300) or "(no text)"
+            ), "" if group.query else "$muted"
+        case "flag":
+            return _flag(group)
+        case "mark":
+            return ("★", "bold $winner") if group.marked else ("", "")
+        case _:
+            return _figure(group, key, now)
+
+
+def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
+    match key:
+        case "answered":
+            count = len(answered(group))
+            return f"{count}/{group.n}", "" if count else "$muted"
+        case "best":
+            values = [value for value in known_rewards(group) if value is not None]
+            return number(max(values) if values else None), "bold" if values else "$muted"
+        case "spread":
+            return number(spread_of(group)), "$muted"
+        case "took":
+            return took_text(group, now), "$muted"
+        case "winner":
+            best = best_of(group)
+            return (UNKNOWN, "$muted") if best is None else (f"#{best + 1}", "$winner")
+        case "returned":
+            given = group.returned
+            return (UNKNOWN, "$muted") if given is None else (f"#{given + 1}", "$returned")
+        case _:
+            return waited_text(group, now), "" if group.waited is None and group.open else "$muted"
+
+
+def _phase_cell(group: Group, now: float) -> tuple[str, str]:
+    look = phase_look(group)
+    if group.phase == "AWAITING_RATING" and group.until is not None:
+        word = "rated" if group.rating is not None else "rate"
+        if group.user_waits and group.rating is None:
+            return f"{look.sign} waits {user_wait(group, now)}", look.tone
+        return f"{look.sign} {word} {countdown(group.until - now)}", look.tone
+    return f"{look.sign} {look.word}", look.tone
+
+
+def _flag(group: Group) -> tuple[str, str]:
+    if group.abstained and group.sealed_at is None:
+        return "?", "bold $warning"
+    verdict_now = verdict(group)
+    if verdict_now.kind == "dead":
+        return ("=" if "equal" in verdict_now.text else "○"), "$dead"
+    if verdict_now.kind == "lost":
+        return verdict_now.sign, verdict_now.tone
+    return ("✓", "$accent") if group.rating is not None else ("", "")
+
+
+def user_wait(group: Group, now: float) -> str:
+    """How long the user of a held group has been waiting: 0:14."""
+    return countdown(math.floor(max(0.0, now - group.opened_at)))
+
+
+def waited_text(group: Group, now: float) -> str:
+    """How long the user waited, or has been waiting; a dash when nobody waits any more."""
+    if group.waited is not None:
+        return duration(group.waited)
+    return elapsed(now - group.opened_at) if group.open else UNKNOWN
+
+
+def took_text(group: Group, now: float) -> str:
+    """From the request to the last reward; to now while it is open."""
+    if group.closed_at is not None:
+        return duration(max(0.0, group.closed_at - group.opened_at))
+    return elapsed(now - group.opened_at) if group.open else UNKNOWN
+
+
+def user_fate(group: Group) -> str:
+    """What the user of a group has got by now."""
+    if group.returned is not None:
+        return f"The user has been answered, with candidate {group.returned + 1}."
+    if group.waited is not None:
+        return "The user has already got an error."
+    return "The user still waits."

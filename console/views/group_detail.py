@@ -1,0 +1,397 @@
+"""The head of a group's detail: what was asked, where it stands, what it will teach."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ajet_swarm.common.text import one_line
+from console.text.causes import UNCONFIRMED, cause_words
+from console.text.flow import flow
+from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
+from console.text.wrap import wrapped
+from console.views.candidate import Card
+from console.views.group import (
+    CUT,
+    Line,
+    answered,
+    fit,
+    phase_look,
+    spread_of,
+    unconfirmed,
+    user_fate,
+    user_wait,
+    verdict,
+    waited_text,
+)
+from core.state import Group
+
+QUERY_ROWS = 3
+"""Rows of the query while it is folded."""
+_LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How the operator looks at a group."""
+
+    unfolded: bool = False
+    query: str = ""
+    """The whole query when it was fetched."""
+    server_color: str = ""
+    """Colour of its server when there are several; empty when there is one."""
+    read_only: bool = False
+    """Nothing can be done about it from here: no key is named."""
+    context: str = ""
+    """What the question came with, as `turn 3, 5 tools`; empty while it is not read."""
+
+
+def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+    """Everything above the candidates."""
+    return [
+        *_context(width, sight),
+        *_query(group, width, sight),
+        *flow(_standing(group, now), width),
+        *flow(_facts(group, now, sight), width),
+        *_trouble(group, now, width, sight),
+        *([] if sight.read_only else _repair(group, width)),
+        *_rating(group, now, width, sight),
+        *_note(group, width),
+        *_names(group, width, sight),
+    ]
+
+
+def _context(width: int, sight: Sight) -> list[Line]:
+    if not sight.context:
+        return []
+    key = "  i shows all of it"
+    about = fit(sight.context, max(0, width - len(key))).rstrip()
+    return [((about, "$muted"), (key, "$accent"))]
+
+
+def _query(group: Group, width: int, sight: Sight) -> list[Line]:
+    text = sight.query or group.query or "(no text)"
+    mark = "★ " if group.marked else ""
+    lines = wrapped(mark + text, width)
+    if not sight.unfolded and len(lines) > QUERY_ROWS:
+        more = len(lines) - QUERY_ROWS
+        lines = lines[:QUERY_ROWS]
+        shown: list[Line] = [((line, "bold"),) for line in lines]
+        return [*shown, ((f"▸ {plural(more, 'more line')}  (z unfolds)", "$muted"),)]
+    return [((line, "bold"),) for line in lines]
+
+
+def _standing(group: Group, now: float) -> list[Line]:
+    look = phase_look(group)
+    found = verdict(group)
+    pieces: list[Line] = [((f"{look.sign} {look.word}", look.tone),)]
+    if group.phase == "AWAITING_RATING" and group.until is not None:
+        left = countdown(group.until - now)
+        fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
+        if group.rating is not None:
+            fate = "your rating"
+        elif group.user_waits:
+            pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
+        pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
+    pieces.append(((f"{found.sign} {found.text}", found.tone),))
+    spread = spread_of(group)
+    if spread is not None:
+        pieces.append((("spread ", "$muted"), (number(spread), "")))
+    if group.source:
+        by = {"auto": "automatic rewards", "human": "your rewards"}
+        pieces.append(((by.get(group.source, one_line(group.source, 20)), "$muted"),))
+    return pieces
+
+
+def _facts(group: Group, now: float, sight: Sight) -> list[Line]:
+    pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
+    if sight.server_color:
+        name = one_line(group.server, 20)
+        pieces.append((("server ", "$muted"), (name, f"bold {sight.server_color}")))
+    pieces.append(_pair("step", UNKNOWN if group.step is None else str(group.step)))
+    if group.model:
+        pieces.append(_pair("model", one_line(group.model, 30)))
+    if group.version:
+        pieces.append(_pair("rewards", one_line(group.version, 12)))
+    if group.episode_type != "train":
+        pieces.append(_pair("type", one_line(group.episode_type, 12)))
+    row = group.dataset_task_id or group.row_id
+    if row:
+        pieces.append(_pair("row", one_line(row, 30)))
+    if group.reference is not None:
+        pieces.append(_pair("reference", one_line(group.reference, 80)))
+    if group.returned is not None:
+        why = f" ({one_line(group.returned_why, 20)})" if group.returned_why else ""
+        pieces.append(_pair("returned", f"#{group.returned + 1}{why}"))
+    elif group.waited is not None:
+        pieces.append((("the user got an error", "$reward-down"),))
+    if group.open or group.waited is not None:
+        pieces.append(_pair("waited", waited_text(group, now)))
+    pieces += _latency(group)
+    return pieces
+
+
+def _pair(label: str, value: str) -> Line:
+    return ((f"{label} ", "$muted"), (value, ""))
+
+
+def _latency(group: Group) -> list[Line]:
+    found: list[Line] = [
+        _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
+    ]
+    if "first_piece" in group.latency:
+        found.append(_pair("first piece", duration(group.latency["first_piece"])))
+    if kept := int(group.latency.get("keepalives", 0)):
+        found.append(((plural(kept, "keep-alive"), "$muted"),))
+    slow = max(group.candidates, key=lambda one: one.seconds, default=None)
+    if slow is not None and slow.seconds and len(group.candidates) > 1:
+        found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
+    return found
+
+
+def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+    lines: list[Line] = []
+    if missing := unconfirmed(group):
+        which = ", ".join(f"#{index + 1}" for index in missing)
+        said = f"≈ {UNCONFIRMED}: {which}"
+        lines += [((text, "bold $warning"),) for text in wrapped(said, width, 600)]
+    if cut := [one.index for one in group.candidates if one.truncated]:
+        which = "" if len(cut) == len(group.candidates) else _numbers(cut)
+        said = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
+        lines += [((text, "$warning"),) for text in wrapped(said, width, 600)]
+    if group.cause and (group.open or group.phase == "DONE"):  # else the verdict says it
+        why = cause_words(group.cause)
+        lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
+    if not group.abstained:
+        return lines
+    said = f"? no automatic reward: {group.abstained}"
+    lines += [((text, "bold $warning"),) for text in wrapped(said, width, 1_000)]
+    if group.rateable:
+        said = _way_out(group, now, read_only=sight.read_only)
+        lines += [((text, "$muted"),) for text in wrapped(said, width)] if said else []
+    if group.traceback:
+        trace = wrapped(group.traceback, width - 2, 20_000)
+        if sight.unfolded:
+            lines.append((("▾ traceback", "$muted"),))
+            lines += [((f"  {text}", "$muted"),) for text in trace]
+        else:
+            fold = f"▸ traceback, {plural(len(trace), 'line')}  (z unfolds)"
+            lines.append(((fold, "$muted"),))
+    return lines
+
+
+def _numbers(indices: Sequence[int]) -> str:
+    return " for " + ", ".join(f"#{index + 1}" for index in indices)
+
+
+def _way_out(group: Group, now: float, *, read_only: bool) -> str:
+    fill = "refill it with R, " if _refill_obstacle(group) is None else ""
+    todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x. "
+    if read_only:
+        todo = ""
+    if group.until is None:
+        return todo.rstrip()
+    fate = "aborted" if group.fallback == "abort" else "closed"
+    return f"{todo}Left alone it is {fate} in {countdown(group.until - now)}."
+
+
+def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+    rating = group.rating
+    if rating is None:
+        return []
+    values = " ".join(number(value) for value in rating.rewards)
+    by = f" by {one_line(rating.rater, 24)}" if rating.rater else ""
+    said = f"✓ rated {rating_words(group)}{by}"
+    if values:
+        said += f": rewards {values}"
+    if group.rateable:
+        said += f" · {held_words(group, now, read_only=sight.read_only)}"
+    else:
+        said += " · sent" if group.source == "human" else " · not sent"
+    return [((text, "$reward-up"),) for text in wrapped(said, width)]
+
+
+def undo_left(group: Group, now: float) -> bool:
+    """Whether a rating can still be taken back."""
+    return group.rateable and (group.until is None or now < group.until)
+
+
+def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
+    """What becomes of a rating that was not sent yet."""
+    if not undo_left(group, now):
+        return "being sent"
+    verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
+    left = f", {verb} in {countdown(group.until - now)}" if group.until is not None else ""
+    return f"held{left}" + ("" if read_only else "; u undoes it")
+
+
+def rating_words(group: Group) -> str:
+    """`best #2`, `ranking 2 1 4 3`, `tie`."""
+    rating = group.rating
+    if rating is None:
+        return ""
+    if rating.rating == "best" and rating.order:
+        return f"best #{rating.order[0] + 1}"
+    if rating.rating == "ranking":
+        return "ranking " + " ".join(str(index + 1) for index in rating.order)
+    return {"bad": "all bad", "skip": "skip"}.get(rating.rating, one_line(rating.rating, 20))
+
+
+def _repair(group: Group, width: int) -> list[Line]:
+    """The keys that mend a group that will teach nothing."""
+    kind = verdict(group).kind
+    short = _refill_obstacle(group) is None
+    if kind not in ("dead", "lost", "open") or group.episode_type != "train":
+        if not short:
+            return []
+        said = f"→ {len(answered(group))} of {group.n} candidates answered: R asks for the others"
+        return [((text, "$accent"),) for text in wrapped(said, width)]
+    if group.open:
+        if group.phase not in ("SCORING", "AWAITING_RATING") or group.abstained:
+            return []  # it is not known yet, or said already
+        fill = "R refill it · " if short else ""
+        again = "S score it again" if short else "S score it again with the rewards as they are now"
+        said = f"→ {fill}1-9 rate it · {again} · x abort it"
+    elif group.phase == "DONE" and not group.dead and not group.lost:
+        return []
+    else:
+        said = "→ A asks it again, as a new group"
+    return [((text, "$accent"),) for text in wrapped(said, width)]
+
+
+def _names(group: Group, width: int, sight: Sight) -> list[Line]:
+    """What it is called elsewhere, while it is unfolded."""
+    if not sight.unfolded:
+        return []
+    told = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
+    if group.session:
+        told += f"   session {group.session} turn {group.turn}"
+    return [((text, "$muted"),) for text in wrapped(told, width, 1_000)]
+
+
+def _note(group: Group, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if group.note:
+        said = wrapped(f"note: {group.note}", width, 1_000)
+        lines += [((text, "$accent"),) for text in said]
+    return lines
+
+
+def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
+    """All candidates by number, mark and reward, when not all of them are on screen."""
+    pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
+    for place, card in enumerate(cards):
+        marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
+        reward = "" if card.reward is None else f" {number(card.reward)}"
+        tone = "bold reverse" if place == selected else ("bold" if place in window else "$muted")
+        pieces += [(f" {card.label}{marks}{reward} ", tone), (" ", "")]
+    pieces.append((" ›", "$muted"))
+    return tuple(pieces)
+
+
+def vote_refusal(group: Group) -> str:
+    """Why a vote would change nothing; empty when it would be sent."""
+    if group.episode_type == "eval":
+        return "This request is not trained on; there is nothing to rate"
+    if group.phase in ("ABORTED", "FAILED"):
+        return f"Already {phase_look(group).word}: a vote has no effect"
+    if not group.rateable:
+        return "Already finished: its rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
+    return ""
+
+
+_VOTES = frozenset(
+    {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
+)
+_ABOUT_ONE = _VOTES | {
+    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff",
+    "conversation",
+}  # fmt: skip
+
+
+def obstacle(action: str, group: Group | None, now: float) -> str | None:
+    """Why an action makes no sense on `group` now; None when it does.
+
+    The text may be empty: with no group there is nothing to explain.
+    """
+    if action not in _ABOUT_ONE:
+        return None
+    if group is None:
+        return ""
+    if action in ("reveal", "zoom", "raw", "conversation"):
+        return None
+    if action in _VOTES:
+        return _vote_obstacle(action, group)
+    if action == "unrate":
+        return _undo_obstacle(group, now)
+    if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
+        return "It is finished: there is nothing left to abort"
+    if action == "rescore":
+        return _rescore_obstacle(group)
+    if action == "refill":
+        return _refill_obstacle(group)
+    if action in ("rerun", "curl"):
+        return None if group.request_id else "Its request is not kept"
+    if action == "diff" and len(answered(group)) < 2:
+        return "There are no two answers to compare"
+    if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
+        return "There is no answer to copy yet"
+    return None
+
+
+def _vote_obstacle(action: str, group: Group) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if not answered(group):
+        return "There is no answer to rate"
+    if action == "accept" and group.rating is None and group.abstained:
+        return "There is no automatic reward to accept; rate it by hand"
+    return None
+
+
+def _rescore_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it is not scored again"
+    if not group.rateable:
+        return "Already finished: its rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
+    return None
+
+
+def _refill_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it needs no more candidates"
+    if not group.rateable:
+        return "It is closed: it cannot be refilled; A asks it again as a new group"
+    if group.phase != "AWAITING_RATING":
+        return "Only a group that waits for you can be refilled"
+    if len(answered(group)) >= group.n:
+        return f"It is not short: all {group.n} candidates answered"
+    if any(one.phase == "claimed" for one in group.candidates):
+        return "Its fresh candidates are on their way"
+    return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
+
+
+def _undo_obstacle(group: Group, now: float) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if group.rating is None:
+        return "There is no vote to undo"
+    return None if undo_left(group, now) else "It is being sent: too late to undo it"
+
+
+def abort_extra(group: Group) -> str:
+    """What the question before an abort says about the user and the rating."""
+    lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
+    if group.rating is not None:
+        lines.append("Your rating is dropped.")
+    return "\n".join(lines)
+
+
+def copy_text(group: Group, index: int, whole: str = "") -> str:
+    """What `copy` puts on the clipboard: one candidate's answer, as it was said."""
+    if not 0 <= index < len(group.candidates):
+        return ""
+    one = group.candidates[index]
+    return whole or one.text or one.tool_calls

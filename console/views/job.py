@@ -1,0 +1,139 @@
+"""A job and what is done with it, in words: plain functions of what is known."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.text.format import clock, duration, elapsed, plural
+from console.text.wrap import wrapped
+from console.views.group import EMPTY, Line, fit
+from core.events import WorkStep
+from core.job_info import JobSheet
+from core.state.jobs import Work
+
+if TYPE_CHECKING:
+    from console.models.job_form import Change, Notice
+
+_SIGNS = {
+    "waiting": ("·", "$faint"),
+    "doing": ("▸", "$primary"),
+    "done": ("✓", "$engine-rolling"),
+    "skipped": ("–", "$muted"),
+    "failed": ("✖", "$engine-lost"),
+    "cancelled": ("■", "$warning"),
+}
+KEPT_FOR = 120.0
+"""Seconds a work that came to its end stays on screen; one that did not stays for ever."""
+
+
+def work_lines(work: Work | None, now: float, width: int) -> list[Content]:
+    """What is being done to an engine, step by step; nothing long after it went well."""
+    if work is None or (work.phase == "done" and now - work.ended > KEPT_FOR):
+        return []
+    sign, color = _SIGNS.get(work.phase, _SIGNS["doing"])
+    lasted = (work.ended or now) - work.began
+    head = Content.assemble(
+        (f"{sign} {one_line(work.title, 40)}  ", f"bold {color}"),
+        (elapsed(lasted), "$muted"),
+    )
+    if work.phase == "done":
+        return [Content.assemble(head, (f"  {one_line(work.said, 300)}", "$muted"))]
+    shown = [head]
+    if work.steps:
+        shown += _rows([_step(step, now) for step in work.steps], width - 2)
+    if work.said:
+        shown.append(Content.styled(f"  {one_line(work.said, 300)}", color))
+    return shown
+
+
+def _step(step: WorkStep, now: float) -> Content:
+    mark, tone = _SIGNS.get(step.phase, _SIGNS["waiting"])
+    took = ""
+    if step.phase == "doing":
+        took = f" {elapsed(now - step.began)}"
+    elif step.phase == "done" and step.ended - step.began >= 1:
+        took = f" {duration(step.ended - step.began)}"
+    style = "bold $foreground" if step.phase == "doing" else "$muted"
+    return Content.assemble((f"{mark} ", tone), (f"{step.title}{took}", style))
+
+
+def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
+    """As many beside each other as fit."""
+    rows: list[list[Content]] = [[]]
+    for piece in pieces:
+        if rows[-1] and sum(one.cell_length + 3 for one in rows[-1]) + piece.cell_length > width:
+            rows.append([])
+        rows[-1].append(piece)
+    return [Content.assemble("  ", Content("   ").join(row)) for row in rows]
+
+
+def source_lines(sheet: JobSheet, width: int) -> list[Line]:
+    """Where the job on screen and the one that runs are known from."""
+    if sheet.saved:
+        saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
+    elif sheet.last:
+        saved = "not saved: a start keeps the job the server has, which another client sent"
+    else:
+        saved = "not saved: a start takes the default job"
+    return [((" ", ""), (fit(saved, width - 2), "$muted"))]
+
+
+def diff_lines(changes: "Sequence[Change]", sheet: JobSheet, width: int) -> list[Line]:
+    """What the job changes against the one the server has."""
+    from console.models.job_form import change_words
+
+    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against the job it has", "$muted"))]
+    if not sheet.running:
+        lines += [EMPTY, ((fit("What the server runs is not known yet.", width), "$muted"),)]
+        return lines
+    lines += [((text, "$muted"),) for text in wrapped(sheet.source, width)]
+    if sheet.differs:
+        told = f"not what was sent from here last in {plural(len(sheet.differs), 'value')}"
+        lines += [((text, "$warning"),) for text in wrapped(f"{told}: another was sent", width)]
+    lines.append(EMPTY)
+    if not changes:
+        lines.append((("✓ ", "$engine-rolling"), ("no difference", "")))
+    room = max(10, min(26, width // 3))
+    for change in changes:
+        name, before, after = change_words(change)
+        rest = max(8, min(32, (width - room - 5) // 2))
+        lines.append(
+            (
+                ("~ ", "$warning"),
+                (f"{fit(name, room):<{room}} ", ""),
+                (f"{fit(before, rest):>{min(rest, 14)}}", "$muted"),
+                (" → ", "$muted"),
+                (fit(after, rest), "bold"),
+            )
+        )
+    return lines
+
+
+def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
+    """What is odd about a job that can be sent all the same."""
+    if not notices:
+        return []
+    lines: list[Line] = []
+    for one in notices[:12]:
+        where = f"line {one.line}: " if one.line else ""
+        for place, text in enumerate(wrapped(f"{where}{one_line(one.text, 300)}", width - 2)):
+            lines.append((("! " if not place else "  ", "$warning"), (text, "")))
+    if len(notices) > 12:
+        lines.append(((f"  and {len(notices) - 12} more", "$muted"),))
+    return [*lines, EMPTY]
+
+
+def changes_said(changes: "Sequence[Change]") -> str:
+    """The same in one paragraph, for a question."""
+    from console.models.job_form import change_words
+
+    if not changes:
+        return "The job is the one the server has."
+    told = [
+        f"{name} {before} → {after}"
+        for name, before, after in (change_words(one) for one in changes[:5])
+    ]
+    more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
+    return f"Changes: {', '.join(one_line(one, 80) for one in told)}{more}."

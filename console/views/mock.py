@@ -1,0 +1,233 @@
+"""The mock user in words and figures: plain functions of the state."""
+
+import math
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from ajet_swarm.common.text import one_line
+from console.text.flow import flow
+from console.text.format import UNKNOWN, clock, duration, plural
+from console.text.wrap import safe
+from console.views.group import EMPTY, Line, fit, line_width
+from core.state import Candidate, Group, Mock, MockRow
+
+RATE_ROWS = 40
+"""The newest rows that the rate and the time left are taken from."""
+ANSWER_FROM = 60
+"""Cells of room from which an answer is shown beside its query."""
+RATE_LEAST_ROWS = 10
+RATE_LEAST_SECONDS = 10.0
+"""A rate from fewer rows and a shorter time says nothing."""
+
+_LOOKS = {
+    "running": ("▶", "running", "bold $reward-up"),
+    "paused": ("‖", "paused", "bold $warning"),
+    "stopping": ("■", "stopping after what is in flight", "$warning"),
+    "finished": ("●", "finished", "$reward-up"),
+    "stopped": ("■", "stopped", "$muted"),
+    "failed": ("!", "failed", "bold $reward-down"),
+}
+
+
+def cut_off(mock: Mock, lives: bool) -> bool:
+    """Whether the run has not told its end, and no process is left that could."""
+    return mock.ended_at is None and not lives
+
+
+def asked(mock: Mock) -> int:
+    """Rows that are behind it, those of earlier starts included."""
+    return mock.already + mock.done
+
+
+def rate(mock: Mock, now: float) -> float | None:
+    """Rows a second over the newest ones; None while that is not known."""
+    rows = mock.rows[-RATE_ROWS:]
+    if not rows:
+        return None
+    if len(mock.rows) > RATE_ROWS:
+        since, count = mock.rows[-RATE_ROWS - 1].at, len(rows)
+    else:
+        since, count = mock.started_at, len(rows)
+    until = mock.ended_at if mock.ended_at is not None else max(now, rows[-1].at)
+    if mock.phase == "paused":
+        until = rows[-1].at
+    taken = until - since
+    if taken <= 0 or (count < RATE_LEAST_ROWS and taken < RATE_LEAST_SECONDS):
+        return None
+    return count / taken
+
+
+def seconds_left(mock: Mock, now: float) -> float | None:
+    """Until the dataset is through at the present rate; None when it is not known."""
+    speed = rate(mock, now)
+    if mock.phase != "running" or not mock.total or not speed:
+        return None
+    return max(0, mock.total - asked(mock)) / speed
+
+
+def share(mock: Mock) -> float | None:
+    """How much of the dataset is through, 0 to 1."""
+    return min(1.0, asked(mock) / mock.total) if mock.total else None
+
+
+def summary_lines(
+    mock: Mock | None,
+    now: float,
+    width: int,
+    lives: bool = True,
+    may: bool = True,
+    stall: str = "",
+) -> list[Line]:
+    """Phase, figures in as many lines as they need, what it waits for, the cause of its end.
+
+    Args:
+        lives: Whether a process of the mock user runs.
+        may: Whether it can be started from here.
+        stall: How open ratings hold requests up; empty when none does.
+    """
+    if mock is None:
+        start: Line = (("  s", "bold"), (" starts it", "$muted")) if may else ()
+        return [(("The mock user has not been started.", "$muted"), *start)]
+    sign, word, tone = _LOOKS.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
+    over = cut_off(mock, lives)
+    if over:
+        sign, word, tone = "✖", "ended: no process", "bold $reward-down"
+    name = one_line(mock.dataset, 300) or "shipped questions"
+    if len(name) > 40:
+        name = "…" + name[-39:]
+    first: Line = (
+        (f"{sign} {word}", tone),
+        (f"  {name}", ""),
+        (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
+    )
+    figures = flow(_figures(mock, now, over), width)
+    waits = _stall(stall, width) if mock.ended_at is None and not over else []
+    return [first, *figures, *waits, *_cause(mock, width)]
+
+
+def _stall(why: str, width: int) -> list[Line]:
+    """`! 2 open ratings hold up 3 waiting users  3 opens Rate`."""
+    if not why:
+        return []
+    key = (("  3", "bold $accent"), (" opens Rate", ""))
+    room = width - line_width(key)
+    return [((fit(f"! {why}", min(room, cell_len(why) + 2)), "bold $warning"), *key)]
+
+
+def _figures(mock: Mock, now: float, over: bool) -> list[Line]:
+    at = mock.rows[-1].at if over and mock.rows else now
+    speed, left = rate(mock, at), seconds_left(mock, at)
+    ok = mock.done - mock.failed
+    pace = UNKNOWN if speed is None else f"{speed * 60:.1f}/min"
+    counts: list[tuple[str, str]] = [
+        (f"{ok} ok", "$reward-up" if ok else "$muted"),
+        (f"  {mock.failed} failed", "$reward-down" if mock.failed else "$muted"),
+        (f"  {mock.skipped} skipped", "$warning" if mock.skipped else "$muted"),
+    ]
+    if mock.already:
+        cut = f", {mock.lost} cut off" if mock.lost else ""
+        counts.append((f"  {mock.already} done before{cut}", "$muted"))
+    pieces: list[Line] = [tuple(counts), (("rate ", "$muted"), (pace, ""))]
+    if mock.phase == "running" and not over:
+        pieces.append((("left ", "$muted"), (duration(left), "")))
+    return [*pieces, *_manner(mock)]
+
+
+def _manner(mock: Mock) -> list[Line]:
+    """How it asks: side by side or by the clock, how often, in what order."""
+    if mock.rate:
+        pieces: list[Line] = [(("arrivals ", "$muted"), (f"{mock.rate:g}/s", ""))]
+    else:
+        pieces = [(("x", "$muted"), (str(mock.concurrency), ""))]
+    if mock.pace:
+        pieces.append((("pace ", "$muted"), (duration(mock.pace), "")))
+    if mock.passes > 1:
+        pieces.append((("passes ", "$muted"), (str(mock.passes), "")))
+    if mock.seed is not None:
+        pieces.append((("seed ", "$muted"), (str(mock.seed), "")))
+    if mock.split:
+        pieces.append(((one_line(mock.split, 20), ""),))
+    return pieces
+
+
+def _cause(mock: Mock, width: int) -> list[Line]:
+    if not mock.cause or mock.cause == "ordered":
+        return []
+    tone = "$reward-down" if mock.phase == "failed" else "$muted"
+    return [((fit(one_line(mock.cause, 400), width), tone),)]
+
+
+def progress_text(mock: Mock) -> str:
+    """`34/120 · 28%`."""
+    done = asked(mock)
+    part = share(mock)
+    if part is None:
+        return f"{done} asked"
+    return f"{done:,}/{mock.total:,} · {math.floor(100 * part)}%"
+
+
+def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
+    """`✓ 12:03:14   1.3s  0.83  What is the capital of France?  → Paris`.
+
+    Args:
+        width: Cells; the answer only has room on wide screens.
+        group: What the row became, as far as that is known.
+    """
+    mark = ("✓", "$reward-up") if row.ok else ("✗", "bold $reward-down")
+    room = max(8, width - 26)
+    turns = f"{row.turns} turns: " if row.turns > 1 else ""
+    query = turns + (safe(one_line(row.query, 300)) or "(no text)")
+    error = safe(one_line(row.error, 200))
+    answer = _returned(group)
+    if error:
+        half = max(8, room // 2)
+        said: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
+    elif answer and room >= ANSWER_FROM:
+        half = room // 2
+        said = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
+    else:
+        said = ((fit(query, room), ""),)
+    return (
+        mark,
+        (f" {clock(row.at)} ", "$muted"),
+        (fit(duration(row.seconds), 6, right=True), "$muted"),
+        (" ", ""),
+        _reward(group),
+        ("  ", ""),
+        *said,
+    )
+
+
+def _answered(group: Group | None) -> Candidate | None:
+    """The candidate the user got."""
+    if group is None or group.returned is None:
+        return None
+    return next((one for one in group.candidates if one.index == group.returned), None)
+
+
+def _returned(group: Group | None) -> str:
+    found = _answered(group)
+    return safe(one_line(found.text, 300)) if found is not None else ""
+
+
+def _reward(group: Group | None) -> tuple[str, str]:
+    """The reward of the answer the user got, five cells; dots while it is not fixed."""
+    found = _answered(group)
+    if group is None or found is None:
+        return ("     ", "")
+    if found.reward is not None:
+        return (fit(f"{found.reward:.2f}", 5, right=True), "$muted" if group.dead else "$reward-up")
+    return ("    …", "$muted") if group.open else ("    ·", "$muted")
+
+
+def problem_lines(problems: Sequence[str], width: int) -> list[Line]:
+    """Rows of the dataset that cannot be used, newest last."""
+    if not problems:
+        return []
+    title = (f"{plural(len(problems), 'row')} cannot be used", "bold $warning")
+    return [
+        (title,),
+        *(((fit(safe(one_line(text, 400)), width), "$muted"),) for text in problems),
+        EMPTY,
+    ]

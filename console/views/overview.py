@@ -1,0 +1,309 @@
+"""The sections of the overview, as plain functions of the session."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.models.alerts import Way, by_need, way_of
+from console.models.consequences import boot_trouble
+from console.session.app_state import Session
+from console.text.contact import as_ended, is_starting
+from console.text.format import (
+    UNKNOWN,
+    bar,
+    duration,
+    elapsed,
+    look,
+    percent,
+    plural,
+    progress,
+    state_text,
+)
+from console.text.wrap import wrapped
+from console.views.chart import sparkline
+from console.views.group import fit
+from console.views.mock import asked, rate, seconds_left, share
+from console.views.timeline import newest, shares, step_seconds, timeline
+from console.widgets.section import Room, heading, lines
+from core.state import Alert, Group, Server
+
+WIDE = 85
+"""Cells from which a section says more."""
+PACE_MINUTES = 10
+NEWEST = 20
+"""Closed groups the latency split is taken from."""
+SEALED = 50
+"""Sealed groups the share of dead ones is taken from."""
+
+PARTS = (
+    ("queue", "queue", "$muted"),
+    ("claim", "claim", "$claiming"),
+    ("generate", "generate", "$engine-rolling"),
+    ("score", "score", "$engine-post"),
+    ("rate", "rating", "$winner"),
+    ("submit", "submit", "$engine-exporting"),
+)
+
+
+def _note(text: str) -> Content:
+    return Content.styled(text, "$muted")
+
+
+# --- engine ----------------------------------------------------------------------------------
+
+
+def engines(session: Session, room: Room) -> Content:
+    """State timeline, pool and pace of each server."""
+    servers = list(session.state.servers.values())
+    if not servers:
+        return lines(heading("ENGINE"), _note("No swarm server is known yet"))
+    alone = len(servers) == 1 and room.width < WIDE
+    shown = [one for server in servers for one in _engine(server, session, room.width, alone)]
+    return lines(*shown)
+
+
+def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
+    """Lines of one server; `alone` leaves out what the status bar already says."""
+    now, server = session.as_of, as_ended(server, session)
+    found = newest(server, now, width)
+    state = state_text(server, now)
+    below = _below(server, session, width)
+    blocks = [timeline(found, width)] if found else []
+    if alone:
+        return [heading("ENGINE", below), *blocks]
+    head = heading(
+        "ENGINE",
+        Content.styled(one_line(server.name, 30), "bold"),
+        Content.styled(state.forms[0], state.color),
+        f"step {UNKNOWN if server.step is None else server.step}",
+        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(found)[:4]),
+    )
+    return [head, *blocks, below]
+
+
+def _below(server: Server, session: Session, width: int) -> Content:
+    now = session.as_of
+    if is_starting(server, now):
+        return Content.styled("waiting for its first answer", "$engine-booting")
+    if server.lost:
+        seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
+        return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
+    if trouble := boot_trouble(server, now, read_only=session.read_only):
+        return Content.styled(f"! {trouble}", "$engine-booting")
+    pool = _pool(server, width, "" if session.read_only else ": press 5 then s to start it")
+    if server.detail:
+        return Content.assemble(pool, (f"  {one_line(server.detail, width)}", "$muted"))
+    return Content.assemble(pool, (f"  {_step_times(server)}", "$muted"))
+
+
+def _step_times(server: Server) -> str:
+    seconds = list(step_seconds(server.spans).values())[-3:]
+    if not seconds:
+        return ""
+    return "steps " + " ".join(duration(one) for one in seconds)
+
+
+def _pool(server: Server, width: int, start: str) -> Content:
+    done = progress(server.pool)
+    pool = server.pool
+    if done is None or pool is None:
+        if server.state == "OFFLINE":
+            return _note(f"OFFLINE{start}")
+        return _note(f"pool {UNKNOWN}")
+    cells = 18 if width < WIDE else 30
+    pieces: list[Content | tuple[str, str] | str] = [
+        ("pool ", "$muted"),
+        bar(done.share, cells, "$engine-rolling"),
+        " ",
+        (done.text(), "bold"),
+        (f"  {pool.running} running", "$muted"),
+    ]
+    if pool.running_others:
+        clients = plural(len(pool.other_clients), "other client")
+        pieces.append((f", {pool.running_others} of {clients}", "$warning"))
+    return Content.assemble(*pieces)
+
+
+# --- pace ------------------------------------------------------------------------------------
+
+
+def pace(session: Session, room: Room) -> Content:
+    """Throughput, share of dead groups and where the time goes."""
+    groups = list(session.state.groups.values())
+    closed = [group for group in groups if group.closed_at is not None]
+    if not closed:
+        return lines(heading("PACE"), _note("No group is finished yet"))
+    return lines(
+        heading("PACE", _throughput(closed, session.now(), room.width), _dead(groups)),
+        *_latency(closed, room.width, room.tall),
+    )
+
+
+def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
+    count = 12 if width < WIDE else 40
+    seconds = PACE_MINUTES * 60 / count
+    buckets = [0.0] * count
+    recent = 0
+    for group in closed:
+        age = now - (group.closed_at or 0.0)
+        if 0 <= age < PACE_MINUTES * 60:
+            buckets[count - 1 - int(age / seconds)] += 1
+            recent += age < 180
+    return Content.assemble(
+        (f"{recent / 3:.1f}", "bold"),
+        (" groups/min  ", "$muted"),
+        sparkline(buckets),
+        (f" {PACE_MINUTES} min", "$muted"),
+    )
+
+
+def _dead(groups: Sequence[Group]) -> Content:
+    ended = [one for one in groups if one.phase not in ("ABORTED", "FAILED") and not one.lost]
+    sealed = [group for group in ended if group.sealed_at is not None][-SEALED:]
+    if not sealed:
+        return Content("")
+    causes = Counter(group.dead for group in sealed if group.dead)
+    dead = causes.total()
+    why = f": {one_line(causes.most_common(1)[0][0], 40)}" if causes else ""
+    color = "$warning" if dead * 3 > len(sealed) else "$foreground"
+    return Content.assemble(
+        ("○ dead ", "$muted"),
+        (percent(dead, len(sealed)), f"bold {color}"),
+        (f" of {len(sealed)}{why}", "$muted"),
+    )
+
+
+def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
+    done = [group for group in closed if group.latency][-NEWEST:]
+    if not done:
+        return []
+    middle = {key: median([group.latency.get(key, 0.0) for group in done]) for key, _, _ in PARTS}
+    total = sum(middle.values())
+    waits = [group.waited for group in closed[-NEWEST:] if group.waited is not None]
+    answer = duration(median(waits)) if waits else UNKNOWN
+    pieces: list[tuple[str, str]] = [("answer ", "$muted"), (answer, "bold"), (" ", "")]
+    used = len(answer) + 8
+    for key, word, color in PARTS:
+        said = f"{word} {duration(middle[key])}"
+        if middle[key] < max(0.05, 0.02 * total) or used + len(said) + 3 > width:
+            continue
+        used += len(said) + 3
+        pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
+    found = [Content.assemble(*pieces)]
+    if tall and total:
+        found.append(_split([(middle[key], color) for key, _, color in PARTS], total, width))
+    return found
+
+
+def _split(parts: Sequence[tuple[float, str]], total: float, width: int) -> Content:
+    pieces, used, seconds = [], 0, 0.0
+    for part, color in parts:
+        seconds += part
+        until = round(seconds / total * width)
+        pieces.append(("▄" * (until - used), color))
+        used = until
+    return Content.assemble(*pieces)
+
+
+# --- alerts ----------------------------------------------------------------------------------
+
+_LEVELS = {
+    "error": ("✖", "$engine-lost"),
+    "warning": ("!", "$engine-booting"),
+    "info": ("i", "$engine-syncing"),
+}
+
+
+def alerts(session: Session, room: Room, chosen: str = "") -> Content:
+    """Processes that fell, then each alert with its cause and what to do; the worst ones lead.
+
+    Args:
+        session: What there is.
+        room: The space.
+        chosen: Key of the alert under the cursor, which stays in sight; empty for none.
+    """
+    found = by_need(session)
+    if not found:
+        return heading("ALERTS", "none")
+    shown = [heading("ALERTS", str(len(found)))]
+    most = 6 if room.tall else 2
+    at = next((place for place, one in enumerate(found) if one.key == chosen), 0)
+    first = max(0, min(at, len(found) - most))
+    for place, alert in enumerate(found[first : first + most]):
+        rows = 3 if room.tall or not place else 2
+        way = way_of(alert.key, read_only=session.read_only)
+        said = _alert(alert, way, session.now(), room.width, rows)
+        shown += [one.stylize("on $band") for one in said] if alert.key == chosen else said
+        if alert.todo and (room.tall or not place):
+            advice = _within(f"→ {alert.todo}", room.width - 4, 2)
+            shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
+    if len(found) > most:
+        more = [f"{first} above"] if first else []
+        more += [f"{rest} more"] if (rest := len(found) - first - most) else []
+        keys = "" if chosen else ": Tab, then Down"
+        shown.append(_note(f"  and {' and '.join(more)}{keys}"))
+    return lines(*shown)
+
+
+def _within(text: str, width: int, rows: int) -> list[str]:
+    """`text` in at most so many lines; what is left out shows as an ellipsis."""
+    said = wrapped(one_line(text, 600), width)
+    return (
+        said if len(said) <= rows else [*said[: rows - 1], fit(" ".join(said[rows - 1 :]), width)]
+    )
+
+
+def _alert(alert: Alert, way: Way | None, now: float, width: int, rows: int) -> list[Content]:
+    """Sign and cause; in a column at the right its age and the keys that act on it."""
+    sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
+    age = f"  {elapsed(now - alert.at)}" if alert.at else ""
+    keys = f" {way.pressed} " if way is not None else ""
+    aside = len(age) + len(keys) + (2 if keys else 0)
+    room = max(10, width - 2 - aside)
+    first, *more = _within(alert.cause, room, rows) or [""]
+    spare = " " * (room - cell_len(first))
+    return [
+        Content.assemble(
+            (f"{sign} ", f"bold {color}"),
+            first,
+            *((spare,) if keys else ()),
+            (age, "$muted"),
+            *(("  ", (keys, "bold $accent")) if keys else ()),
+        ),
+        *(Content(f"  {one}") for one in more),
+    ]
+
+
+# --- mock user -------------------------------------------------------------------------------
+
+
+def mock(session: Session, room: Room) -> Content:
+    """Progress of the mock user, one line."""
+    run = session.state.mock
+    if run is None:
+        start = "" if session.read_only else ": press 4 then s"
+        return heading("MOCK USER", f"not started{start}")
+    now = session.now()
+    cells = 12 if room.width < WIDE else 20
+    said = f"{asked(run)}/{run.total or UNKNOWN}"
+    more = []
+    speed = rate(run, now)
+    left = seconds_left(run, now)
+    if left is not None:
+        more.append(f"{duration(left)} left")
+    if run.ended_at is None and speed:
+        more.append(f"{speed * 60:.1f}/min")
+    failed = Content("")
+    if run.failed:
+        failed = Content.styled(f"{run.failed} failed", "$reward-down")
+    return heading(
+        "MOCK USER",
+        Content.assemble(bar(share(run), cells), " ", (said, "bold")),
+        one_line(run.phase, 12),
+        failed,
+        " · ".join(more),
+    )

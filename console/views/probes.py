@@ -1,0 +1,143 @@
+"""Prompts that were tried: the list of them, and answers side by side. Functions of the state."""
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from ajet_swarm.common.text import one_line
+from console.text.contact import lost_text
+from console.text.format import UNKNOWN, clock, duration, elapsed, plural
+from console.text.tool_calls import calls_text
+from console.text.wrap import wrapped
+from console.views.group import Line, fit
+from core.state import State
+from core.state.details import Try
+
+NARROWEST = 36
+"""Cells of a column of answers; a second and third come only where each has that."""
+MOST = 3
+_GAP = " │ "
+
+
+def newest_first(state: State) -> list[Try]:
+    """All that are kept."""
+    return list(reversed(state.tries))
+
+
+def compared(state: State, try_id: str, room: int) -> list[Try]:
+    """The chosen try and those it is best laid beside, newest first, at most `room`.
+
+    Earlier answers to the same prompt come first: they tell what training has changed.
+    """
+    tries = newest_first(state)
+    chosen = next((one for one in tries if one.try_id == try_id), None)
+    if chosen is None:
+        return []
+    others = [one for one in tries[tries.index(chosen) + 1 :] if one.over]
+    same = [one for one in others if one.prompt == chosen.prompt]
+    return [chosen, *same, *(one for one in others if one not in same)][: max(1, room)]
+
+
+def columns(width: int) -> int:
+    """How many answers fit beside each other."""
+    return max(1, min(MOST, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
+
+
+def list_head(width: int) -> Line:
+    """Titles of the list."""
+    return ((f"{'time':<9}{'server':<11}{'step':>5}{'took':>7}  prompt", "$muted"),)
+
+
+def list_row(one: Try, state: State, now: float, width: int) -> Line:
+    """One try."""
+    step = UNKNOWN if one.step is None else str(one.step)
+    how, tone = _how(one, state, now)
+    return (
+        (f"{clock(one.at):<9}", "$muted"),
+        (fit(one_line(one.server, 20), 10) + " ", ""),
+        (f"{step:>5}", ""),
+        (fit(how, 7, right=True), tone),
+        ("  " + fit(one_line(one.prompt, 300), max(8, width - 34)), ""),
+    )
+
+
+def _how(one: Try, state: State, now: float) -> tuple[str, str]:
+    if not one.over:
+        return elapsed(now - one.at), "bold $engine-syncing"
+    if one.error:
+        return "failed" if one.error != "cancelled" else "cancel.", "$reward-down"
+    return duration(one.seconds), "$muted"
+
+
+def progress(one: Try, state: State, now: float) -> str:
+    """What a try that runs waits for, in words."""
+    group = state.groups.get(one.group_id)
+    server = state.servers.get(one.server)
+    waited = elapsed(now - one.at)
+    where = ""
+    if server is not None:
+        shown = lost_text(server, now) if server.lost else server.state.replace("_", " ")
+        where = f"; the engine is {shown}"
+    if group is not None and group.phase == "GENERATING":
+        return f"the policy answers, {waited}"
+    if group is not None and group.phase in ("SCORING", "SUBMITTING", "AWAITING_RATING"):
+        return f"the answer is scored, {waited}"
+    return f"waits for an episode, {waited}{where}"
+
+
+def answers(found: Sequence[Try], state: State, now: float, width: int) -> list[Line]:
+    """Answers side by side, each under its step and time."""
+    if not found:
+        return [(("Type a prompt above; its answer comes here.", "$muted"),)]
+    room = (width - len(_GAP) * (len(found) - 1)) // len(found)
+    shown = [_column(one, state, now, room, found[0]) for one in found]
+    height = max(map(len, shown))
+    lines: list[Line] = []
+    for row in range(height):
+        pieces: list[tuple[str, str]] = []
+        for place, column in enumerate(shown):
+            text, tone = column[row] if row < len(column) else ("", "")
+            last = place == len(shown) - 1
+            pad = "" if last else " " * max(0, room - cell_len(text))
+            pieces += [(text, tone), (pad, "")]
+            if not last:
+                pieces.append((_GAP, "$faint"))
+        lines.append(tuple(pieces))
+    return lines
+
+
+def _column(one: Try, state: State, now: float, width: int, chosen: Try) -> list[tuple[str, str]]:
+    step = "step unknown" if one.step is None else f"step {one.step}"
+    where = f" · {one_line(one.server, 16)}" if len(state.servers) > 1 else ""
+    shown = [(one_line(f"{step} · {clock(one.at)}{where}", width), "bold $heading")]
+    if one.prompt != chosen.prompt:
+        shown.append((fit(f"asked: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
+    if not one.over:
+        said = f"◔ {progress(one, state, now)}"
+        return [*shown, *((line, "$engine-syncing") for line in wrapped(said, width))]
+    if one.error:
+        said = f"× no answer: {one.error}"
+        return [*shown, *((line, "$reward-down") for line in wrapped(said, width))]
+    shown.append((fit(_figures(one, state), width).rstrip(), "$muted"))
+    shown.append(("", ""))
+    if one.reasoning:
+        thought = plural(len(one.reasoning.split()), "word")
+        shown.append((fit(f"▸ reasoning, {thought}", width).rstrip(), "$muted"))
+    shown += [(line, "") for line in wrapped(one.text, width)]
+    shown += [(line, "$accent") for line in wrapped(calls_text(one.tool_calls), width)]
+    if not (one.text or one.tool_calls):
+        shown.append(("(an empty answer)", "$muted"))
+    if one.cut:
+        shown.append((fit("… cut here: Enter shows its group", width).rstrip(), "$muted"))
+    return shown
+
+
+def _figures(one: Try, state: State) -> str:
+    how = "" if one.finish_reason == "stop" else one_line(one.finish_reason, 12)
+    said = [duration(one.seconds), plural(one.tokens, "token"), how]
+    group = state.groups.get(one.group_id)
+    if group is not None and group.candidates:
+        reward = group.candidates[0].auto_reward
+        if reward is not None:
+            said.append(f"reward {reward:.2f}")
+    return " · ".join(word for word in said if word)

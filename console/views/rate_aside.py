@@ -1,0 +1,126 @@
+"""What stands beside the answers on a wide rating screen: guidelines, reference, session."""
+
+from collections.abc import Sequence
+
+from ajet_swarm.common.text import one_line
+from console.models.ballot import Ballot
+from console.models.rate_progress import Progress
+from console.text.markdown import markdown_lines
+from console.text.wrap import wrapped
+from console.views.group import EMPTY, Line, fit
+from core.state import Group
+
+MINUTES = 15
+"""Minutes that the pace is drawn for."""
+_CAP = 4_000
+
+
+def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
+    """The guidelines, or how to get some."""
+    if text.strip():
+        return markdown_lines(text, width, _CAP * 5)
+    if named:
+        return _muted("The guidelines are empty or cannot be read; g says why.", width)
+    return _muted(
+        "No guidelines yet. Set rating.guidelines to a Markdown file that says how to rate: "
+        "it is shown here, and g opens it in full.",
+        width,
+    )
+
+
+def reference_lines(
+    group: Group | None, ballot: Ballot | None, last: Group | None, vote: str, width: int
+) -> list[Line]:
+    """The reference of the question on screen, or of the one that was rated last.
+
+    A blind vote is not led: the reference of the question on screen stays hidden until `v` shows
+    it, and that of the last vote is left out while it is the same.
+
+    Args:
+        last: The group of the last vote.
+        vote: That vote in words.
+    """
+    hidden = ballot is not None and ballot.blind and not ballot.revealed
+    if group is not None and not hidden:
+        if group.reference is None:
+            return _muted("This question has no reference.", width)
+        return _reference(group.reference, width)
+    lines: list[Line] = []
+    if group is not None:
+        said = "This question has no reference."
+        if group.reference is not None:
+            said = "This question has a reference: it appears after your vote, v shows it now."
+        lines += _muted(said, width)
+    if last is not None and _shows(last, group):
+        lines += [EMPTY] if lines else []
+        lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
+        lines += [((row, "bold"),) for row in wrapped(last.query, width, 400)[:2]]
+        lines += _reference(last.reference or "", width)
+    if not lines:
+        return _muted("After a vote the reference of its question appears here.", width)
+    return lines
+
+
+def _shows(last: Group, group: Group | None) -> bool:
+    """Whether the reference of the last vote may be seen beside the question on screen."""
+    if last.reference is None or last.rating is None:
+        return False
+    return group is None or (
+        group.group_id != last.group_id
+        and group.query != last.query
+        and group.reference != last.reference
+    )
+
+
+def _reference(text: str, width: int) -> list[Line]:
+    rows = wrapped(text, width, _CAP) or ["(empty)"]
+    return [((row, "$returned"),) for row in rows]
+
+
+def session_lines(
+    now: Progress, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+) -> list[Line]:
+    """How many votes there were, how fast they came, how many groups wait.
+
+    Args:
+        now: The figures of the session.
+        minutes: Votes in each of the last minutes, oldest first.
+        sent: Votes of the rater that were sent, of all sessions.
+        waiting: Groups that wait for a vote.
+        rater: The rater's name; empty before it is known.
+        width: Cells of a line.
+    """
+    goal = f" of {now.goal}" if now.goal else ""
+    named = f" by {one_line(rater, 20)}" if rater else ""
+    lines: list[Line] = [
+        (
+            ("rated     ", "$muted"),
+            (str(now.rated), "bold $reward-up"),
+            (f"{goal}{named}", "$muted"),
+        ),
+        (("waiting   ", "$muted"), (str(waiting), "bold $winner" if waiting else "bold")),
+    ]
+    if sent:
+        lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
+    if not now.rated:
+        said = "A digit and Enter rate the answer with that number; the pace is drawn here."
+        return [*lines, EMPTY, *_muted(said, width)]
+    pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
+    lines += [
+        (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),
+        EMPTY,
+        ((_bars(minutes, width), "$curve"),),
+        ((fit(f"the last {len(minutes)} minutes", width).rstrip(), "$muted"),),
+    ]
+    return lines
+
+
+def _bars(counts: Sequence[int], width: int) -> str:
+    """A bar for each count, as wide as there is room for all."""
+    top = max(1, *counts)
+    size = max(1, min(3, width // len(counts)))
+    return "".join(("·" if not one else "▁▂▃▄▅▆▇█"[one * 7 // top]) * size for one in counts)
+
+
+def _muted(text: str, width: int) -> list[Line]:
+    return [((row, "$muted"),) for row in wrapped(text, width)]

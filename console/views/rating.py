@@ -1,0 +1,363 @@
+"""What the rating screen says around the answers: clock, mode, what became of the last vote."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ajet_swarm.common.text import one_line
+from console.models.ballot import Ballot
+from console.models.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.text.format import countdown, plural
+from console.views.candidate import Card, cards, compared, mark_same
+from console.views.group import EMPTY, Line, best_of, fit, has_answer, line_width, user_wait
+from console.views.group_detail import held_words, rating_words
+from core.scoring.agreement import wilson
+from core.state import Group, State
+from core.state.rater import RaterStats
+
+MODES = {
+    "off": "off: nobody waits; a scored group can be overridden for a few seconds, then it is sent",
+    "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
+    "hold": "hold: the user waits for your rating, within the answer budget",
+}
+HURRY = 10.0
+"""Seconds left from which the clock is shown in another tone."""
+PATIENCE = 3.0
+"""Seconds a request may wait for its episodes before it counts as held up."""
+HOLD = "hold:"
+"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
+
+
+def mode_words(mode: str) -> str:
+    """The name of a rating mode as people say it."""
+    return mode.replace("_", " ")
+
+
+def bar_pieces(share: float | None, width: int, tone: str) -> Line:
+    """A thin bar of `width` cells, in halves of a cell; None is not known."""
+    if width <= 0:
+        return ()
+    if share is None:
+        return (("┈" * width, "$faint"),)
+    halves = round(min(1.0, max(0.0, share)) * width * 2)
+    full, half = divmod(halves, 2)
+    filled = "━" * full + "╸" * half
+    return ((filled, tone), ("─" * (width - len(filled)), "$faint"))
+
+
+def title_line(
+    waiting: int,
+    held: int,
+    mode: str,
+    width: int,
+    more: Sequence[str] = (),
+    *,
+    read_only: bool = False,
+) -> Line:
+    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
+
+    Args:
+        more: What else is to be known of the queue.
+        read_only: The mode cannot be switched from here.
+    """
+    pieces: list[tuple[str, str]] = [
+        (" Rate ", "bold $heading"),
+        (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
+    ]
+    if held:
+        pieces.append((f" {held} rated, held ", "$reward-up"))
+    pieces += [(f" {text} ", "$accent") for text in more]
+    used = sum(len(text) for text, _ in pieces)
+    words = MODES.get(mode, one_line(mode, 20))
+    said = f"  mode {words}"
+    if used + len(said) > width:
+        said = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
+    if used + len(said) > width:
+        said = f"  mode {mode_words(mode)}"
+    pieces.append((fit(said, max(0, width - used)), "$muted"))
+    return tuple(pieces)
+
+
+def clock_line(group: Group, now: float, width: int) -> Line:
+    """How long the user waits, how long the group stays open, and what happens then."""
+    if group.until is None:
+        return ((" no clock", "$muted"),)
+    left = max(0.0, group.until - now)
+    began = group.scored_at or group.opened_at
+    share = left / max(group.until - began, 0.1)
+    tone = "$reward-down" if left <= HURRY else "$winner"
+    then = {
+        "accept": "then the automatic reward is sent",
+        "abort": "then it is aborted",
+    }.get(group.fallback, "")
+    if group.abstained:
+        then = "not scored automatically; " + then
+    label = f" {countdown(left)} "
+    if group.user_waits:
+        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+    if group.gives_up_at is not None:
+        gone = group.gives_up_at - now
+        share = min(share, max(0.0, gone) / group.client_timeout)
+        tone = "$reward-down" if min(left, gone) <= HURRY else "$winner"
+        when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
+        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+    tail = fit(f" {then} ", max(0, min(len(then) + 2, width - len(label) - 8)))
+    room = max(0, width - len(label) - len(tail))
+    return ((label, f"bold {tone}"), *bar_pieces(share, room, tone), (tail, "$muted"))
+
+
+def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
+    """The answers in the order shown; blind until they are revealed or rated."""
+    by_index = {card.index: card for card in cards(group)}
+    blind = ballot.blind and not ballot.revealed
+    made = [
+        replace(
+            by_index[index],
+            label=str(place),
+            rank=_rank(group, ballot, index),
+            blind=blind,
+            compact=compact,
+            figures="" if blind else by_index[index].figures,
+        )
+        for place, index in enumerate(ballot.shown, 1)
+        if index in by_index
+    ]
+    made = mark_same(made)
+    return made if ballot.base is None else compared(made, ballot.base)
+
+
+def _rank(group: Group, ballot: Ballot, index: int) -> str:
+    """What was typed for a candidate, and whether there is a correction."""
+    edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
+    return "  ".join(text for text in (ballot.typed(index), edited) if text)
+
+
+def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
+    """What the title says about groups that are not in the queue: `1 with bob`, `unsure only`."""
+    found, others = [], queue.with_others(state, now)
+    if others:
+        found.append(f"{len(others)} with {lease_name(others[0])}")
+    if queue.only_unsure:
+        left = len(queue.open(state, now)) - len(others) - waiting
+        found.append(f"unsure only, {left} left out" if left else "unsure only")
+    return found
+
+
+def second_words(message: str, stats: RaterStats | None) -> str:
+    """What is told after a second vote: whether it was the same, and how often it is."""
+    told = f"you rated that one before: {message}; nothing is sent"
+    if stats is None or not stats.repeats:
+        return told
+    return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
+
+
+def share_words(hits: int, n: int) -> str:
+    """`31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
+    low, high = wilson(hits, n)
+    return f"{hits} of {n}, {100 * hits / n:.0f} % ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def held_up(state: State, now: float) -> dict[str, str]:
+    """Servers on which open ratings hold something up, with what they hold up.
+
+    A user who waits for a moment, as every request does, is nothing to speak of.
+    """
+    return {
+        name: alert.cause
+        for key, alert in state.alerts.items()
+        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
+    }
+
+
+def stall_words(state: State, now: float) -> str:
+    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
+    if causes := held_up(state, now):
+        return "; ".join(one_line(cause, 120) for cause in causes.values())
+    kept = sum(
+        group.rating is None
+        and group.waited is None
+        and group.awaiting != "window"
+        and now - (group.scored_at or group.opened_at) > PATIENCE
+        for group in state.waiting()
+    )
+    if not kept:
+        return ""
+    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
+
+
+def _lasting(state: State, name: str, now: float) -> bool:
+    server = state.servers.get(name)
+    if server is not None and server.state == "ROLLING_POST":
+        return True
+    return any(
+        group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
+        for group in state.groups.values()
+    )
+
+
+def banner_line(
+    state: State,
+    now: float,
+    width: int,
+    others: Sequence[Group] = (),
+    *,
+    read_only: bool = False,
+) -> Line:
+    """One row: what is held up, else what other consoles have, with the keys for it; may be empty.
+
+    Args:
+        state: Everything known.
+        now: Unix seconds.
+        width: Cells there are.
+        others: Open groups that other consoles have leased, the most urgent one first.
+        read_only: No key is named.
+    """
+    held = held_up(state, now)
+    if not held:
+        text = "" if not others else others_words(others, now, read_only=read_only)
+        return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
+    name, cause = next(iter(held.items()))
+    said = f" ! {one_line(cause, 120)}"
+    if len(state.servers) > 1:
+        said += f" ({one_line(name, 20)})"
+    if len(held) > 1:
+        said += f", {len(held) - 1} more held up"
+    if read_only:
+        return ((fit(said, width), "bold $warning"),)
+    waiting = [one for one in state.waiting() if one.server in held]
+    unscored = bool(waiting) and all(one.abstained for one in waiting)
+    for keys in _ways_out(unscored):
+        if line_width(keys) + len(said) <= width:
+            break
+    return ((fit(said, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
+
+
+def _ways_out(unscored: bool) -> list[Line]:
+    """The keys that end it, from long to short."""
+    key, forms = "A", ["accepts all automatic rewards", "accepts all"]
+    if unscored:
+        key, forms = "S", ["re-scores a group"]
+    found: list[Line] = []
+    for does in forms:
+        keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
+        found += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
+    return found
+
+
+def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
+    """`root has 1 open group on another console since 0:40; T takes it`."""
+    lease = others[0].lease
+    assert lease is not None
+    mine = [one for one in others if one.lease is not None and one.lease.holder == lease.holder]
+    who = lease_name(others[0])
+    where = "" if not lease.rater else " on another console"
+    since = f" since {countdown(now - lease.since)}" if lease.since else ""
+    said = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
+    if more := len(others) - len(mine):
+        said += f", other consoles {more} more"
+    return said if read_only else f"{said}; T takes {'it' if len(others) == 1 else 'the first'}"
+
+
+def abort_all_loss(state: State, now: float) -> str:
+    """What aborting all groups that hold something up costs."""
+    names = held_up(state, now)
+    groups = [one for one in state.waiting() if one.server in names and one.rating is None]
+    episodes = sum(
+        bool(one.episode_uuid) and one.phase in ("claimed", "answered")
+        for group in groups
+        for one in group.candidates
+    )
+    users = sum(group.returned is None and group.waited is None for group in groups)
+    deleted = any(
+        state.servers[name].state == "ROLLING_POST" for name in names if name in state.servers
+    )
+    fate = "are deleted: the engine is finishing this step" if deleted else "go back to the pool"
+    lines = [
+        f"{plural(len(groups), 'group')} without a rating, {plural(episodes, 'episode')}: "
+        f"they {fate}.",
+        "Nothing of them is trained on. What you have rated is sent.",
+    ]
+    if users:
+        lines.append(f"{plural(users, 'user')} without an answer yet.")
+    return "\n".join(lines)
+
+
+def missing_text(group: Group) -> str:
+    """Candidates that cannot be rated, in words; empty when there are none."""
+    missing = sum(not has_answer(one) for one in group.candidates)
+    return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
+
+
+def last_vote_line(
+    group: Group | None, said: str, now: float, width: int, *, sends: bool = False
+) -> Line:
+    """What became of the last vote: held with its clock, sent, or gone.
+
+    Args:
+        group: The group it is about; None when it is not kept.
+        said: The vote in words; empty for no vote.
+        now: Unix seconds.
+        width: Cells there are.
+        sends: Enter would send it now, while it is held.
+    """
+    if not said:
+        return ()
+    fate, tone = vote_fate(group, now)
+    query = one_line(group.query, 200) if group is not None else ""
+    head = f" last: {said} · {fate} "
+    if sends and fate.startswith("held") and len(head) + 17 <= width:
+        head = head.rstrip() + ", Enter sends now "
+    room = max(0, width - len(head))
+    more = f"“{query}”" if query else ""
+    return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
+
+
+def held_row(group: Group, sent: Sent | None, now: float) -> str:
+    """One held vote in a list: `sends in 0:03  best 2  “question”`."""
+    left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
+    skips = group.rating is not None and group.rating.rating == "skip"
+    said = vote_words(group, sent) if sent is not None else rating_words(group)
+    return f"{'aborts' if skips else 'sends'} {left}  {said}  “{one_line(group.query, 200)}”"
+
+
+def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
+    """Where a vote is: words and tone."""
+    if group is None:
+        return "its group is no longer kept", "$muted"
+    if group.phase == "AWAITING_RATING":
+        if group.rating is None:
+            return "on its way", "$muted"
+        return held_words(group, now), "$winner"
+    if group.phase == "ABORTED":
+        return "aborted, nothing sent", "$muted"
+    if group.source == "human" or (group.sealed_at is None and group.rating is not None):
+        return "sent", "$reward-up"
+    return "came too late: the automatic reward was sent", "$reward-down"
+
+
+def vote_words(group: Group, sent: Sent) -> str:
+    """The vote with what the automatic reward would have chosen, both by the digits shown.
+
+    The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
+    """
+    rating, shown = group.rating, sent.shown
+    said = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    if rating is not None and rating.rating in ("best", "ranking"):
+        said += _by_number(rating.order, shown)
+    scored = [one.auto_reward for one in group.candidates]
+    if all(value is None for value in scored):
+        return f"{said} (no automatic reward)"
+    if rating is not None:
+        best = max(
+            (one for one in group.candidates if one.auto_reward is not None),
+            key=lambda one: (one.auto_reward or 0.0, -one.index),
+        ).index
+    else:
+        best = best_of(group) or 0
+    return f"{said} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
+
+
+def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
+    """` = #4`: answers by the numbers of the detail; empty where the digits were the same."""
+    if list(shown) == sorted(shown):
+        return ""
+    return f" = {' '.join(f'#{index + 1}' for index in order)}"

@@ -1,0 +1,1 @@
+"""Rewards as lines of text."""

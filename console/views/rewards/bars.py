@@ -1,0 +1,129 @@
+"""The parts of each answer's reward as one stacked bar, all bars on one scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ajet_swarm.common.text import one_line
+from console.text.format import number
+from console.views.group import Line, fit
+from core.state import Candidate, Group
+
+ROWS = 8
+"""Answers that have a bar; the best ones of more."""
+TONES = 6
+"""Colours of parts in the themes; a later part has the colour of an earlier one."""
+_HEAD = 7
+_NOTE = 30
+"""Cells of what stands behind a bar at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What each part adds to the automatic reward of one answer."""
+
+    index: int
+    reward: float
+    parts: tuple[tuple[str, float], ...]
+    """Name and share of the reward of each weighted part: gates x weight x value."""
+    closed: tuple[tuple[str, float], ...]
+    """Name and value of the gates that hold it down."""
+
+
+def shares_of(one: Candidate) -> Shares | None:
+    """The parts of one answer's automatic reward; None where it has none."""
+    if not one.parts or one.auto_reward is None:
+        return None
+    gates = 1.0
+    for part in one.parts:
+        gates *= part.value if part.gate else 1.0
+    return Shares(
+        one.index,
+        one.auto_reward,
+        tuple(
+            (one_line(part.name, 40), gates * part.weight * part.value)
+            for part in one.parts
+            if not part.gate
+        ),
+        tuple(
+            (one_line(part.name, 40), part.value)
+            for part in one.parts
+            if part.gate and part.value < 1
+        ),
+    )
+
+
+def bar_lines(group: Group, width: int) -> list[Line]:
+    """What decided, then a bar for each answer that was scored by parts; none without such."""
+    found = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
+    names = list(dict.fromkeys(name for one in found for name, _ in one.parts))
+    if len(found) < 2 or not names:
+        return []
+    order = sorted(found, key=lambda one: (-one.reward, one.index))
+    kept = {one.index for one in order[:ROWS]}
+    notes = [_note(one) for one in found]
+    room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
+    top = max(sum(max(0.0, share) for _, share in one.parts) for one in found)
+    lines: list[Line] = [_decided(order, width)]
+    for one, note in zip(found, notes, strict=True):
+        if one.index in kept:
+            best = one.index == order[0].index
+            lines.append(_bar(one, names, top, room, note, best=best))
+    return lines
+
+
+def _decided(order: Sequence[Shares], width: int) -> Line:
+    """`▲ #3 is 0.12 above #1: reference +0.10, length +0.02`: the winner beside the next best."""
+    first, second = order[0], order[1]
+    by = first.reward - second.reward
+    if by < 1e-9:
+        said = f"#{first.index + 1} and #{second.index + 1} have the same automatic reward"
+        return ((fit(said, width).rstrip(), "$muted"),)
+    before = dict(second.parts)
+    changes = [(name, share - before.get(name, 0.0)) for name, share in first.parts]
+    changes = sorted(changes, key=lambda one: -abs(one[1]))
+    said = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
+    head = f"▲ #{first.index + 1} is {number(by)} above #{second.index + 1}"
+    return (
+        (head, "bold $winner"),
+        (fit(f": {said}" if said else "", width - len(head)).rstrip(), ""),
+    )
+
+
+def _note(one: Shares) -> str:
+    """Its reward, the gates that hold it down, and what its parts take away."""
+    said = f" {number(one.reward)}"
+    for name, value in one.closed:
+        said += f" × {name} {number(value)}"
+    if lost := sum(share for _, share in one.parts if share < 0):
+        said += f" ({lost:+.2f} below 0)"
+    return said
+
+
+def _bar(
+    one: Shares, names: Sequence[str], top: float, room: int, note: str, *, best: bool
+) -> Line:
+    mark = f"#{one.index + 1}" + (" ▲" if best else "")
+    pieces: list[tuple[str, str]] = [(fit(mark, _HEAD - 1), "bold $winner" if best else "bold")]
+    pieces.append((" ", ""))
+    total, used = 0.0, 0
+    for name, share in one.parts:
+        if share <= 0 or top <= 0:
+            continue
+        total += share
+        size = round(total / top * room) - used
+        used += size
+        tone = f"$pill-text on $part-{names.index(name) % TONES + 1}"
+        pieces.append((_label(name, share, size), tone))
+    if not used:
+        pieces.append(("▏", "$faint"))
+    tone = "bold $reward-down" if one.closed else "bold"
+    pieces.append((fit(note, min(_NOTE, len(note))), tone))
+    return tuple(pieces)
+
+
+def _label(name: str, share: float, size: int) -> str:
+    """Name and share as far as they fit into `size` cells of the bar."""
+    for said in (f" {name} {number(share)}", f" {name}", name[:1]):
+        if len(said) <= size:
+            return fit(said, size)
+    return " " * size

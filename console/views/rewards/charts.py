@@ -1,0 +1,142 @@
+"""One part of the reward as charts: values over groups, how they lie, by rank, both ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.models.reward_figures import Digest
+from console.text.format import number, plural
+from console.text.wrap import wrapped
+from console.views.group import fit, known_rewards
+from console.views.plots import Column, bars, histogram, scatter
+from console.views.rewards.table import brief
+from console.widgets.section import Room, heading, lines
+from core.state import Group, State
+
+_SAME = 1e-9
+"""Values nearer than this are one value."""
+_ANSWER_ROWS = 2
+"""Rows of an answer at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """An answer to which a part gave one of its highest or lowest values."""
+
+    group_id: str
+    index: int
+    value: float
+
+
+def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
+    """Each answer's value over the groups, oldest at the left."""
+    columns = [Column(one.parts[name].values) for one in digests if name in one.parts]
+    title = heading("VALUES", "over groups")
+    if not columns:
+        return lines(title, waits("Each answer's value is a dot here", room.width))
+    values = [value for one in columns for value in one.values]
+    if max(values) - min(values) < _SAME:
+        return lines(title, Content.styled(f"Every answer has {brief(values[0])}", "$muted"))
+    return lines(title, *scatter(columns, room.width, room.height - 1))
+
+
+def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
+    """How many answers have which value."""
+    values = [value for one in digests if name in one.parts for value in one.parts[name].values]
+    title = heading("SPREAD", plural(len(values), "answer"))
+    if not values:
+        return lines(title, waits("Counts of answers by value appear here", room.width))
+    if max(values) - min(values) < _SAME:
+        said = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
+        return lines(title, Content.styled(said, "$muted"))
+    return lines(title, *histogram(values, room.width, room.height - 1))
+
+
+def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
+    """Mean value of the answers at each place by reward: a part that counts falls from place 1."""
+    places: dict[int, list[float]] = {}
+    for one in digests:
+        part = one.parts.get(name)
+        for value, place in zip(part.values, part.ranks, strict=False) if part else ():
+            places.setdefault(place, []).append(value)
+    title = heading("BY RANK", "best reward first")
+    if not places:
+        if not any(name in one.parts for one in digests):
+            return lines(title, waits("Means by place appear here", room.width))
+        said = wrapped("The rewards of each group are equal: no answer has a place", room.width)
+        return lines(title, *(Content.styled(row, "$muted") for row in said))
+    rows = []
+    for place, values in sorted(places.items())[: room.height - 1]:
+        mean = sum(values) / len(values)
+        rows.append((f"{place}." + (" ▲" if place == 1 else "  "), mean, f"{brief(mean)}"))
+    return lines(title, *bars(rows, room.width))
+
+
+def extremes(
+    digests: Sequence[Digest], name: str, most: int
+) -> tuple[list[Extreme], list[Extreme]]:
+    """The answers with the highest and those with the lowest values; the newest ones of equals."""
+    found = [
+        Extreme(one.group_id, index, value)
+        for one in reversed(digests)
+        if name in one.parts
+        for index, value in zip(one.parts[name].indices, one.parts[name].values, strict=True)
+    ]
+    if not found:
+        return [], []
+    high = sorted(found, key=lambda one: -one.value)[:most]
+    low = sorted(found, key=lambda one: one.value)[:most]
+    if high[0].value - low[0].value < _SAME:
+        return high, []
+    middle = (high[0].value + low[0].value) / 2
+    return (
+        [one for one in high if one.value > middle],
+        [one for one in low if one.value < middle],
+    )
+
+
+def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room: Room) -> Content:
+    """The best or the worst answers by this part, each with value, reward and question."""
+    word = "BEST" if best else "WORST"
+    most = max(1, (room.height - 1) // (_ANSWER_ROWS + 1))
+    high, low = extremes(digests, name, most)
+    shown = high if best else low
+    title = heading(f"{word} ANSWERS", "by this part")
+    if not shown:
+        if not high:
+            return lines(title, waits("Answers appear here", room.width))
+        return lines(title, Content.styled("All answers have the same value", "$muted"))
+    found = [title]
+    for one in shown:
+        group = state.groups.get(one.group_id)
+        if group is not None:
+            found += _answer(group, one, best, room.width)
+    return lines(*found)
+
+
+def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]:
+    rewards = known_rewards(group)
+    reward = rewards[one.index] if one.index < len(rewards) else None
+    tone = "bold $reward-up" if best else "bold $reward-down"
+    head = f"  reward {number(reward)}  #{one.index + 1}  "
+    value = brief(one.value)
+    asked = fit(one_line(group.query, 300) or "(no text)", max(0, width - len(head) - len(value)))
+    text = next(
+        (each.text or each.tool_calls for each in group.candidates if each.index == one.index), ""
+    )
+    rows = wrapped(one_line(text, 600) or "(empty)", max(8, width - 2))
+    if len(rows) > _ANSWER_ROWS:
+        rest = " ".join(rows[_ANSWER_ROWS - 1 :])
+        rows = [*rows[: _ANSWER_ROWS - 1], fit(rest, max(8, width - 2))]
+    return [
+        Content.assemble((value, tone), (head, "$muted"), (asked.rstrip(), "$muted")),
+        *(Content(f"  {row}") for row in rows),
+    ]
+
+
+def waits(what: str, width: int) -> Content:
+    """An empty panel: what will appear, and the keys that start it."""
+    said = f"{what} with the first scored group. F4, then s: the mock user asks questions."
+    return lines(*(Content.styled(row, "$muted") for row in wrapped(said, width)))

@@ -1,0 +1,149 @@
+"""The reward curve and what the last updates did, as plain functions of the session."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from console.session.app_state import Session
+from console.text.format import duration, figure, number
+from console.views.chart import Point, curve, latest, sparkline
+from console.views.step_table import reward_of, share_of
+from console.widgets.section import Room, heading, lines
+from core.state import Server
+
+
+def _note(text: str) -> Content:
+    return Content.styled(text, "$muted")
+
+
+def reward_points(server: Server) -> list[Point]:
+    """Mean and spread of the automatic rewards by global step, else of those of the update.
+
+    Human ratings are points of their own beside them.
+    """
+    found = ((one, *reward_of(one)) for one in server.steps)
+    return [
+        Point(
+            one.step,
+            mean,
+            std or 0.0,
+            one.hand_mean if one.hand else None,
+            one.engine_run,
+            one.version,
+            server.is_finished(one),
+        )
+        for one, mean, std in found
+        if mean is not None
+    ]
+
+
+def rewards(session: Session, room: Room) -> Content:
+    """The reward curve of the first server; its room.height is what the layout gives."""
+    server = next(iter(session.state.servers.values()), None)
+    points = reward_points(server) if server is not None else []
+    if server is None or not points:
+        what = "No reward was sent yet: the curve starts after the first finished group"
+        if server is not None and server.state == "OBSERVING":
+            what = "Rewards are recorded and nothing is trained: there is no step to show"
+        elif server is not None and any(one.by_hand for one in server.steps):
+            what = "Only human ratings so far: the curve is of automatic rewards"
+        return lines(heading("REWARD", "by global step"), _note(what))
+    last, step = latest(points)
+    said = Content.assemble(
+        (f"{number(last.mean)}", "bold $curve"),
+        (f" ±{number(last.std)}", "$curve"),
+        (f" at {step}", "$muted"),
+    )
+    below = learned(server, room.width) if room.tall else []
+    plot = curve(points, room.width, max(3, (room.height or 6) - 1 - len(below)))
+    head = heading("REWARD", said, _change(points))
+    if not below and (beside := _update(server)):
+        head = _with_room(room.width, said, points, beside)
+    return lines(head, *plot, *below)
+
+
+def _with_room(width: int, said: Content, points: Sequence[Point], beside: Content) -> Content:
+    """The heading with what the last update did; the change says less where it is narrow."""
+    for change in (_change(points), _change(points, short=True)):
+        head = heading("REWARD", said, change, beside)
+        if head.cell_length <= width:
+            return head
+    return heading("REWARD", said, beside)
+
+
+def _change(points: Sequence[Point], short: bool = False) -> Content:
+    """How the reward changed over the finished steps of one version of the rewards."""
+    points = [one for one in points if one.finished]
+    if not points:
+        return _note("" if short else "no update yet")
+    if len(points) < 2:
+        return _note("" if short else "one step so far")
+    points = _of_last_version(points)
+    if len(points) < 2:
+        return _note("" if short else "first step of this version of the rewards")
+    by = points[-1].mean - points[0].mean
+    if abs(by) < 0.005:
+        return _note("as at first" if short else f"as at step {points[0].step}")
+    word, color = ("up", "$reward-up") if by >= 0 else ("down", "$reward-down")
+    sign = "▲" if by >= 0 else "▼"
+    since = "" if short else f" since step {points[0].step}"
+    return Content.assemble((f"{sign} {word} {abs(by):.2f}", color), (since, "$muted"))
+
+
+def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
+    """The newest points whose rewards have one version: those of others are on another scale."""
+    wanted = next((one.version for one in reversed(points) if one.version), "")
+    at = len(points)
+    while at and points[at - 1].version in ("", wanted):
+        at -= 1
+    return points[at:]
+
+
+def _update(server: Server) -> Content:
+    """`KL 0.012  no signal 25%` of the last update; empty when the server tells neither."""
+    step = server.last_update
+    pieces: list[tuple[str, str]] = []
+    if step is not None and "kl" in step.update:
+        pieces += [("KL ", "$muted"), (figure(step.update["kl"]), "bold")]
+    if step is not None and (share := step.update.get("no_signal_share")) is not None:
+        pieces += [("  no signal " if pieces else "no signal ", "$muted")]
+        pieces += [(share_of(share), f"bold {_share_tone(share)}")]
+    return Content.assemble(*pieces)
+
+
+def _share_tone(share: float) -> str:
+    return "$warning" if share * 3 > 1 else "$foreground"
+
+
+_LEARNED = (
+    ("kl", "KL", figure),
+    ("no_signal_share", "no signal", share_of),
+    ("step_seconds", "took", duration),
+    ("sync_seconds", "sync", duration),
+    ("entropy", "entropy", figure),
+    ("response_tokens", "length", figure),
+    ("clip_fraction", "clip", share_of),
+    ("grad_norm", "grad", figure),
+)
+_SPARKS = 10
+
+
+def learned(server: Server, width: int) -> list[Content]:
+    """The last updates in one line: each figure with its way over the last ones."""
+    last = server.last_update
+    if last is None:
+        return []
+    older = [one.update for one in server.steps if one.update][-_SPARKS:]
+    shown = Content.styled(f"update {last.step}", "$muted")
+    for key, word, said in _LEARNED:
+        if (value := last.update.get(key)) is None:
+            continue
+        tone = _share_tone(value) if key == "no_signal_share" else "$foreground"
+        pieces: list[Content | tuple[str, str]] = [(f"  {word} ", "$muted")]
+        if key in ("kl", "no_signal_share"):
+            pieces += [sparkline([max(0.0, one.get(key, 0.0)) for one in older]), (" ", "")]
+        piece = Content.assemble(*pieces, (said(value), f"bold {tone}"))
+        if shown.cell_length + piece.cell_length > width:
+            break
+        shown = Content.assemble(shown, piece)
+    return [shown]

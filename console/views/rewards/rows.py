@@ -1,0 +1,49 @@
+"""The rows of the parts' table: what the model is made of, joined with what groups say of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from console.models.reward_figures import PartFigures
+from core.events import RewardPart
+
+GONE, OFF = "gone", "off"
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """One part: of the model that serves, of groups, or of both."""
+
+    name: str
+    part: RewardPart | None
+    """As the model has it; None when it has none of that name."""
+    figures: PartFigures | None
+    """None while no group was scored with it; its kind says when it is off or gone."""
+
+
+def part_rows(model: Sequence[RewardPart], found: Sequence[PartFigures]) -> tuple[PartRow, ...]:
+    """Those of the model in its order, scored with or not, then those that are gone.
+
+    The order is not that of the groups: a part takes part in some groups only, and rows that moved
+    with each group could not be read.
+    """
+    known = {one.name for one in model}
+    scored = {one.name: one for one in found}
+    return (
+        *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
+        *(PartRow(one.name, None, _left(one, model)) for one in found if one.name not in known),
+    )
+
+
+def first_varied(rows: Sequence[PartRow]) -> str:
+    """Name of the first part whose values differ; empty where there is none."""
+    varied = (row.name for row in rows if row.figures is not None and row.figures.spread.std > 0)
+    return next(varied, "")
+
+
+def _marked(part: RewardPart, figures: PartFigures | None) -> PartFigures | None:
+    return figures if figures is None or part.enabled else replace(figures, kind=OFF)
+
+
+def _left(figures: PartFigures, model: Sequence[RewardPart]) -> PartFigures:
+    """A part the model does not have is gone; a number that a hook notes is in no model."""
+    return replace(figures, kind=GONE) if len(model) > 1 and figures.kind != "noted" else figures

@@ -1,0 +1,323 @@
+"""The rewards in words: source, figures, the table of parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ajet_swarm.common.text import one_line
+from console.models.reward_edit import model_pieces
+from console.models.reward_figures import PartFigures, RewardFigures
+from console.text.flow import flow
+from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent, plural
+from console.views.chart import sparkline
+from console.views.group import Line, fit
+from console.views.rewards.fault import last_fault, source_kind
+from console.views.rewards.rows import OFF, PartRow
+from core.state import State
+
+WIDE = 100
+"""Cells from which there is room for more than the most needed."""
+
+
+# --- source and figures ----------------------------------------------------------------------
+
+
+def head_lines(
+    state: State, found: RewardFigures, now: float, width: int, seen: bool
+) -> list[Line]:
+    """Source with version and age, then the figures over the last groups."""
+    if not seen or not state.rewards.source:
+        return [_title("the rewards are not known yet")]
+    dead = _causes("○", "dead", found.dead, found.sent, found.causes)
+    lost = _causes("×", "lost", found.lost, found.settled, found.losses)
+    unscored = _causes("?", "not scored", found.abstained, found.groups, found.abstentions)
+    fault = last_fault(state)
+    if fault is not None and [cause for cause, _ in found.abstentions] == [fault.cause]:
+        del unscored[1:]  # it is said below
+    return [
+        *flow(_source(state, now, width), width, "  "),
+        *flow(model_pieces(state), width, "  "),
+        *flow([*_sums(found, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
+        *flow(_after("  dead: ", dead[1:]), width, "  "),
+        *flow(_after("  lost: ", lost[1:]), width, "  "),
+        *flow(_after("  not scored: ", unscored[1:]), width, "  "),
+    ]
+
+
+def _after(word: str, pieces: Sequence[Line]) -> list[Line]:
+    """The pieces with a word before the first."""
+    return [((word if at == 0 else "", "$muted"), *piece) for at, piece in enumerate(pieces)]
+
+
+def _title(said: str) -> Line:
+    return (("REWARDS", "bold $heading"), (f"  {said}", "$muted"))
+
+
+def _source(state: State, now: float, width: int) -> list[Line]:
+    rewards = state.rewards
+    name: Line = (("REWARDS  ", "bold $heading"), (source_kind(rewards.source), "bold"))
+    if source_kind(rewards.source) in ("hooks", "file"):
+        name = (*name, (f"  {_where(rewards.source, width)}", ""))
+    pieces = [name]
+    if rewards.version:
+        shown = one_line(rewards.version, 40)[: 12 if width >= WIDE else 8]
+        pieces.append((("version ", "$muted"), (shown, "bold")))
+        if rewards.since:
+            age = elapsed(now - rewards.since)
+            pieces.append(((f"since {clock(rewards.since)} ({age})", "$muted"),))
+    pieces.append((_standing(state),))
+    return pieces
+
+
+def _standing(state: State) -> tuple[str, str]:
+    rewards = state.rewards
+    if state.watch_only:
+        return "scores nothing: watch-only", "$muted"
+    if rewards.ok and rewards.version:
+        return "● active", "$engine-rolling"
+    if rewards.ok:
+        return "◌ loading", "$engine-booting"
+    fault = rewards.fault
+    if rewards.version and rewards.waits:
+        waits = one_line(rewards.waits, 30)
+        return f"◌ the newest waits for {waits}, this version stays active", "$engine-booting"
+    if rewards.waits:
+        return f"◌ waits for {one_line(rewards.waits, 30)}", "$engine-booting"
+    if rewards.version and fault is not None and fault.judge:
+        trouble = "was not reached yet" if fault.level == "warning" else "is in trouble"
+        return f"! a judge {trouble}", "bold $warning"
+    if rewards.version:
+        return "! newest save broken, this version stays active", "bold $warning"
+    fate = "groups wait for you" if state.consoles else "no console is attached, groups are aborted"
+    return f"✖ no version is active: {fate}", "bold $engine-lost"
+
+
+def _where(source: str, width: int) -> str:
+    """The hook folder: its whole path where there is room, else its name."""
+    text = one_line(source, 400)
+    most = max(16, width - 110)
+    if len(text) <= most:
+        return text
+    name = text.rstrip("/").rpartition("/")[2]
+    return name if len(name) <= most else f"…{name[len(name) - most + 1 :]}"
+
+
+def _sums(found: RewardFigures, width: int) -> list[Line]:
+    if not found.groups:
+        return [(("No group is scored yet", "$muted"),)]
+    pieces: list[Line] = [(("last ", "$muted"), (plural(found.groups, "group"), "bold"))]
+    if found.reward is not None:
+        pieces.append(
+            (
+                ("reward ", "$muted"),
+                (number(found.reward.mean), "bold $curve"),
+                (f" ±{number(found.reward.std)}", "$curve"),
+            )
+        )
+    if found.scored and found.present < found.scored:
+        pieces.append((("this version ", "$muted"), (f"{found.present}/{found.scored}", "")))
+    if found.by_hand:
+        rated: Line = (("human-rated ", "$muted"), (str(found.by_hand), ""))
+        if found.hand is not None:
+            rated += ((", winner ", "$muted"), (number(found.hand), ""))
+        pieces.append(rated)
+    value = UNKNOWN if found.correlation is None else f"{found.correlation:+.2f}"
+    made_of = f"{plural(found.paired, 'answer')}, {found.unit}" if width >= WIDE else ""
+    strong = found.correlation is not None and abs(found.correlation) >= 0.5
+    pieces.append(
+        (
+            ("length ", "$muted"),
+            (f"r {value}", "bold $warning" if strong else "bold"),
+            (f" ({made_of or f'n {found.paired}'})", "$muted"),
+        )
+    )
+    return pieces
+
+
+def _causes(
+    sign: str, word: str, count: int, whole: int, causes: Sequence[tuple[str, int]]
+) -> list[Line]:
+    """`○ dead 11% (11 of 96)   9 equal rewards   2 few rewards`; nothing of nothing."""
+    if not whole or (not count and word != "dead"):
+        return []
+    tone = "$warning" if count * 3 > whole else "$foreground"
+    share: Line = (
+        (f"{sign} {word} ", "$muted"),
+        (percent(count, whole), f"bold {tone}"),
+        (f" ({count} of {whole})", "$muted"),
+    )
+    shown: list[Line] = [
+        ((f"{times} ", "bold"), (one_line(cause, 70), "$dead")) for cause, times in causes[:3]
+    ]
+    if len(causes) > 3:
+        rest = sum(times for _, times in causes[3:])
+        shown.append(((f"{rest} for other causes", "$muted"),))
+    return [share, *shown]
+
+
+# --- the table of parts ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    width: int
+    since: int = 0
+    """Width of the table from which it is shown."""
+
+
+_QUARTILES = 116
+"""Cells from which quartiles fit beside the trace."""
+_COLUMNS = {
+    "kind": _Column("kind", 8),
+    "weight": _Column("weight", 9),
+    "mean": _Column("mean", 6),
+    "std": _Column("±std", 6, 64),
+    "low": _Column("min", 6, 74),
+    "first": _Column("25%", 6, _QUARTILES),
+    "median": _Column("median", 6, _QUARTILES),
+    "third": _Column("75%", 6, _QUARTILES),
+    "high": _Column("max", 6, 74),
+    "decided": _Column("decided", 7),
+    "groups": _Column("groups", 6, _QUARTILES),
+}
+_NAME = 12
+_TRACE = 6
+_LONG_NAME = 24
+
+
+def _widths(width: int) -> tuple[list[str], int, int]:
+    """The columns that fit, the width of the name, the width of the trace."""
+    shown = [key for key, column in _COLUMNS.items() if width >= column.since]
+    used = sum(_COLUMNS[key].width + 1 for key in shown)
+    left = width - used - 3
+    name = max(_NAME, min(_LONG_NAME, left // 2))
+    return shown, name, max(_TRACE, min(60, left - name))
+
+
+def part_head(width: int) -> Line:
+    """The titles of the table."""
+    shown, name, trace = _widths(width)
+    titles = "".join(
+        f"{fit(_COLUMNS[key].title, _COLUMNS[key].width, key != 'kind')} " for key in shown
+    )
+    return ((f" {fit('part', name)} {titles} {fit('trace', trace)}", "$muted"),)
+
+
+def part_line(part: PartFigures, width: int) -> Line:
+    """One part: kind, weight, how its values lie, how often it decided, its way."""
+    shown, name, trace = _widths(width)
+    pieces = [(f" {fit(one_line(part.name, 60), name)} ", "bold" if part.kind != "noted" else "")]
+    for key in shown:
+        text, tone = _cell(part, key)
+        pieces.append((f"{fit(text, _COLUMNS[key].width, key != 'kind')} ", tone))
+    pieces.append((" ", ""))
+    pieces.append((trace_text(part, trace), "$curve"))
+    return tuple(pieces)
+
+
+def row_line(row: PartRow, width: int) -> Line:
+    """One row of the table; without a group what the model says of it."""
+    if row.figures is not None:
+        return part_line(row.figures, width)
+    part = row.part
+    assert part is not None
+    shown, name, _ = _widths(width)
+    kind = OFF if not part.enabled else "gate" if part.gate else "weighted"
+    weight = UNKNOWN if part.gate else number(part.weight)
+    tone = "bold" if part.enabled else "$muted"
+    pieces = [(f" {fit(one_line(part.name, 60), name)} ", tone)]
+    for key, text in (("kind", kind), ("weight", weight)):
+        if key in shown:
+            pieces.append((f"{fit(text, _COLUMNS[key].width, key != 'kind')} ", "$muted"))
+    return (*pieces, ("  no group yet", "$faint"))
+
+
+def _cell(part: PartFigures, key: str) -> tuple[str, str]:
+    spread = part.spread
+    match key:
+        case "kind":
+            return part.kind, "$winner" if part.kind == "gate" else "$muted"
+        case "weight":
+            return weight_text(part), "" if part.kind == "weighted" else "$faint"
+        case "mean":
+            return brief(spread.mean), "bold"
+        case "std":
+            return brief(spread.std), "$muted"
+        case "decided":
+            return decided_text(part), "" if part.decided else "$faint"
+        case "groups":
+            return str(part.groups), "$muted"
+        case _:
+            values = {
+                "low": spread.low,
+                "first": spread.first,
+                "median": spread.median,
+                "third": spread.third,
+                "high": spread.high,
+            }
+            return brief(values[key]), "$muted"
+
+
+def brief(value: float) -> str:
+    """A value of a part in at most six characters."""
+    if abs(value) < 100:
+        return number(value)
+    return figure(value) if abs(value) < 10_000 else f"{value:.0e}"
+
+
+def weight_text(part: PartFigures) -> str:
+    """Its weight, or from-to where it differs between groups."""
+    if part.kind != "weighted":
+        return UNKNOWN
+    low, high = part.weights
+    if high - low < 0.005:
+        return number(part.weight)
+    return f"{number(low)}-{number(high)}".replace("0.", ".")
+
+
+def decided_text(part: PartFigures) -> str:
+    """The share of groups it decided; a dash for a part that cannot."""
+    return UNKNOWN if part.kind == "noted" else percent(part.decided, part.decidable)
+
+
+def is_constant(part: PartFigures) -> bool:
+    """Whether it gave every answer the same."""
+    return part.spread.high - part.spread.low < 1e-9
+
+
+def trace_text(part: PartFigures, width: int) -> str:
+    """Its mean from group to group in `width` bars at most, within its own range."""
+    low, high = part.spread.low, part.spread.high
+    if is_constant(part):
+        return "─" * min(width, len(part.trace))
+    means = thinned(part.trace, width)
+    room = high - low
+    return sparkline([(one - low) / room * 0.99 + 0.01 for one in means], full=1.0).plain
+
+
+def thinned(values: Sequence[float], most: int) -> list[float]:
+    """At most `most` values: means of neighbours, the newest ones together at the end."""
+    count = len(values)
+    if count <= most:
+        return list(values)
+    edges = [round(at * count / most) for at in range(most + 1)]
+    return [sum(values[start:end]) / (end - start) for start, end in pairwise(edges)]
+
+
+def part_words(part: PartFigures, width: int) -> str:
+    """What stands beside the name of the part above its curve, as far as there is room."""
+    spread = part.spread
+    constant = is_constant(part)
+    said = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
+    if part.kind != "noted" and part.decidable:
+        said.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
+    if part.kind == "gate":
+        said.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
+    if part.kind == "noted":
+        said.append("shown only, weight 0")
+    if not constant:
+        said.append(f"middle half {brief(spread.first)} to {brief(spread.third)}")
+    while len(said) > 1 and len(" · ".join(said)) > width:
+        said.pop()
+    return " · ".join(said)

@@ -1,0 +1,338 @@
+"""Swarm servers side by side, and everything one of them tells: plain functions of the state."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from ajet_swarm.common.text import one_line
+from console.text.contact import is_starting, lost_word
+from console.text.format import (
+    UNKNOWN,
+    clock,
+    duration,
+    elapsed,
+    look,
+    number,
+    plural,
+    progress,
+    rule,
+    state_for,
+)
+from console.text.wrap import wrapped
+from console.views.group import Line, fit
+from console.views.timeline import stays
+from core.server_details import EpisodeLook, ServerLook, TaskLook
+from core.state import Pool, Server
+
+STAYS = 12
+"""Stays of the history that are listed."""
+_STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
+_TIGHT = 72
+"""Cells below which the state has its short word and clients are not counted: the list of them
+stands below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Cells of the columns that depend on the width; 0 for one that is left out."""
+
+    name: int
+    state: int
+    pool: int
+    clients: int
+
+
+def _columns(width: int) -> _Columns:
+    """What fits into a table `width` cells wide."""
+    tight = width < _TIGHT
+    state, clients = (_SHORT, 0) if tight else (_STATE, _CLIENTS)
+    fixed = state + _FOR + _STEP + _SLOTS + clients + _AGE
+    rest = width - 2 - fixed - (6 if tight else 7)
+    name = max(6, min(24, rest // 2))
+    return _Columns(name, state, max(7, min(26, rest - name)), clients)
+
+
+def table_head(width: int) -> Line:
+    """The titles of the table."""
+    room = _columns(width)
+    titles = (
+        ("server", room.name, False),
+        (" state", room.state, False),
+        ("for", _FOR, True),
+        ("step", _STEP, True),
+        ("pool", room.pool, False),
+        ("held/free", _SLOTS, True),
+        ("clients", room.clients, True),
+        ("age", _AGE, True),
+    )
+    text = " ".join(fit(title, cells, right) for title, cells, right in titles if cells)
+    return ((f"  {text}", "$muted"),)
+
+
+def server_tone(place: int) -> str:
+    """The colour of a server by its place among all."""
+    return f"bold $server-{place % 4 + 1}"
+
+
+def table_row(server: Server, place: int, now: float, width: int) -> Line:
+    """One server: what is not known is a dash, what is old says how old."""
+    room = _columns(width)
+    shape = look(server.state, server.raw)
+    color = "$engine-lost" if server.lost else shape.color
+    short = room.state == _SHORT
+    word = f"{shape.sign} {shape.short if short else shape.word}"
+    if server.lost and server.seen_at:
+        head = f"× {lost_word(server)} {elapsed(now - server.seen_at)}"
+        long = f"{head} ({shape.short})"
+        word = long if cell_len(long) + 2 <= room.state else head
+    elif is_starting(server, now):
+        word, color = ("◌ START" if short else "◌ STARTING"), "$engine-booting"
+    elif server.lost:
+        word = "× NO LINK" if short else "× NOT REACHED"
+    stale = "$muted" if server.lost else ""
+    done = progress(server.pool)
+    since = elapsed(state_for(server, _known_at(server, now)))
+    step = UNKNOWN if server.step is None else str(server.step)
+    clients = (fit(_count(server), room.clients, right=True), stale)
+    return (
+        ("  ", ""),
+        (fit(one_line(server.name, 40), room.name), server_tone(place)),
+        (" ", ""),
+        (fit(f" {word} ", room.state), f"bold $pill-text on {color}"),
+        (" ", ""),
+        (fit(since, _FOR, right=True), stale),
+        (" ", ""),
+        (fit(step, _STEP, right=True), stale),
+        (" ", ""),
+        (fit(done.text() if done is not None else UNKNOWN, room.pool), stale),
+        (" ", ""),
+        (fit(_held(server), _SLOTS, right=True), stale),
+        (" ", ""),
+        *((clients, (" ", "")) if room.clients else ()),
+        (fit(_age(server, now), _AGE, right=True), "$engine-lost" if server.lost else "$muted"),
+    )
+
+
+def _known_at(server: Server, now: float) -> float:
+    """Until when its state is known: it may have left it since it was lost."""
+    return (server.seen_at or server.since) if server.lost else now
+
+
+def _held(server: Server) -> str:
+    if server.slots is not None:
+        return f"{server.slots.claimed}/{server.slots.free}"
+    return f"{server.pool.running}/{UNKNOWN}" if server.pool is not None else UNKNOWN
+
+
+def _count(server: Server) -> str:
+    if server.slots is not None:
+        return str(len(server.slots.clients) + server.slots.more)
+    if server.pool is None:
+        return UNKNOWN
+    ours = server.pool.running > server.pool.running_others
+    return str(len(server.pool.other_clients) + ours)
+
+
+def _age(server: Server, now: float) -> str:
+    """How old what is shown is."""
+    if not server.lost:
+        return "live"
+    return elapsed(now - server.seen_at) if server.seen_at else "never"
+
+
+# --- one server ------------------------------------------------------------------------------
+
+
+def detail(
+    server: Server, told: ServerLook | None, trouble: str, now: float, width: int, ours: str
+) -> list[Line]:
+    """Everything known of one server.
+
+    Args:
+        server: From the state.
+        told: Its newest reading; None before the first.
+        trouble: Why there is no newer one; may be empty.
+        now: The time up to which things are known.
+        width: Cells.
+        ours: Our own name among the clients.
+    """
+    lines: list[Line] = list(_facts(server, told, now, width))
+    if trouble:
+        lines += [((one, "$engine-lost"),) for one in wrapped(trouble, width)]
+    lines += _bars(server.pool, width)
+    lines += _history(server, _known_at(server, now))
+    if told is None:
+        return lines
+    lines += _clients(told, ours, width)
+    lines += _episodes(told.episodes, width)
+    lines += _tasks(told.tasks, width)
+    lines += _call(told, width)
+    lines += _log(told, width)
+    if told.missing:
+        lines += [*_title("NOT REPORTED")]
+        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in told.missing]
+    return lines
+
+
+def _title(text: str, *more: str) -> list[Line]:
+    said = "  ".join(one for one in more if one)
+    return [(), ((text, "bold $heading"), (f"  {said}" if said else "", "$muted"))]
+
+
+def _lost(server: Server, now: float) -> tuple[str, str, str]:
+    """Label, words and colour of why a server does not answer."""
+    if is_starting(server, now):
+        return "starts", "waiting for its first answer", "$engine-booting"
+    return "lost", one_line(server.lost, 160), "$engine-lost"
+
+
+def _facts(server: Server, told: ServerLook | None, now: float, width: int) -> Iterator[Line]:
+    def fact(label: str, said: str, tone: str = "") -> Line:
+        return ((f"{label:<9}", "$muted"), (one_line(said, max(8, width - 9)), tone))
+
+    yield ((one_line(server.name, 40), "bold"), (f"  {one_line(server.url, 120)}", "$muted"))
+    if server.lost:
+        seen = "it has not answered yet"
+        if server.seen_at:
+            seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is that old"
+        yield fact(*_lost(server, now))
+        yield fact("", seen, "$muted")
+    if server.detail:
+        yield fact("detail", server.detail)
+    if server.pool is not None:
+        yield fact("model", server.pool.model or UNKNOWN)
+        yield fact("until", f"{rule(server.pool.method)}, {server.pool.repeats or UNKNOWN} a task")
+    if told is not None and told.folder:
+        yield fact("folder", told.folder)
+    if told is not None and told.booting_since:
+        yield fact("booting", f"since {clock(told.booting_since)}")
+
+
+def _bars(pool: Pool | None, width: int) -> list[Line]:
+    """The three bars of a batch, whichever of them its rule looks at."""
+    if pool is None:
+        return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
+    rows = (
+        ("episodes", pool.completed_episodes, pool.episode_target),
+        ("tasks", pool.completed_tasks, pool.task_target),
+        ("with signal", pool.non_dummy_tasks, pool.task_target),
+    )
+    room = max(10, min(40, width - 32))
+    return [*_title("POOL"), *(_bar(label, done, target, room) for label, done, target in rows)]
+
+
+def _bar(label: str, done: int, target: int, room: int) -> Line:
+    if not target:
+        return ((f"  {label:<12}", "$muted"), (str(done), "bold"))
+    full = round(min(1.0, done / target) * room)
+    return (
+        (f"  {label:<12}", "$muted"),
+        ("█" * full, "$engine-rolling"),
+        ("░" * (room - full), "$faint"),
+        (f" {done}/{target}", "bold"),
+    )
+
+
+def _history(server: Server, now: float) -> list[Line]:
+    """The newest stays, newest first, with how long each lasted."""
+    found = stays(server.spans, now)
+    began = [span.since for span in server.spans]
+    lines = _title("STATES", plural(len(found), "state change"))
+    ending = "  when it was last seen" if server.lost else "  now"
+    for place in range(len(found) - 1, max(-1, len(found) - 1 - STAYS), -1):
+        stay, last = found[place], place == len(found) - 1
+        shape = look(stay.state)
+        step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
+        spent = elapsed(stay.seconds) if last else duration(stay.seconds)
+        lines.append(
+            (
+                (f"  {clock(began[place])}  ", "$muted"),
+                (fit(f"{shape.sign} {shape.word}", 18), shape.color),
+                (fit(spent, 7, right=True), "bold" if last else ""),
+                (f"  {step}" + ending * last, "$muted"),
+            )
+        )
+    return lines
+
+
+def _clients(told: ServerLook, ours: str, width: int) -> list[Line]:
+    room = 38 if width >= 100 else 24
+    slots = f"{told.claimed} held, {told.free} free" if told.free is not None else ""
+    lines = _title("CLIENTS", plural(len(told.clients), "client"), slots)
+    for one in told.clients:
+        signs = [
+            "this program" if one.name == ours else "",
+            "active" if one.active else "",
+            "agreed to sync" if one.agreed else "",
+        ]
+        lines.append(
+            (
+                (f"  {fit(one_line(one.name, 40), room)} ", "bold" if one.name == ours else ""),
+                (fit(plural(one.running, "episode"), 12), ""),
+                (f"  {', '.join(sign for sign in signs if sign)}", "$muted"),
+            )
+        )
+    return lines
+
+
+def _episodes(episodes: Sequence[EpisodeLook], width: int) -> list[Line]:
+    if not episodes:
+        return []
+    lines = _title("RUNNING EPISODES", str(len(episodes)), "longest idle first")
+    for one in episodes:
+        late = one.idle is not None and one.limit is not None and one.idle > 0.8 * one.limit
+        idle = f"{duration(one.idle)} / {duration(one.limit)}"
+        calls = UNKNOWN if one.calls is None else plural(one.calls, "call")
+        task = f"  {one_line(one.task, 40)}" if one.task else ""
+        lines.append(
+            (
+                (f"  {fit(one_line(one.uuid, 40), 12 if width < 100 else 36)} ", ""),
+                (fit(f"idle {idle}", 20), "bold $engine-lost" if late else ""),
+                (fit(calls, 9), "$muted"),
+                (fit(one_line(one.client, 40), 16 if width < 100 else 36), "$muted"),
+                (f"  {one.kind}{task}", "$muted"),
+            )
+        )
+    return lines
+
+
+def _tasks(tasks: Sequence[TaskLook], width: int) -> list[Line]:
+    if not tasks:
+        return []
+    lines = _title("TASKS OF THIS BATCH", str(len(tasks)))
+    room = max(12, min(48, width - 34))
+    for one in tasks:
+        known = [value for value in one.rewards if value is not None]
+        rewards = " ".join(number(value) for value in known[:8])
+        equal = "  all equal" if len(known) > 1 and min(known) == max(known) else ""
+        lines.append(
+            (
+                (f"  {fit(one_line(one.task, 80), room)} ", ""),
+                (fit(plural(one.episodes, "episode"), 12), "bold"),
+                (f"  {rewards}", "$reward-up"),
+                (equal, "$dead"),
+            )
+        )
+    return lines
+
+
+def _call(told: ServerLook, width: int) -> list[Line]:
+    if not (told.asked or told.answered):
+        return []
+    lines = _title("NEWEST CALL", "of any client")
+    for label, text in (("asked", told.asked), ("answered", told.answered)):
+        for place, one in enumerate(wrapped(text, width - 12)[:4]):
+            lines.append(((f"  {label if not place else '':<10}", "$muted"), (one, "")))
+    return lines
+
+
+def _log(told: ServerLook, width: int) -> list[Line]:
+    if not told.log:
+        return []
+    lines = _title("SERVER LOG", "last 30 s")
+    for one in told.log[-15:]:
+        at = clock(one.at) if one.at is not None else UNKNOWN
+        text = one_line(f"{one.tag} {one.text}", max(10, width - 12))
+        lines.append(((f"  {at}  ", "$muted"), (text, "")))
+    return lines

@@ -1,0 +1,144 @@
+"""The last steps of a server, newest first: what was sent, and what the update made of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from console.text.format import UNKNOWN, duration, figure, number
+from console.views.timeline import step_seconds, sync_seconds
+from core.state import Server
+from core.state.steps import StepStats
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations by global step, as the changes of the server's state tell them."""
+
+    steps: Mapping[int, float]
+    syncs: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """One column; those with a low `rank` are left out last."""
+
+    title: str
+    width: int
+    rank: int
+    text: Callable[[StepStats, Times], str]
+    tone: str = ""
+
+
+def share_of(value: float | None) -> str:
+    """A share as a percentage."""
+    return UNKNOWN if value is None else f"{100 * value:.0f}%"
+
+
+def reward_of(step: StepStats) -> tuple[float | None, float | None]:
+    """Mean and deviation of the automatic rewards; else of all the update was made of.
+
+    Where the groups from here have human rewards alone there is neither.
+    """
+    if step.auto:
+        return step.auto_mean, step.auto_std
+    if step.by_hand:
+        return None, None
+    return step.update.get("reward_mean"), step.update.get("reward_std")
+
+
+def _human(step: StepStats, times: Times) -> str:
+    """The human reward of the automatic winner."""
+    return number(step.hand_mean if step.hand else None)
+
+
+def _of(name: str) -> Callable[[StepStats, Times], str]:
+    return lambda step, times: figure(step.update.get(name))
+
+
+def _count(name: str) -> Callable[[StepStats, Times], str]:
+    def said(step: StepStats, times: Times) -> str:
+        value = step.update.get(name)
+        return UNKNOWN if value is None else str(round(value))
+
+    return said
+
+
+def _took(step: StepStats, times: Times) -> str:
+    return duration(step.update.get("step_seconds", times.steps.get(step.step)))
+
+
+def _synced(step: StepStats, times: Times) -> str:
+    return duration(step.update.get("sync_seconds", times.syncs.get(step.step)))
+
+
+COLUMNS = (
+    StepColumn("step", 5, 0, lambda step, _: str(step.step), "bold"),
+    StepColumn("groups", 7, 6, lambda step, _: str(step.groups)),
+    StepColumn("dead", 5, 7, lambda step, _: str(step.dead), "$dead"),
+    StepColumn("reward", 7, 1, lambda step, _: number(reward_of(step)[0]), "$curve"),
+    StepColumn("±std", 6, 2, lambda step, _: number(reward_of(step)[1]), "$muted"),
+    StepColumn("human", 7, 5, _human, "$winner"),
+    StepColumn("KL", 7, 3, _of("kl")),
+    StepColumn("no sig", 7, 4, lambda step, _: share_of(step.update.get("no_signal_share"))),
+    StepColumn("clip", 6, 9, lambda step, _: share_of(step.update.get("clip_fraction")), "$muted"),
+    StepColumn("entropy", 8, 10, _of("entropy"), "$muted"),
+    StepColumn("length", 7, 11, _of("response_tokens"), "$muted"),
+    StepColumn("grad", 7, 12, _of("grad_norm"), "$muted"),
+    StepColumn("loss", 7, 13, _of("loss"), "$muted"),
+    StepColumn("took", 7, 5, _took),
+    StepColumn("sync", 6, 8, _synced, "$muted"),
+    StepColumn("train", 7, 14, lambda step, _: duration(step.update.get("seconds")), "$muted"),
+    StepColumn("samples", 8, 15, _count("samples"), "$muted"),
+    StepColumn("tokens", 8, 16, _count("tokens"), "$muted"),
+)
+_ALWAYS = 3
+"""Columns of a rank below this are shown even when they are empty."""
+
+
+def step_table(server: Server, now: float, width: int, most: int) -> list[Content]:
+    """A title and at most `most` steps; nothing before the first.
+
+    Args:
+        width: Cells; columns that no step fills, and the least needed ones, are left out.
+    """
+    steps = server.steps[: -most - 1 : -1]
+    if not steps:
+        return []
+    times = Times(step_seconds(server.spans), sync_seconds(server.spans, now))
+    rows = [[column.text(step, times) for column in COLUMNS] for step in steps]
+    shown = _shown(rows, width)
+    found = [
+        Content.styled(
+            "".join(f"{COLUMNS[at].title:>{COLUMNS[at].width}}" for at in shown), "$muted"
+        )
+    ]
+    for row in rows:
+        pieces = [(f"{row[at]:>{COLUMNS[at].width}}", _tone(COLUMNS[at], row[at])) for at in shown]
+        found.append(Content.assemble(*pieces))
+    if any(step.update_source == "pool" for step in steps):
+        found.append(
+            Content.styled(
+                "no sig: by the pool as last read; this server reports no more", "$muted"
+            )
+        )
+    return found
+
+
+def _shown(rows: list[list[str]], width: int) -> list[int]:
+    filled = [
+        at
+        for at, column in enumerate(COLUMNS)
+        if column.rank < _ALWAYS or any(row[at] != UNKNOWN for row in rows)
+    ]
+    chosen: list[int] = []
+    for at in sorted(filled, key=lambda at: COLUMNS[at].rank):
+        width -= COLUMNS[at].width
+        if width < 0:
+            break
+        chosen.append(at)
+    return sorted(chosen)
+
+
+def _tone(column: StepColumn, text: str) -> str:
+    return "$faint" if text in (UNKNOWN, "0") else column.tone

@@ -1,0 +1,156 @@
+"""A look at a dataset: its columns, its first rows, what is broken in it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from textual.worker import Worker
+
+from ajet_swarm.common.text import one_line, plain
+from console.models.preview import Preview
+from console.text.wrap import safe, wrapped
+from console.views.group import EMPTY, Line, fit
+from console.widgets.pane import Pane
+
+DELAY = 0.2
+"""Seconds after the last key before a file is looked at."""
+_ROOMY = 78
+"""Cells of width from which there is height to spare, too."""
+_BYTES = ("B", "kB", "MB", "GB", "TB")
+
+Reader = Callable[[], Iterator[Preview]]
+
+
+class DatasetPane(Pane):
+    """Shows a preview, and reads on for as long as it is shown."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self.preview = Preview()
+        self._reading: Worker[None] | None = None
+        self._seen = asyncio.Event()
+
+    @property
+    def seen(self) -> bool:
+        """Whether `preview` is of what was last looked at."""
+        return self._seen.is_set()
+
+    async def until_seen(self) -> None:
+        """Wait until `preview` is of what was last looked at, also if that changes meanwhile."""
+        while not self._seen.is_set():
+            await self._seen.wait()
+
+    def look(self, read: Reader, delay: float = DELAY) -> None:
+        """Look at another dataset; the one before is let go.
+
+        Args:
+            read: Gives more and more of it; runs in threads.
+            delay: Seconds to wait first: a later look within them takes its place.
+        """
+        if self._reading is not None:
+            self._reading.cancel()
+        before, self._seen = self._seen, asyncio.Event()
+        before.set()  # who waits for it waits for the new one now
+        self._reading = self.run_worker(
+            self._read(read, delay, self._seen),
+            group="preview",
+            exclusive=True,
+            exit_on_error=False,
+        )
+
+    async def _read(self, read: Reader, delay: float, seen: asyncio.Event) -> None:
+        await asyncio.sleep(delay)
+        found = read()
+        step: asyncio.Future[Preview | None] | None = None
+        try:
+            while True:
+                step = asyncio.get_running_loop().run_in_executor(None, next, found, None)
+                preview = await asyncio.shield(step)
+                if preview is None:
+                    return
+                self.preview = preview
+                seen.set()
+                self.paint_preview()
+                await asyncio.sleep(0.02)
+        finally:
+            _let_go(found, step)
+
+    def paint_preview(self) -> None:
+        """Paint what is known."""
+        preview = self.preview
+        self.show((preview,), lambda width: preview_lines(preview, width))
+
+
+def _let_go(found: Iterator[Preview], step: "asyncio.Future[Preview | None] | None") -> None:
+    """Close the files, once the thread that reads them is done."""
+    close = getattr(found, "close", None)
+    if close is None:
+        return
+    if step is None or step.done():
+        close()
+    else:
+        step.add_done_callback(lambda _: close())
+
+
+def preview_lines(preview: Preview, width: int) -> list[Line]:
+    """Name and size, columns, what is broken, the first rows."""
+    name = one_line(preview.path, 300) or "shipped questions"
+    if len(name) > max(12, width // 2):
+        name = "…" + name[-max(11, width // 2 - 1) :]
+    lines: list[Line] = [((name, "$heading"), (f"  {_facts(preview)}", "$muted"))]
+    if preview.error:
+        tone = "$reward-down"
+        return [*lines, *(((text, tone),) for text in wrapped(preview.error, width))]
+    lines += _columns(preview, width)
+    lines += _problems(preview, width)
+    if width >= _ROOMY:
+        lines.append(EMPTY)
+    for query, reference in preview.rows:
+        lines.append((("· ", "$muted"), (fit(plain(query), max(4, width - 2)), "")))
+        if reference:
+            lines.append((("  → ", "$muted"), (fit(plain(reference), max(4, width - 4)), "$muted")))
+    return lines
+
+
+def _facts(preview: Preview) -> str:
+    if not preview.kind:
+        return ""
+    count = f"{preview.count:,} row{'' if preview.count == 1 else 's'}"
+    parts = [preview.kind, size_text(preview.size) if preview.size else ""]
+    parts.append(count if preview.whole else f"{count} so far …")
+    return " · ".join(part for part in parts if part)
+
+
+def _columns(preview: Preview, width: int) -> list[Line]:
+    told = [
+        part if part == name else f"{part} ← {safe(one_line(name, 40))}"
+        for name, part in preview.columns
+        if part
+    ]
+    other = [safe(one_line(name, 40)) for name, part in preview.columns if not part]
+    if other:
+        told.append("also " + ", ".join(other))
+    return [((text, "$muted"),) for text in wrapped("   ".join(told), width)[:3]]
+
+
+def _problems(preview: Preview, width: int) -> list[Line]:
+    if not preview.bad:
+        return []
+    of = "" if preview.checked >= preview.count and preview.whole else f" of {preview.checked:,}"
+    title = f"{preview.bad:,}{of} cannot be used"
+    shown = [
+        ((fit(safe(text), width), "$warning"),)
+        for text in preview.problems[: 5 if width >= _ROOMY else 1]
+    ]
+    return [((title, "bold $warning"),), *shown]
+
+
+def size_text(size: int) -> str:
+    """`1234567` as `1.2 MB`."""
+    amount, unit = float(size), 0
+    while amount >= 1000 and unit < len(_BYTES) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return (
+        f"{amount:.0f} {_BYTES[unit]}"
+        if unit == 0 or amount >= 100
+        else f"{amount:.1f} {_BYTES[unit]}"
+    )

@@ -1,0 +1,126 @@
+"""Opens a text in the operator's own editor, in the terminal the console leaves meanwhile."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from textual.app import App, SuspendNotSupported
+
+from ajet_swarm.common.errors import AjetError
+
+FALLBACKS = ("nano", "vim", "vi")
+CAP = 1 << 20
+"""Characters of a text that can come back."""
+
+
+class EditorError(AjetError):
+    """The text could not be edited; nothing has changed."""
+
+
+def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
+    """The command of the editor: `$VISUAL`, `$EDITOR`, or one that is installed.
+
+    Raises:
+        EditorError: there is none.
+    """
+    known = os.environ if environment is None else environment
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            command = shlex.split(known.get(name, ""))
+        except ValueError as error:
+            raise EditorError(f"${name} cannot be read: {error}", todo=f"Set {name}") from error
+        if command:
+            return command
+    for name in FALLBACKS:
+        if found := shutil.which(name, path=known.get("PATH")):
+            return [found]
+    raise EditorError("no editor was found", todo="Set EDITOR to the command of yours")
+
+
+async def edit_text(app: App[int], text: str, suffix: str = ".md") -> str:
+    """What the operator makes of `text`. The loop goes on; nothing is painted until it is back.
+
+    Raises:
+        EditorError: there is no editor, or it failed.
+    """
+    command = editor_of()
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ajet-console-"))
+    file = folder / f"answer{suffix}"
+    try:
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
+        code = await _run(app, [*command, str(file)])
+        if code:
+            raise EditorError(f"{command[0]} ended with {code}: the text is as it was")
+        found = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+    if len(found) > CAP:
+        raise EditorError(f"the text is longer than {CAP} characters")
+    return found if text.endswith("\n") else found.removesuffix("\n")
+
+
+def place_command(command: list[str], file: str, line: int) -> list[str]:
+    """The editor's command line for one line of a file, as this editor takes it."""
+    name = Path(command[0]).name
+    if name in ("code", "codium", "cursor"):
+        return [*command, "--goto", f"{file}:{line}"]
+    if name in ("hx", "helix", "subl", "zed", "micro"):
+        return [*command, f"{file}:{line}"]
+    return [*command, f"+{line}", file]
+
+
+async def open_place(app: App[int], file: str, line: int) -> None:
+    """Open a file of this machine at a line; returns when the editor has ended.
+
+    Raises:
+        EditorError: the file is not here, there is no editor, or it failed.
+    """
+    if not os.path.isabs(file) or not await asyncio.to_thread(os.path.isfile, file):
+        todo = "The proxy may run on another machine: open it there"
+        raise EditorError("this file is not here", file, todo)
+    command = editor_of()
+    try:
+        code = await _run(app, place_command(command, file, max(1, line)))
+    except OSError as error:
+        raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error
+    if code:
+        raise EditorError(f"{command[0]} ended with {code}")
+
+
+@contextlib.contextmanager
+def _lent(app: App[int]) -> Iterator[None]:
+    """The terminal without the console, which comes back whatever happens inside.
+
+    Textual's own `suspend` never does after an exception: nothing reads or paints any more.
+
+    Raises:
+        SuspendNotSupported: there is no terminal to leave.
+    """
+    away = app.suspend()
+    away.__enter__()
+    try:
+        yield
+    finally:
+        away.__exit__(None, None, None)
+
+
+async def _run(app: App[int], command: list[str]) -> int:
+    try:
+        with _lent(app), app.batch_update():
+            child = await asyncio.create_subprocess_exec(*command)
+            try:
+                return await child.wait()
+            finally:
+                if child.returncode is None:  # the console ends while the editor is open
+                    with contextlib.suppress(ProcessLookupError):
+                        child.terminate()
+                    await child.wait()
+    except SuspendNotSupported as error:
+        raise EditorError("no editor can run in this terminal") from error

@@ -1,0 +1,166 @@
+"""A list with a cursor whose items take one or several lines each."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from console.views.group import Line
+from console.widgets.pane import Pane
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What the cursor can stand on."""
+
+    key: str
+    lines: tuple[Line, ...]
+
+
+class ItemList(Pane, can_focus=True):
+    """Shows items; the cursor stays on its item while others come in above it."""
+
+    DEFAULT_CSS = """
+    ItemList { height: auto; }
+    """
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-8)", "Page up", show=False),
+        Binding("pagedown,space", "move(8)", "Page down", show=False),
+        Binding("home,g", "edge(0)", "First", show=False),
+        Binding("end,G", "edge(-1)", "Last", show=False),
+        Binding("enter", "open", "Open", id="rewards.open", tooltip="What it said, in full"),
+    ]
+
+    class Moved(Message):
+        """The cursor stands on another item."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+        def can_replace(self, message: Message) -> bool:
+            """Only the newest matters."""
+            return isinstance(message, ItemList.Moved)
+
+    class Opened(Message):
+        """Enter or a second click on an item."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id)
+        self._keys: list[str] = []
+        self._spans: list[range] = []
+        self._cursor = ""
+
+    @property
+    def cursor(self) -> str:
+        """Key of the item under the cursor; empty in an empty list."""
+        return self._cursor or next(iter(self._keys), "")
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Keys of all items, in order."""
+        return self._keys
+
+    @property
+    def place(self) -> int:
+        """Which item the cursor stands on, from 0."""
+        return self._keys.index(self._cursor) if self._cursor in self._keys else 0
+
+    def stand_on(self, key: str) -> None:
+        """Put the cursor on this item, if it is listed."""
+        if key in self._keys:
+            self._point(self._keys.index(key))
+
+    def first_rows(self) -> list[tuple[int, int]]:
+        """Row of the widget in which each item in sight begins, and its place."""
+        head = self._head is not None
+        rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
+        return [(row, at) for row, at in rows if self._keys[at] and row >= head]
+
+    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[Item]]) -> None:
+        """List what `build` makes of `made_from` for a width, unless it is on screen already."""
+        was, top = self.place, self.scroll_offset.y
+        line = self._spans[was].start if self._spans else 0
+        self.show(made_from, lambda width: self._flat(build(width)))
+        if self._keys and self._cursor not in self._keys:
+            self._point(min(was, len(self._keys) - 1))
+        elif self._keys and (moved := self._spans[self.place].start - line) and top:
+            self.scroll_to(y=top + moved, animate=False, immediate=True)
+
+    def _flat(self, items: Iterable[Item]) -> list[Line]:
+        self._keys, self._spans = [], []
+        found: list[Line] = []
+        for item in items:
+            self._keys.append(item.key)
+            self._spans.append(range(len(found), len(found) + len(item.lines)))
+            found += item.lines
+        return found
+
+    def _point(self, place: int) -> None:
+        if not self._keys:
+            self._cursor = ""
+            return
+        place = max(0, min(place, len(self._keys) - 1))
+        moved = self._cursor != self._keys[place]
+        self._cursor = self._keys[place]
+        span, top = self._spans[place], self.scroll_offset.y
+        rows = max(1, self.size.height - (self._head is not None))
+        target = min(span.start, max(top, span.stop - rows))
+        if target != top:
+            self.scroll_to(y=target, animate=False, immediate=True)
+        self.repaint()
+        if moved:
+            self.post_message(self.Moved(self._cursor))
+
+    def row(self, y: int) -> tuple[Line, str]:
+        """What stands in row `y`; the item under the cursor lies on a band."""
+        line, extra = super().row(y)
+        head = self._head is not None
+        at = y + self.scroll_offset.y - head
+        if not line or not self._spans or (head and y == 0):
+            return line, extra
+        span = self._spans[self.place]
+        if at not in span:
+            return line, extra
+        return line, "on $band bold" if self.has_focus and at == span.start else "on $band"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to open in an empty list."""
+        return action != "open" or bool(self._keys)
+
+    def action_move(self, by: int) -> None:
+        """Up or down."""
+        self._point(self.place + by)
+
+    def action_edge(self, place: int) -> None:
+        """To the first or the last."""
+        self._point(place if place >= 0 else len(self._keys) - 1)
+
+    def action_open(self) -> None:
+        """Open what is under the cursor."""
+        if self.cursor:
+            self.post_message(self.Opened(self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click points, a second one opens."""
+        at = event.get_content_offset(self)
+        if at is None:  # on the border
+            return
+        row = at.y + self.scroll_offset.y - (self._head is not None)
+        for place, span in enumerate(self._spans):
+            if row in span:
+                again = place == self.place
+                self._point(place)
+                if again:
+                    self.action_open()
+                return

@@ -1,0 +1,104 @@
+"""Lines of a log as they are drawn: time, source, level, text; what was searched for is marked."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from console.models.log_fold import Folds
+from console.session.logs import LogLine
+from console.text.format import clock, plural
+
+SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
+
+
+class LogPaper(ScrollView):
+    """Draws what is visible; what there is to draw is the business of who derives from it."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log--time",
+        "log--source",
+        "log--error",
+        "log--warning",
+        "log--debug",
+        "log--match",
+        "log--at",
+    }
+    DEFAULT_CSS = """
+    LogPaper { background: $background; }
+    LogPaper > .log--time { color: $muted; }
+    LogPaper > .log--source { color: $heading; }
+    LogPaper > .log--error { color: $engine-lost; }
+    LogPaper > .log--warning { color: $engine-booting; }
+    LogPaper > .log--debug { color: $muted; }
+    LogPaper > .log--at { background: $panel; }
+    LogPaper > .log--match { color: $pill-text; background: $winner; }
+    """
+    at: reactive[int | None] = reactive(None)
+    """Place of the line under the cursor; None for none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[LogLine] = []
+        self.folds = Folds()
+        self._texts: list[str] = []
+        """What is drawn of each line."""
+        self._query = ""
+
+    def render_line(self, y: int) -> Strip:
+        """One visible line."""
+        scroll_x, scroll_y = self.scroll_offset
+        width = self.size.width
+        row = scroll_y + y
+        if row >= len(self.folds.rows):
+            return Strip.blank(width, self.rich_style)
+        at = self.folds.rows[row]
+        strip = self._strip(at)
+        return strip.crop_extend(scroll_x, scroll_x + width, self._base(at))
+
+    def _base(self, at: int) -> Style:
+        if at != self.at:
+            return self.rich_style
+        return self.rich_style + self.get_component_rich_style("log--at", partial=True)
+
+    def _strip(self, at: int) -> Strip:
+        line, text = self.shown[at], self._said(at)
+        base = self._base(at)
+        time = base + self.get_component_rich_style("log--time", partial=True)
+        source = base + self.get_component_rich_style("log--source", partial=True)
+        tone = base
+        if line.level in ("error", "warning", "debug"):
+            tone = base + self.get_component_rich_style(f"log--{line.level}", partial=True)
+        segments = [
+            Segment(f"{clock(line.at)} ", time),
+            Segment(f"{line.source[:7]:<7} ", source),
+            Segment(f"{SIGNS.get(line.level, ' ')} ", tone),
+            *self._text(text, tone),
+        ]
+        return Strip(segments)
+
+    def _said(self, at: int) -> str:
+        """What stands in a row: of a folded traceback what was raised."""
+        block = self.folds.block(at)
+        if block is None or block.head != at:
+            return self._texts[at]
+        if not block.folded:
+            return f"▾ {self._texts[at]}"
+        raised = next((one for one in reversed(block.places) if self._texts[one].strip()), at)
+        return f"▸ {self._texts[raised]}  · {plural(len(block.places), 'line')}"
+
+    def _text(self, text: str, tone: Style) -> Iterable[Segment]:
+        if not self._query:
+            yield Segment(text, tone)
+            return
+        found = tone + self.get_component_rich_style("log--match", partial=True)
+        low, at = text.lower(), 0
+        while (start := low.find(self._query, at)) >= 0 and len(low) == len(text):
+            yield Segment(text[at:start], tone)
+            at = start + len(self._query)
+            yield Segment(text[start:at], found)
+        yield Segment(text[at:], tone)

@@ -1,0 +1,41 @@
+"""Rows of the list that are kept: nothing in them grows with time."""
+
+from collections.abc import Mapping, Sequence
+
+from console.views.group import Column, Line, row_line
+from core.state import Group
+
+CAP = 500
+
+
+class MadeLines:
+    """The rows of groups that are over; those of open ones are made each time.
+
+    Attributes:
+        tones: Colour of each server by name; empty when there is one alone.
+    """
+
+    def __init__(self) -> None:
+        self.tones: Mapping[str, str] = {}
+        self._made: dict[str, tuple[Group, Sequence[Column], Line]] = {}
+
+    def take(self, dirty: frozenset[str], tones: Mapping[str, str]) -> bool:
+        """Drop the rows of changed groups; returns whether there are other colours now."""
+        other = tones != self.tones
+        if other:
+            self.tones = dict(tones)
+        if other or "*" in dirty or len(self._made) > CAP:
+            self._made.clear()
+        for group_id in [one for one in self._made if f"group:{one}" in dirty]:
+            del self._made[group_id]
+        return other
+
+    def line(self, group: Group, columns: Sequence[Column], now: float) -> Line:
+        """The row of a group."""
+        kept = self._made.get(group.group_id)
+        if kept is not None and kept[0] is group and kept[1] is columns:
+            return kept[2]
+        line = row_line(group, columns, now, self.tones.get(group.server, "$muted"))
+        if not group.open:
+            self._made[group.group_id] = (group, columns, line)
+        return line

@@ -1,0 +1,283 @@
+"""Everything an operator can order, in one typed registry.
+
+It feeds the key bindings, the palette, the HTTP routes of the control API, the command line and the
+docs. `where` says who carries a command out: `proxy` (through `POST /control/commands/NAME`),
+`console` (the supervisor of child processes).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import did_you_mean
+from core.commands.engine import JOBS, START
+from core.commands.groups import AGAIN
+from core.commands.journal import JOURNAL
+from core.commands.probes import TRY
+from core.commands.rating import ALL_OPEN, GROUP, RATE
+from core.commands.rewards import REWARDS
+from core.commands.spec import Arg, Command
+from core.commands.trial import TRIALS
+
+
+class CommandError(UsageError):
+    """A command is unknown or its arguments are wrong."""
+
+
+_SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+MODES = ("off", "answer_first", "hold")
+
+_ALL = (
+    *RATE,
+    Command(
+        "group.unrate",
+        "Group: Undo the rating",
+        "Undo a vote before it is sent",
+        args=(GROUP, Arg("rater", "text", "Who rates", False)),
+        key="u",
+    ),
+    Command(
+        "group.accept",
+        "Group: Accept the automatic reward",
+        "Finish the group now: with the rating if there is one, else with the automatic reward",
+        args=(GROUP,),
+        key="a",
+    ),
+    Command(
+        "group.abort",
+        "Group: Abort",
+        "Give all episodes of the group back; nothing of it is trained on",
+        args=(GROUP, Arg("reason", "text", "Why", False)),
+        danger=True,
+        key="x",
+    ),
+    *AGAIN,
+    Command(
+        "group.mark",
+        "Group: Mark",
+        "Set or clear the mark",
+        args=(GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
+        key="m",
+    ),
+    Command(
+        "group.note",
+        "Group: Note",
+        "Write a note on the group",
+        args=(GROUP, Arg("note", "text", "The note; empty clears it")),
+        key="n",
+    ),
+    Command(
+        "rating.mode",
+        "Rating: Switch the mode",
+        "off, answer_first (the user is answered, you rate later) or hold (the user waits for you)",
+        args=(Arg("mode", "text", "The mode", choices=MODES),),
+    ),
+    *ALL_OPEN,
+    START,
+    Command(
+        "engine.stop",
+        "Engine: Stop",
+        "Stop the engine; episodes that are claimed are lost, for every client of the server",
+        args=(_SERVER,),
+        danger=True,
+        key="k",
+    ),
+    Command(
+        "engine.resume",
+        "Engine: Resume",
+        "Start the engine again with the job it has, from what is saved of the policy",
+        args=(_SERVER,),
+        key="c",
+    ),
+    Command(
+        "engine.save",
+        "Engine: Save a checkpoint",
+        "Save the policy as it is now under a name; an older checkpoint of that name is replaced",
+        args=(_SERVER, Arg("name", "text", "Its name: letters, digits, dot, _ and -")),
+        key="w",
+    ),
+    Command(
+        "engine.restore",
+        "Engine: Restore a checkpoint",
+        "Make a checkpoint the policy to continue from; an engine that runs is stopped and resumed",
+        args=(_SERVER, Arg("name", "text", "Name of the checkpoint, or base")),
+        danger=True,
+        key="b",
+    ),
+    Command(
+        "engine.prune",
+        "Engine: Prune checkpoints",
+        "Delete all but the newest named checkpoints",
+        args=(_SERVER, Arg("keep", "int", "How many of the named checkpoints stay")),
+        danger=True,
+        key="d",
+    ),
+    Command(
+        "engine.reset",
+        "Engine: Reset to base",
+        "Base weights, step 0, a fresh optimizer; an engine that runs is stopped and resumed",
+        args=(_SERVER,),
+        danger=True,
+        key="z",
+    ),
+    *JOBS,
+    *TRY,
+    *TRIALS,
+    *REWARDS,
+    *JOURNAL,
+    Command(
+        "alert.dismiss",
+        "Alert: Dismiss",
+        "Hide an alert",
+        args=(Arg("key", "text", "Key of the alert"),),
+    ),
+    Command(
+        "mock.start",
+        "Mock user: Start",
+        "Replay a dataset through the fake vLLM",
+        where="console",
+        args=(
+            Arg("dataset", "text", "File or folder; the shipped questions when left out", False),
+            Arg("columns", "text", "PART=COLUMN,... where columns have other names", False),
+            Arg(
+                "target",
+                "text",
+                "Target file or its name, or an address; else the fake vLLM",
+                False,
+            ),
+            Arg("concurrency", "int", "Requests in flight", False),
+            Arg("pace", "float", "Seconds one worker waits between two requests", False),
+            Arg("rate", "float", "Requests a second, however many are in flight", False),
+            Arg("passes", "int", "How often the dataset is asked", False),
+            Arg("seed", "int", "Shuffle each pass by this seed", False),
+            Arg("split", "text", "Ask only this side", False, ("train", "held-out")),
+            Arg("held_out", "float", "Share that is held out", False),
+            Arg("updates", "int", "Stop after so many policy updates", False),
+            Arg("pause_sync", "flag", "Ask nothing while no engine takes work", False),
+            Arg("results", "text", "File that gets one JSON line a row", False),
+            Arg("restart", "flag", "Start over instead of continuing", False),
+        ),
+        key="s",
+    ),
+    Command("mock.pause", "Mock user: Pause", "Send nothing more until it is resumed", key="p"),
+    Command("mock.resume", "Mock user: Resume", "Go on", key="r"),
+    Command("mock.stop", "Mock user: Stop", "End after what is in flight", key="k"),
+    Command(
+        "proxy.restart",
+        "Proxy: Restart",
+        "Start the fake vLLM again; requests in flight are drained first",
+        where="console",
+        danger=True,
+    ),
+    Command(
+        "engine.restart_process",
+        "Engine: Restart the embedded engine's process",
+        "Start the embedded engine again from its last update",
+        where="console",
+        danger=True,
+    ),
+    Command("proxy.drain", "Proxy: Drain", "Take no new requests; finish those in flight"),
+)
+
+COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}
+
+
+def validate(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `name` checked and converted; what was left out is left out.
+
+    Raises:
+        CommandError: unknown command, unknown, missing or invalid argument; names it.
+    """
+    command = COMMANDS.get(name)
+    if command is None:
+        raise CommandError(f"there is no command `{name}`", todo=f"Known: {', '.join(COMMANDS)}")
+    known = {arg.name: arg for arg in command.args}
+    for key in given:
+        if key not in known:
+            raise CommandError(
+                f"`{name}` takes no `{key}`", todo=f"It takes: {', '.join(known) or 'nothing'}"
+            )
+    checked: dict[str, Any] = {}
+    for arg in command.args:
+        value = given.get(arg.name)
+        if value is None:
+            if arg.required:
+                raise CommandError(f"`{name}` needs `{arg.name}`", todo=arg.help)
+            continue
+        checked[arg.name] = _convert(name, arg, value)
+        if arg.name == "group_id" and not checked[arg.name].strip():
+            raise CommandError(f"`{name}`: the group's id is empty", todo=f"It is: {arg.help}")
+    return checked
+
+
+def _convert(name: str, arg: Arg, value: Any) -> Any:
+    try:
+        converted = _CONVERTERS[arg.kind](value)
+    except (TypeError, ValueError):
+        raise CommandError(
+            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"It is: {arg.help}"
+        ) from None
+    if arg.choices and converted not in arg.choices:
+        meant = did_you_mean(str(converted), arg.choices)
+        valid = f"Valid: {', '.join(arg.choices)}"
+        raise CommandError(
+            f"`{name}`: `{arg.name}` cannot be {value!r}",
+            todo=" ".join(filter(None, [meant, valid])),
+        )
+    return converted
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if (word := str(value).lower()) not in words:
+        raise ValueError
+    return words[word]
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError
+    return number
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return list(value)
+
+
+def _parts(value: Any) -> list[Any]:
+    """A list, or text with commas."""
+    if isinstance(value, str):
+        return [one for one in value.split(",") if one.strip()]
+    return _list(value)
+
+
+_CONVERTERS: Mapping[str, Any] = {
+    "text": _text,
+    "int": _int,
+    "float": _float,
+    "flag": _flag,
+    "ints": lambda value: tuple(_int(one) for one in _list(value)),
+    "floats": lambda value: tuple(_float(one) for one in _list(value)),
+    "texts": lambda value: tuple(_text(one).strip() for one in _parts(value)),
+}

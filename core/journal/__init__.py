@@ -1,0 +1,1 @@
+"""SQLite journal: writer thread, batches, fsync thread, reader, paging."""

@@ -1,0 +1,264 @@
+"""Finds a damaged journal, and keeps what can be read of one."""
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.events import GroupClosed, GroupOpened
+from core.journal import file as journal_file
+from core.journal import storage
+from core.journal.batch import is_damage
+from core.journal.texts import (
+    TextReader,
+    index_again,
+    lines_in,
+    packed,
+    readable_part,
+    without_texts,
+)
+
+log = logging.getLogger(__name__)
+
+_LAST_KEY = (1 << 63) - 1
+_FAR = 1_000_000
+"""Events that may be lost at the end of a journal."""
+_CHUNK = 200
+"""Rows of one commit of the new file."""
+_TABLES = ("texts", "base", "events", "groups", "late", "meta", "snapshots")
+"""What is copied; what is known of the texts is made again."""
+
+
+def damage_of(path: Path) -> str:
+    """What is wrong with the pages of a journal, by SQLite's `quick_check`; empty when nothing is.
+
+    Reads the whole file.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened or is locked.
+    """
+    at_rest = not any(Path(f"{path}{end}").exists() for end in journal_file.SIBLINGS)
+    uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
+            found = str(db.execute("pragma quick_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            return str(error)
+        raise
+    return "" if found == "ok" else " ".join(found.replace("*", "").split())
+
+
+def look_for_damage(path: Path, then: Callable[[str], None]) -> threading.Thread:
+    """Run `damage_of` in a thread that does not hold up the end of the process.
+
+    Args:
+        path: The journal.
+        then: Called from that thread with what is wrong, also when that is nothing; not called when
+            the file cannot be opened.
+    """
+
+    def look() -> None:
+        try:
+            found = damage_of(path)
+        except sqlite3.Error as error:
+            log.warning("the journal could not be checked: %s", error)
+        else:
+            then(found)
+
+    thread = threading.Thread(target=look, name="journal-check", daemon=True)
+    thread.start()
+    return thread
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What was kept of a damaged journal."""
+
+    aside: Path
+    """The damaged file, as it was."""
+    kept: int
+    """Events in the new journal, of those that were not pruned."""
+    missing: int
+    """Events up to the last one known of that are neither kept nor pruned."""
+
+
+def salvage(path: Path) -> Salvaged:
+    """Set a damaged journal aside and put a new one in its place, with every row that can be read.
+
+    Raises:
+        sqlite3.Error: the new journal cannot be written; the damaged one is still in its place.
+        OSError: the same.
+    """
+    new_path = path.with_name(f"{path.name}.salvaged")
+    journal_file.remove(new_path)
+    journal_file.create(new_path)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old,
+            contextlib.closing(sqlite3.connect(new_path, isolation_level=None)) as new,
+        ):
+            storage.begin_file(new)
+            storage.prepare(new, 0)
+            for table in _TABLES:
+                _copy(old, new, table)
+            _list_groups(new)
+            pruned = _pruned(new)
+            kept, last = _count(new, pruned)
+            index_again(new, pruned, last)
+    except BaseException:
+        journal_file.remove(new_path)
+        raise
+    aside = journal_file.set_aside(path, "damaged")
+    new_path.replace(path)
+    journal_file.mark_of(path).unlink(missing_ok=True)
+    return Salvaged(aside or path, kept, last - pruned - kept)
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
+    """Copy each row of a table that can be read; the table may be missing."""
+    wanted = [str(row[1]) for row in new.execute(f"pragma table_info({table})")]
+    rows: list[tuple[Any, ...]] = []
+
+    def write() -> None:
+        names, marks = ",".join(wanted), ",".join("?" * len(wanted))
+        new.execute("begin")
+        new.executemany(f"insert or ignore into {table} ({names}) values ({marks})", rows)
+        new.execute("commit")
+        rows.clear()
+
+    try:
+        there = {str(row[1]) for row in old.execute(f"pragma table_info({table})")}
+    except sqlite3.DatabaseError as error:
+        log.error("nothing of the table %s can be read: %s", table, error)
+        return
+    wanted = [name for name in wanted if name in there]
+    if not wanted:
+        return
+    for row in _readable(old, table, ",".join(wanted)):
+        if table == "events":
+            seq, data = _events_in(row[wanted.index("data")])
+            if seq:
+                rows.append((seq, "events", None, data))
+        else:
+            rows.append(row)
+        if len(rows) >= _CHUNK:
+            write()
+    write()
+
+
+def _events_in(data: Any) -> tuple[int, bytes]:
+    """The events of a row that are whole, as lines, and the number of the last one.
+
+    Returns:
+        0 and nothing where none is.
+    """
+    last, whole = 0, []
+    lines = data.encode() if isinstance(data, str) else data
+    for line in readable_part(lines).split(b"\n") if isinstance(lines, bytes) else ():
+        with contextlib.suppress(msgspec.MsgspecError):
+            number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
+            if number > last:
+                last = number
+                whole.append(line)
+    row = b"\n".join(whole)
+    return last, row if b'"proxy_started"' in row else packed(row)
+
+
+def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    """Rows by ascending rowid; after one that cannot be read it goes on with the next that can."""
+    after = -1
+    # One row for each statement: Python steps to the next row before it hands out the present one.
+    sql = f"select rowid, {columns} from {table} where rowid>? order by rowid limit 1"
+    while after < _LAST_KEY - 1:
+        try:
+            row = db.execute(sql, (after,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            log.error("%s after row %d cannot be read: %s", table, after, error)
+            after = _next_readable(db, table, columns, after) - 1
+            continue
+        if row is None:
+            return
+        after = row[0]
+        yield row[1:]
+
+
+def _next_readable(db: sqlite3.Connection, table: str, columns: str, after: int) -> int:
+    """The lowest rowid above `after` from which a row can be read; `_LAST_KEY` when none can."""
+    sql = f"select {columns} from {table} where rowid>=? order by rowid limit 1"
+
+    def reads(key: int) -> bool:
+        try:
+            return db.execute(sql, (key,)).fetchone() is not None
+        except sqlite3.DatabaseError:
+            return False
+
+    low, step = after + 1, 1
+    while not reads(after + 1 + step):
+        low, step = after + 1 + step, 2 * step
+        if step > 1 << 40:  # far above any number of an event
+            return _LAST_KEY
+    high = after + 1 + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reads(middle) else (middle, high)
+    return high
+
+
+_LISTED = "insert or ignore into groups values (?,?,?,'QUEUED','',?,null,0)"
+
+
+def _list_groups(db: sqlite3.Connection) -> None:
+    """Add the groups whose row was lost, from their events."""
+    texts = TextReader(db)
+    db.execute("begin")
+    for seq, data in db.execute("select seq, cast(data as blob) from events order by seq"):
+        lines = [line for line in lines_in(data) if b'"kind":"group_' in line]
+        for event in storage.decoded(seq, lines, texts):
+            if isinstance(event, GroupOpened):
+                row = (event.group_id, event.seq, event.at, event.query[:200])
+                db.execute(_LISTED, row)
+            elif isinstance(event, GroupClosed):
+                end = (event.phase, event.cause, event.seq, event.group_id)
+                db.execute("update groups set phase=?, cause=?, closed_seq=? where id=?", end)
+            elif isinstance(event, storage.BY_A_PERSON):
+                db.execute("update groups set rated=1 where id=?", (event.group_id,))
+    db.execute("commit")
+
+
+class _Numbered(msgspec.Struct):
+    """An event, of which only the number is read."""
+
+    seq: int = 0
+
+
+def _pruned(db: sqlite3.Connection) -> int:
+    """Number of the last event that was pruned; 0 when none was."""
+    row = db.execute("select value from meta where key='pruned'").fetchone()
+    noted = int(row[0]) if row is not None and str(row[0]).isdecimal() else 0
+    base = storage.base_of(db)
+    return noted if base is None else max(noted, base.seq)
+
+
+def _count(db: sqlite3.Connection, pruned: int) -> tuple[int, int]:
+    """How many events a journal has after the pruned ones, and the number of the last one."""
+    kept, last = 0, pruned
+    for (data,) in db.execute("select cast(data as blob) from events"):
+        for line in lines_in(data):
+            number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
+            last = max(last, number)
+            kept += number > pruned
+    far = last + _FAR  # beyond it a number is damage itself
+    for sql in (
+        "select max(opened_seq) from groups where typeof(opened_seq)='integer' and opened_seq<?",
+        "select max(closed_seq) from groups where typeof(closed_seq)='integer' and closed_seq<?",
+        "select max(seq) from snapshots where seq<?",
+    ):
+        last = max(last, db.execute(sql, (far,)).fetchone()[0] or 0)
+    return kept, last

@@ -1,0 +1,579 @@
+"""Keeps the journal within its limits: deletes what is oldest, in the background, in small steps.
+
+A pruned journal has a `base`: the state at the last event that was pruned. State is made from it
+and the events after it, so it is the same as before. Of the time up to the base only groups stay
+that are still listed in `groups`: open ones, those rated by a person, and the newest.
+
+One round reads the next events into the base, deletes the groups that are over by then, cleans
+their rows, deletes texts without a use, and gives the free pages back. Reading is done here, in a
+thread of its own; each write is a short step of the journal's writer, between two commits. A round
+that is cut off leaves a journal that is in order; the next round goes on.
+"""
+
+import contextlib
+import logging
+import re
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from core.events import AnyEvent
+from core.journal import storage
+from core.journal.batch import StepFailed, Work
+from core.journal.reader import state_of
+from core.journal.texts import STALE, TextReader, TextWriter, lines_in, packed, references_of
+from core.journal.writer import Journal
+from core.reducer import reduce
+from core.state import State
+
+log = logging.getLogger(__name__)
+
+EVERY = 60.0
+"""Seconds between two looks at the size."""
+KEEP_GROUPS = 500
+"""The newest groups, which state shows, are never pruned."""
+KEEP_EVENTS = 20_000
+"""The newest events stay: a follower reads as many at most (`proxy.control.api.REPLAY_CAP`)."""
+ENOUGH = 0.95
+"""Share of `keep_bytes` to which a journal is pruned that has grown beyond it."""
+ROUND_ROWS = 2_000
+ROUND_BYTES = 32 << 20
+"""Rows, and bytes of them as stored, that one round moves into the base at most."""
+ROUND_RATED = 20
+"""Rated groups that one round deletes at most: what they free is known afterwards."""
+ROUND_EVENTS = 100
+"""Events that one round moves into the base at least."""
+READ = 8
+"""Rows read at a time."""
+STEP = (0.002, 0.006)
+"""Seconds one step should take: it is made larger below, smaller above."""
+REST = 2.0
+"""Times as long as a step took until the next one."""
+SLACK = 256
+"""Free pages that are not given back: the next events take them."""
+CHECKPOINT = 200
+"""Steps after which the log is brought into the file, so that no commit has to do it."""
+
+_GROUP_ID = re.compile(rb'"group_id":"((?:[^"\\]|\\.)*)"')
+_One = TypeVar("_One")
+
+
+class PruneError(AjetError):
+    """The journal cannot be pruned now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What stays in a journal."""
+
+    days: float = 0.0
+    """Days that events stay; 0 sets no limit. Rated groups stay longer."""
+    bytes: int = 0
+    """Bytes of the file that may be in use; 0 sets no limit. Rated groups go last."""
+    rated: bool = False
+    """Prune rated groups that are older than `days`, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of a journal's file is in use, in bytes."""
+
+    used: int
+    free: int
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection) -> "Size":
+        """The size of the journal as one reader sees it."""
+        page, count, free = (
+            int(db.execute(f"pragma {name}").fetchone()[0])
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+        return cls((count - free) * page, free * page)
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What was deleted."""
+
+    events: int = 0
+    groups: int = 0
+    rated: int = 0
+    """Of the groups, those rated by a person."""
+    bytes: int = 0
+    """By which the part of the file in use is smaller."""
+
+    @property
+    def words(self) -> str:
+        """The text for the operator."""
+        if not self.groups and not self.events:
+            return (
+                f"nothing was deleted: the journal is within its limits, or all in it stays: open "
+                f"groups, the newest {KEEP_GROUPS} and the newest {KEEP_EVENTS:,} events"
+            )
+        return (
+            f"deleted {self.groups} groups ({self.rated} rated) and what happened beside them: "
+            f"{self.bytes / 1e6:.1f} MB"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """Groups to delete: their ids, and the events between which their rows are."""
+
+    ids: frozenset[str] = frozenset()
+    first: int = 0
+    last: int = 0
+
+
+class Pruner:
+    """Of one open journal.
+
+    Args:
+        journal: It is written by its own writer only.
+        keep: What stays.
+        rest: Times as long as a step took until the next one; 0 where nobody else writes.
+    """
+
+    def __init__(self, journal: Journal, keep: Keep, rest: float = REST) -> None:
+        self.journal = journal
+        self.keep = keep
+        self._share = rest
+        self._ends = threading.Event()
+        self._one = threading.Lock()
+        """Held by the thread that prunes."""
+        self._amount = 32
+        """Rows of a step, by what the last ones took."""
+        self._steps = 0
+        self._target: int | None = None
+        """Bytes in use that it prunes to; None where only the days count."""
+        self._warned = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look at the size every `EVERY` seconds from now on."""
+        self._thread = threading.Thread(target=self._run, name="journal-prune", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the step that is under way; before the journal is closed."""
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._ends.wait(EVERY):
+            try:
+                self.prune(self.keep)
+            except (AjetError, sqlite3.Error) as error:
+                log.warning("the journal is not pruned now: %s", error)
+            except Exception:  # boundary of the pruning thread: the proxy continues without it
+                log.exception("the journal is not pruned any more")
+                return
+
+    def prune(self, keep: Keep) -> Pruned:
+        """Delete what is beyond the limits; blocks until that is done.
+
+        Raises:
+            PruneError: the journal cannot be written now, or is being closed.
+            sqlite3.Error: it cannot be read.
+        """
+        with self._one:
+            done = Pruned()
+            before = self._size().used
+            over = bool(keep.bytes) and before > keep.bytes
+            self._target = int(keep.bytes * ENOUGH) if over else None
+            self._clean(_Gone())  # what a round that was cut off has left
+            while self._round(keep, done):
+                pass
+            self._sweep()
+            self._give_back()
+            done.bytes = max(0, before - self._size().used)
+            if done.groups or done.events:
+                log.info(
+                    "pruned the journal: %d events, %d groups (%d rated), %.1f MB",
+                    *(done.events, done.groups, done.rated, done.bytes / 1e6),
+                )
+            self._warn(keep)
+            return done
+
+    def _warn(self, keep: Keep) -> None:
+        used = self._size().used
+        over = bool(keep.bytes) and used > keep.bytes
+        if over and not self._warned:
+            log.warning(
+                "the journal uses %.1f MB, more than journal.keep_bytes (%.1f MB): the newest %d "
+                "groups and open ones are never pruned",
+                *(used / 1e6, keep.bytes / 1e6, KEEP_GROUPS),
+            )
+        self._warned = over
+
+    def _round(self, keep: Keep, done: Pruned) -> bool:
+        """Prune a part; False when nothing is left to do."""
+        moved = self._move_base(keep)
+        done.events += moved
+        gone = self._over(keep)
+        if not moved and not gone.ids:
+            return False
+        self._clean(gone)
+        done.rated += self._forget(gone)
+        done.groups += len(gone.ids)
+        self._sweep()
+        return True
+
+    def _excess(self) -> int:
+        """Bytes in use that are to go."""
+        return 0 if self._target is None else max(0, self._size().used - self._target)
+
+    def _size(self) -> Size:
+        with self.journal.reading() as db:
+            return Size.of(db)
+
+    # --- the base -------------------------------------------------------------------------------
+
+    def _move_base(self, keep: Keep) -> int:
+        """Make the state at a later event the base; returns by how many events."""
+        excess = self._excess()
+        before = time.time() - keep.days * 86_400 if keep.days else 0.0
+        if not excess and not before:
+            return 0
+        with self.journal.reading() as db:
+            base = storage.base_of(db)
+            last = self._last(db)
+            used = Size.of(db).used
+        state = state_of(base) or State()
+        # Half of what the excess is of the whole: the texts of an event may be of any size.
+        most = max(ROUND_EVENTS, (last - state.seq) * excess // (2 * used)) if excess else last
+        began, at = state.seq, base.at if base else 0.0
+        rows = size = 0
+        for seq, length, events in self._rows(state.seq, last):
+            newest = max((one.at for one in events), default=0.0)
+            if not excess and newest >= before:
+                break
+            for event in events:
+                if event.seq > state.seq:
+                    reduce(state, event)
+            state.seq, at = seq, max(at, newest)
+            rows, size = rows + 1, size + length
+            if rows >= ROUND_ROWS or size >= ROUND_BYTES or seq - began >= most:
+                break
+        if state.seq == began:
+            return 0
+        groups = base.groups if base else 0
+        row = (state.seq, at, groups, zlib.compress(msgspec.json.encode(state), 3))
+
+        def work(db: sqlite3.Connection, _: TextWriter) -> None:
+            db.execute("delete from base")
+            db.execute("insert into base values (?,?,?,?)", row)
+            db.execute("delete from snapshots where seq<=?", (row[0],))
+            db.execute("insert or replace into meta values ('pruned', ?)", (str(row[0]),))
+
+        self._step(work)
+        return state.seq - began
+
+    def _last(self, db: sqlite3.Connection) -> int:
+        """Number of the last event that may be pruned."""
+        last = storage.last_seq(db) - KEEP_EVENTS
+        newest = _newest(db)
+        return min(last, newest - 1) if newest else last
+
+    def _rows(self, after: int, last: int) -> Iterator[tuple[int, int, list[AnyEvent]]]:
+        """Rows of events in order: number, bytes as stored, and the events.
+
+        They are read a few at a time: no reader stays open between.
+        """
+        while True:
+            began = time.monotonic()
+            with self.journal.reading() as db:
+                rows = db.execute(
+                    "select seq, cast(data as blob) from events where seq>? and seq<=?"
+                    " order by seq limit ?",
+                    (after, last, READ),
+                ).fetchall()
+                texts = TextReader(db)
+                found = [
+                    (seq, len(data), list(storage.decoded(seq, lines_in(data), texts)))
+                    for seq, data in rows
+                ]
+            yield from found
+            if len(rows) < READ:
+                return
+            after = rows[-1][0]
+            self._rest(time.monotonic() - began)
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def _over(self, keep: Keep) -> _Gone:
+        """Groups to delete: first all that nobody rated, then the oldest rated ones."""
+        with self.journal.reading() as db:
+            base = storage.base_of(db)
+            if base is None:
+                return _Gone()
+            until = _newest(db) or (1 << 62)
+            gone = self._among(db, base.seq, until, "coalesce(rated, 2)<>1", ())
+            if gone.ids:
+                return gone
+            if self._excess() and not self._has_more(db, base.seq):
+                gone = self._among(db, base.seq, until, "rated=1", ())
+            elif keep.rated and keep.days:
+                before = time.time() - keep.days * 86_400
+                gone = self._among(db, base.seq, until, "rated=1 and opened_at<?", (before,))
+            return gone
+
+    def _has_more(self, db: sqlite3.Connection, after: int) -> bool:
+        """Whether there are rows that may be pruned after the base."""
+        sql = "select 1 from events where seq>? and seq<=? limit 1"
+        return db.execute(sql, (after, self._last(db))).fetchone() is not None
+
+    def _among(
+        self, db: sqlite3.Connection, base: int, until: int, which: str, values: tuple[float, ...]
+    ) -> _Gone:
+        sql = (
+            "select id, opened_seq, coalesce(closed_seq, ?), rated from groups"
+            " where coalesce(closed_seq, iif(phase='QUEUED', null, opened_seq))<=?"
+            f" and opened_seq<? and {which} order by opened_seq limit ?"
+        )
+        most = ROUND_ROWS if "<>" in which else ROUND_RATED
+        while True:
+            rows = db.execute(sql, (base, base, until, *values, most)).fetchall()
+            unknown = [row[0] for row in rows if row[3] is None]
+            if not unknown:
+                break
+            known = [(_rated(db, one), one) for one in unknown]  # an older program wrote it
+
+            def work(
+                db: sqlite3.Connection, _: TextWriter, known: list[tuple[bool, str]] = known
+            ) -> None:
+                db.executemany("update groups set rated=? where id=?", known)
+
+            self._step(work)
+        if not rows:
+            return _Gone()
+        last = max(row[2] for row in rows)
+        for some in _parts([row[0] for row in rows], 500):
+            marks = ",".join("?" * len(some))
+            late = db.execute(f"select max(seq) from late where group_id in ({marks})", some)
+            last = max(last, late.fetchone()[0] or 0)
+        end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()
+        return _Gone(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
+
+    def _forget(self, gone: _Gone) -> int:
+        """Take the groups off the list; returns how many of them were rated."""
+        rated = 0
+        for some in _parts(sorted(gone.ids), 200):
+            ids = [(one,) for one in some]
+            marks = ",".join("?" * len(some))
+
+            def work(
+                db: sqlite3.Connection,
+                _: TextWriter,
+                ids: list[tuple[str]] = ids,
+                marks: str = marks,
+            ) -> None:
+                nonlocal rated
+                names = [one[0] for one in ids]
+                sql = f"select count(*) from groups where rated=1 and id in ({marks})"
+                rated += int(db.execute(sql, names).fetchone()[0])
+                db.executemany("delete from groups where id=?", ids)
+                db.executemany("delete from late where group_id=?", ids)
+                db.execute("update base set groups=groups+?", (len(ids),))
+
+            self._step(work)
+        return rated
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def _clean(self, gone: _Gone) -> None:
+        """Take out of the rows up to the base what is not of a group that stays."""
+        with self.journal.reading() as db:
+            base = storage.base_of(db)
+            row = db.execute("select value from meta where key='cleaned'").fetchone()
+        if base is None:
+            return
+        cleaned = int(row[0]) if row else 0
+        if not gone.ids and cleaned >= base.seq:
+            return
+        first, last = (gone.first, min(base.seq, gone.last)) if gone.ids else (base.seq, 0)
+        if cleaned < base.seq:
+            first, last = min(first, cleaned + 1), base.seq
+        after = first - 1
+        while True:
+            with self.journal.reading() as db:
+                found = db.execute(
+                    "select seq, cast(data as blob) from events where seq>? and seq<=?"
+                    " order by seq limit ?",
+                    (after, last, min(self._amount, 256)),
+                ).fetchall()
+                changes = [_Change.of(db, seq, data, gone.ids) for seq, data in found]
+            if not found:
+                break
+            self._step(partial(_change, changes), len(found))
+            after = found[-1][0]
+        if cleaned < base.seq:
+            self._step(partial(_set_cleaned, base.seq))
+
+    # --- texts and pages ------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Delete texts that no event has any more."""
+        with self.journal.reading() as db:
+            row = db.execute("select value from meta where key='cleaned'").fetchone()
+        if row is None:
+            return
+        bound, after = int(row[0]) - STALE, b""
+        while True:
+            with self.journal.reading() as db:
+                found = db.execute(
+                    "select hash, id from text_index where hash>? and used<?"
+                    " and not exists (select 1 from pins where text=id) order by hash limit ?",
+                    (after, bound, min(self._amount, 256)),
+                ).fetchall()
+            if not found:
+                return
+            after = found[-1][0]
+            self._step(partial(_delete_texts, found, bound), len(found))
+
+    def _give_back(self) -> None:
+        """Make the file smaller by its free pages, the last ones first."""
+        with self.journal.reading() as db:
+            if db.execute("pragma auto_vacuum").fetchone()[0] != 2:
+                return  # made before schema 3: free pages are used again and not given back
+            free = int(db.execute("pragma freelist_count").fetchone()[0])
+        while free > SLACK:
+            amount = min(self._amount, free - SLACK)
+            self._step(partial(_vacuum, amount), amount)
+            before = free
+            with self.journal.reading() as db:
+                free = int(db.execute("pragma freelist_count").fetchone()[0])
+            if free >= before:
+                return
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        with contextlib.suppress(sqlite3.Error), self.journal.reading() as db:
+            db.execute("pragma wal_checkpoint(passive)").fetchall()
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _step(self, work: Work, amount: int = 0) -> None:
+        """Have the writer do a piece of work in one transaction, and rest.
+
+        Args:
+            amount: Rows that it changes; the next pieces are sized by it.
+        """
+        try:
+            took = self.journal.steps.carry_out(work, self._ends)
+        except StepFailed as error:
+            raise PruneError(f"the journal cannot be written: {error}") from error
+        if amount and took < STEP[0] and amount >= self._amount:
+            self._amount = min(1_024, self._amount * 2)
+        elif amount and took > STEP[1]:
+            self._amount = max(4, amount // 2)
+        self._steps += 1
+        if self._steps % CHECKPOINT == 0:
+            self._checkpoint()
+        self._rest(took)
+
+    def _rest(self, took: float) -> None:
+        if self._ends.wait(min(1.0, took * self._share)):
+            raise PruneError("the proxy ends", todo="Prune again once it runs")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What becomes of a row of events."""
+
+    seq: int
+    data: bytes | None
+    """The row with the lines that stay; None to delete it."""
+    pins: frozenset[int]
+    """Texts of the lines that stay."""
+    unpinned: frozenset[int]
+    """Texts of the others only."""
+    same: bool = False
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection, seq: int, data: bytes, gone: frozenset[str]) -> "_Change":
+        """What is to become of a row up to the base."""
+        lines = lines_in(data)
+        stay = [line for line in lines if _stays(db, line, gone)]
+        pins = frozenset(number for line in stay for number in references_of(line))
+        others = frozenset(number for line in lines for number in references_of(line)) - pins
+        if not stay:
+            return cls(seq, None, pins, others)
+        if len(stay) == len(lines):
+            return cls(seq, data, pins, others, same=True)
+        return cls(seq, packed(b"\n".join(stay)), pins, others)
+
+
+def _stays(db: sqlite3.Connection, line: bytes, gone: frozenset[str]) -> bool:
+    """Whether a line up to the base is of a group that stays."""
+    match = _GROUP_ID.search(line)
+    if match is None:
+        return False
+    name = str(msgspec.json.decode(b'"' + match[1] + b'"'))
+    if name in gone:
+        return False
+    return db.execute("select 1 from groups where id=?", (name,)).fetchone() is not None
+
+
+def _change(changes: Sequence[_Change], db: sqlite3.Connection, _: TextWriter) -> None:
+    """Rewrite or delete rows."""
+    for one in changes:
+        gone = [(text, one.seq) for text in one.unpinned]
+        db.executemany("delete from pins where text=? and seq=?", gone)
+        pins = [(text, one.seq) for text in one.pins]
+        db.executemany("insert or ignore into pins values (?,?)", pins)
+        if one.data is None:
+            db.execute("delete from events where seq=?", (one.seq,))
+        elif not one.same:
+            db.execute("update events set data=? where seq=?", (one.data, one.seq))
+
+
+def _set_cleaned(seq: int, db: sqlite3.Connection, _: TextWriter) -> None:
+    """Note up to which event the rows are clean."""
+    db.execute("insert or replace into meta values ('cleaned', ?)", (str(seq),))
+
+
+def _delete_texts(
+    found: Sequence[tuple[bytes, int]], bound: int, db: sqlite3.Connection, texts: TextWriter
+) -> None:
+    """Delete texts, unless one was used meanwhile."""
+    sql = "delete from text_index where hash=? and used<?"
+    gone = [(key, one) for key, one in found if db.execute(sql, (key, bound)).rowcount]
+    db.executemany("delete from texts where id=?", [(one,) for _, one in gone])
+    texts.forget(key for key, _ in gone)
+
+
+def _vacuum(pages: int, db: sqlite3.Connection, _: TextWriter) -> None:
+    """Give free pages back, by moving the last ones of the file to their places."""
+    db.execute(f"pragma incremental_vacuum({pages})").fetchall()
+
+
+def _newest(db: sqlite3.Connection) -> int:
+    """Number of the event that opened the oldest of the newest groups; 0 when there are fewer."""
+    row = db.execute(
+        "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
+        (KEEP_GROUPS - 1,),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _rated(db: sqlite3.Connection, group_id: str) -> bool:
+    """Whether a person rated, marked or noted a group, by its events."""
+    events = storage.events_of(db, group_id)
+    return any(isinstance(one, storage.BY_A_PERSON) for one in events)
+
+
+def _parts(whole: Sequence[_One], size: int) -> Iterator[list[_One]]:
+    rest = iter(whole)
+    while some := list(islice(rest, size)):
+        yield some

@@ -1,0 +1,363 @@
+"""How events lie in the journal's file.
+
+A row of `events` holds what one commit brought, as lines of JSON in order, under the number of its
+last event; rows that are one event are read the same way. An index entry for each event would cost
+more than everything else, so the events of a group are found by its first and last number, and
+what came after its end by `late`.
+
+From schema 3 on the row is compressed and its long texts lie in `texts`, see `core.journal.texts`;
+`base` has the state at the event up to which the journal was pruned, see `core.journal.prune`. Rows
+of older schemas stay as they are.
+"""
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.text import one_line
+from core.events import (
+    AnyEvent,
+    CandidateAnswered,
+    CandidatesAnswered,
+    Event,
+    GroupClosed,
+    GroupEdited,
+    GroupEvent,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupRated,
+    ProxyStarted,
+    decode,
+    encode_lines,
+)
+from core.journal.texts import TextReader, TextWriter, lines_in, packed
+from core.runtime.version import version
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 3
+READABLE = 2
+"""The oldest schema that is read as it is."""
+ROW_BYTES = 1 << 20
+"""A row is closed once it is as large."""
+PAGE = 8192
+
+TABLES = """
+create table if not exists meta(key text primary key, value text not null);
+create table if not exists events(
+    seq integer primary key, kind text not null, group_id text, data blob not null);
+create index if not exists events_by_group on events(group_id) where group_id is not null;
+create table if not exists groups(
+    id text primary key, opened_seq integer not null, opened_at real not null,
+    phase text not null, cause text not null, query text not null, closed_seq integer,
+    rated integer);
+create index if not exists groups_by_seq on groups(opened_seq);
+create table if not exists late(group_id text not null, seq integer not null);
+create index if not exists late_by_group on late(group_id);
+create table if not exists snapshots(
+    seq integer primary key, version integer not null, state blob not null);
+create table if not exists texts(id integer primary key, data blob not null);
+create table if not exists text_index(
+    hash blob primary key, id integer not null, used integer not null) without rowid;
+create table if not exists pins(
+    text integer not null, seq integer not null, primary key(text, seq)) without rowid;
+create table if not exists base(
+    seq integer primary key, at real not null, groups integer not null, state blob not null);
+"""
+TABLES_SINCE = {
+    2: frozenset({"events", "groups", "late", "meta", "snapshots"}),
+    3: frozenset({"texts", "text_index", "pins", "base"}),
+}
+"""Names of the tables by the schema that brought them."""
+_TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
+"""Events with texts that may be long."""
+BY_A_PERSON = (GroupRated, GroupEdited, GroupMarked, GroupNoted)
+"""Events after which a group counts as rated: it is pruned last."""
+_MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
+"""Events that change the row of their group in `groups`."""
+
+_ROWS = "select seq, cast(data as blob) from events"
+_OPEN = "QUEUED"
+"""Phase of a group in `groups` until it is closed."""
+
+
+def prepare(db: sqlite3.Connection, found: int) -> None:
+    """Make the tables, or bring those of an older version up to date: all of it, or nothing."""
+    older = "alter table groups add column closed_seq integer;" if found == 1 else ""
+    older += "alter table groups add column rated integer;" if found in (1, 2) else ""
+    known = "" if found == SCHEMA else f"pragma user_version={SCHEMA};"
+    by = f"insert or replace into meta values('written_by', '{version()}');" if known else ""
+    # One transaction, so one wait for the disk. Where one is open at an error, closing ends it.
+    db.executescript(f"begin immediate; {older} {TABLES} {by} {known} commit")
+
+
+def begin_file(db: sqlite3.Connection) -> None:
+    """Set what can only be set before the first table is made; a file that has one stays as is."""
+    if db.execute("pragma page_count").fetchone()[0]:
+        return
+    db.execute(f"pragma page_size={PAGE}")
+    db.execute("pragma auto_vacuum=incremental")
+
+
+def newer(db: sqlite3.Connection, found: int) -> str:
+    """Why a journal of a newer version cannot be read; empty for one that can."""
+    if found <= SCHEMA:
+        return ""
+    by = ""
+    with contextlib.suppress(sqlite3.Error):  # perhaps it has no such table
+        row = db.execute("select value from meta where key='written_by'").fetchone()
+        by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
+    return (
+        f"the journal is of version {found}{by}; this program, ajet-console {version()}, "
+        f"knows versions up to {SCHEMA}"
+    )
+
+
+def open_ids(db: sqlite3.Connection) -> set[str]:
+    """Groups that are not closed."""
+    return {row[0] for row in db.execute("select id from groups where phase=?", (_OPEN,))}
+
+
+_INTAKE = f"""
+create temp view if not exists intake as
+    select 0 as seq, '' as data, '' as late, '' as begun, '' as ended, '' as rated,
+        '' as numbers, '' as hashes, '' as texts;
+create temp trigger if not exists take instead of insert on intake begin
+    insert into texts
+        select json_extract(value, '$[0]'),
+            substr(new.texts, json_extract(value, '$[1]'), json_extract(value, '$[2]'))
+        from json_each(new.numbers);
+    insert into text_index
+        select substr(new.hashes, key * 16 + 1, 16), json_extract(value, '$[0]'),
+            json_extract(value, '$[3]')
+        from json_each(new.numbers);
+    insert into events values (new.seq, 'events', null, new.data);
+    insert into late select value, new.seq from json_each(new.late);
+    insert or replace into groups
+        select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+            json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null, 0
+        from json_each(new.begun);
+    update groups set phase = told.phase, cause = told.cause, closed_seq = told.seq
+        from (
+            select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as phase,
+                json_extract(value, '$[2]') as cause, json_extract(value, '$[3]') as seq
+            from json_each(new.ended)
+        ) as told
+        where groups.id = told.id;
+    update groups set rated = 1 where id in (select value from json_each(new.rated));
+end;
+"""
+"""What one commit brings goes in by one statement.
+
+Each statement gives the interpreter's lock away several times and has to wait until it gets it
+back, which costs the threads on both sides of it more than the statement.
+"""
+
+
+def open_intake(db: sqlite3.Connection) -> None:
+    """Make a connection the one that writes; it is in autocommit mode from then on."""
+    db.isolation_level = None
+    db.executescript(_INTAKE)
+
+
+class Packer:
+    """Packs the events of one commit into as few statements as can be, mostly one.
+
+    Args:
+        opened: Ids of groups that are not closed; kept up to date.
+        texts: Stores the long texts.
+    """
+
+    def __init__(self, opened: set[str], texts: TextWriter) -> None:
+        self._opened = opened
+        self._texts = texts
+        self._events: list[Event] = []
+        self._late: list[tuple[str, int]] = []
+        """Events of groups that are closed: group and number."""
+        self._begun: list[tuple[str, int, float, str]] = []
+        self._ended: list[tuple[str, str, str, int]] = []
+        self._rated: list[str] = []
+        self.last = 0
+        """Number of the newest event."""
+
+    def add(self, event: Event) -> None:
+        """One event more."""
+        self._events.append(event)
+        self.last = seq = event.seq
+        if not isinstance(event, GroupEvent):
+            return
+        name = event.group_id
+        if type(event) not in _MARKS:
+            if name not in self._opened:
+                self._late.append((name, seq))
+            return
+        if isinstance(event, BY_A_PERSON):
+            self._rated.append(name)
+        if isinstance(event, GroupOpened):
+            self._opened.add(name)
+            self._begun.append((name, seq, event.at, event.shown_query[:200]))
+        elif name not in self._opened:
+            self._late.append((name, seq))
+        elif isinstance(event, GroupClosed):
+            self._opened.discard(name)
+            self._ended.append((name, event.phase, event.cause, seq))
+
+    def finish(self, db: sqlite3.Connection, *, alone: bool = True) -> None:
+        """Write and commit them.
+
+        Args:
+            db: One of `open_intake`.
+            alone: Nothing else is to be committed with them; else a transaction has begun.
+        """
+        if not self._events:
+            return
+        rows = self._rows()
+        used = self._texts.take_used()
+        several = alone and (len(rows) > 1 or bool(used))
+        if several:
+            db.execute("begin")
+        if used:
+            db.executemany("update text_index set used=? where hash=?", used)
+        ends = (_json(self._begun), _json(self._ended), _json(self._rated))  # with the last row
+        texts = self._texts.take()  # with the first one
+        first = 0
+        for number, data in rows:
+            late = {name for name, seq in self._late if first < seq <= number}
+            groups = ends if number == self.last else ("[]", "[]", "[]")
+            values = (number, data, _json(sorted(late)), *groups, *texts)
+            db.execute("insert into intake values (?,?,?,?,?,?,?,?,?)", values)
+            first, texts = number, ("[]", b"", b"")
+        if several:
+            db.execute("commit")
+
+    def _rows(self) -> list[tuple[int, bytes]]:
+        """Rows of `events`, number and data; one is closed once it is as large as `ROW_BYTES`."""
+        events, lines = self._events, encode_lines(self._events).split(b"\n")
+        long = [at for at, event in enumerate(events) if isinstance(event, _TEXTS)]
+        self._texts.look_up([(events[at], lines[at]) for at in long])
+        for at in long:
+            lines[at] = self._texts.shortened(lines[at], events[at])
+        rows: list[tuple[int, bytes]] = []
+        size = first = 0
+        for at, event in enumerate(events):
+            size += len(lines[at])
+            if size >= ROW_BYTES or event.seq == self.last:
+                row = b"\n".join(lines[first : at + 1])
+                # That one is looked for in the bytes of the rows.
+                plain = ProxyStarted in map(type, events[first : at + 1])
+                rows.append((event.seq, row if plain else packed(row)))
+                size, first = 0, at + 1
+        return rows
+
+
+def _json(rows: Sequence[Any]) -> str:
+    return msgspec.json.encode(rows).decode() if rows else "[]"
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def events_after(db: sqlite3.Connection, after: int, limit: int) -> list[AnyEvent]:
+    """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out.
+
+    Of what was pruned only the groups that were kept are there: a state is made from `base_of` on.
+    """
+    found: list[AnyEvent] = []
+    texts = TextReader(db)
+    rows = db.execute(_ROWS + " where seq>? order by seq", (after,))
+    for seq, data in rows:
+        found += [event for event in decoded(seq, lines_in(data), texts) if event.seq > after]
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
+    """All events of one group, in order; unreadable ones are left out."""
+    needle = msgspec.json.encode(group_id)
+    lines: dict[int, list[bytes]] = {}
+    for seq, data in _rows_of(db, group_id):
+        if wanted := [line for line in lines_in(data) if needle in line]:
+            lines[seq] = wanted
+    found: list[AnyEvent] = []
+    texts = TextReader(db)
+    for seq in sorted(lines):
+        for event in decoded(seq, lines[seq], texts):
+            if isinstance(event, GroupEvent) and event.group_id == group_id:
+                found.append(event)
+    return found
+
+
+def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
+    """Rows in which events of a group may lie, some perhaps twice."""
+    yield from db.execute(_ROWS + " where group_id=?", (group_id,))
+    known = db.execute(
+        "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
+    ).fetchone()
+    if known is not None:
+        opened, closed, phase = known
+        if closed is not None:
+            last = "select min(seq) from events where seq>=?"
+            yield from db.execute(f"{_ROWS} where seq>=? and seq<=({last})", (opened, closed))
+        elif phase == _OPEN:
+            yield from db.execute(_ROWS + " where seq>=?", (opened,))
+    late = "select seq from late where group_id=?"
+    yield from db.execute(f"{_ROWS} where seq in ({late})", (group_id,))
+
+
+def last_seq(db: sqlite3.Connection) -> int:
+    """Number of the newest event; 0 when there is none."""
+    newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+    base = base_of(db)
+    return newest if base is None else max(newest, base.seq)
+
+
+def first_seq(db: sqlite3.Connection) -> int:
+    """Number of the oldest event from which on all are there; 0 when there is none."""
+    if (base := base_of(db)) is not None:
+        return base.seq + 1
+    row = db.execute(_ROWS + " order by seq limit 1").fetchone()
+    if row is None:
+        return 0
+    return next((event.seq for event in decoded(row[0], lines_in(row[1]))), int(row[0]))
+
+
+class Base(msgspec.Struct, frozen=True):
+    """Where a pruned journal begins."""
+
+    seq: int
+    """Number of the last event that was pruned."""
+    at: float
+    """When it happened, Unix seconds."""
+    groups: int
+    """Groups that were deleted."""
+    state: bytes
+    """The state at that event, as JSON that zlib compressed."""
+
+
+def base_of(db: sqlite3.Connection) -> Base | None:
+    """Where a pruned journal begins; None when nothing was pruned."""
+    if db.execute("select 1 from sqlite_master where name='base'").fetchone() is None:
+        return None
+    row = db.execute("select seq, at, groups, state from base order by seq desc").fetchone()
+    return None if row is None else Base(*row)
+
+
+def decoded(
+    seq: int, lines: Iterable[bytes], texts: TextReader | None = None
+) -> Iterator[AnyEvent]:
+    """The events of one row; what this program does not know is left out.
+
+    Args:
+        texts: Puts the texts back; None for lines that have none.
+    """
+    for line in lines if texts is None else texts.whole(lines):
+        try:
+            yield decode(line)
+        except msgspec.MsgspecError as error:
+            log.warning("journal row %s has an event this program does not know: %s", seq, error)

@@ -1,0 +1,342 @@
+"""Stores each long text of the events once: an event's line has a reference in its place.
+
+A text is a piece of an event's JSON, as the string of a message. The table `texts` has it under a
+number, `text_index` finds the number by the text's hash. A line with references is
+
+    @[GAP,STEP,GAP,STEP,...]{"kind":...}
+
+Each pair says that GAP bytes of the line come next, and then a text; STEP is what its number is
+above that of the one before. So the whole line comes back byte for byte, whatever is in it.
+
+Rows of `events` and `texts` may be compressed by zlib; such a row begins with `x`, JSON never does.
+"""
+
+import contextlib
+import hashlib
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from core.events import CandidateAnswered, CandidatesAnswered, Event, GroupOpened
+from core.journal.dictionary import DICTIONARY
+
+LEAST = 128
+"""Bytes of JSON from which on a text of a request is stored by itself."""
+LEAST_ANSWER = 2_048
+"""The same of a candidate's message: most are never sent again."""
+STALE = 5_000
+"""Events after which the use of a text is noted once more: it is used up to so many events after
+the number noted."""
+CACHE_TEXTS = 20_000
+"""Hashes that the writer remembers; others are looked up in the file."""
+CACHE_BYTES = 32 << 20
+"""Texts that a reader keeps."""
+LOST = b'"[this text is missing in the journal]"'
+
+_LEVEL = 3
+"""By measure: 41 µs and 656 bytes for a row of 3 kB; level 6 takes 73 µs and 596 bytes."""
+_SMALL = 96
+"""Bytes that are not worth compressing."""
+_MARK = ord("@")
+_PACKED = ord("x")
+_BARE = (bool, int, float)
+"""Values that hold no text."""
+_encode = msgspec.json.encode
+
+
+def packed(data: bytes) -> bytes:
+    """Compress a row, where that makes it smaller."""
+    if len(data) < _SMALL:
+        return data
+    work = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
+    made = work.compress(data) + work.flush()
+    return made if len(made) < len(data) else data
+
+
+def unpacked(data: bytes) -> bytes:
+    """The row that `packed` was called with.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not data or data[0] != _PACKED:
+        return data
+    work = zlib.decompressobj(zdict=DICTIONARY)
+    try:
+        found = work.decompress(data)
+    except zlib.error as error:
+        raise ValueError(f"a compressed row is damaged: {error}") from error
+    if not work.eof:
+        raise ValueError("a compressed row is damaged: it has no end")
+    return found
+
+
+def readable_part(data: bytes) -> bytes:
+    """What can be decompressed of a row that may be damaged."""
+    if not data or data[0] != _PACKED:
+        return data
+    work, found = zlib.decompressobj(zdict=DICTIONARY), bytearray()
+    for first in range(0, len(data), 64):
+        try:
+            found += work.decompress(data[first : first + 64])
+        except zlib.error:
+            break
+    return bytes(found)
+
+
+def lines_in(data: bytes) -> list[bytes]:
+    """The lines of a row of `events`; none of one that is damaged."""
+    try:
+        return unpacked(data).split(b"\n")
+    except ValueError:
+        return []
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def texts_of(event: Event, line: bytes) -> list[bytes]:
+    """The JSON of the long texts of an event, in the order in which its line has them."""
+    found: list[bytes] = []
+    if isinstance(event, GroupOpened):
+        _strings((event.query,), LEAST, found)
+        for name, value in event.body.items():
+            if name == "messages" or isinstance(value, str):
+                _strings((value,), LEAST, found)
+            elif isinstance(value, list | dict):  # tools, schemas: the same in each request
+                data = _encode(value)
+                if len(data) >= LEAST:
+                    found.append(data)
+        _strings((event.reference, event.metadata), LEAST, found)
+    elif len(line) < LEAST_ANSWER:
+        pass
+    elif isinstance(event, CandidateAnswered):
+        _strings((event.message,), LEAST_ANSWER, found)
+    elif isinstance(event, CandidatesAnswered):
+        _strings([one.message for one in event.candidates], LEAST_ANSWER, found)
+    return found
+
+
+def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
+    """Add the JSON of the long strings in these values."""
+    for value in values:
+        if not value or isinstance(value, _BARE):  # most of an answer is null
+            continue
+        if isinstance(value, str):
+            if len(value) * 6 >= least and len(data := _encode(value)) >= least:
+                found.append(data)
+        elif isinstance(value, dict):  # quicker to ask than `Mapping`
+            _strings(value.values(), least, found)
+        elif isinstance(value, list | tuple):
+            _strings(value, least, found)
+        elif isinstance(value, Mapping):
+            _strings(value.values(), least, found)
+
+
+class TextWriter:
+    """Gives each text a number; what is new is written with the next commit.
+
+    Of no use after a commit that failed.
+
+    Args:
+        db: The connection that writes.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._known: dict[bytes, tuple[int, int]] = {}
+        """Number and last noted use by hash, those asked for last at the end."""
+        self._last = int(db.execute("select coalesce(max(id), 0) from texts").fetchone()[0])
+        self._new: list[tuple[int, bytes, bytes, int]] = []
+        self._used: dict[bytes, int] = {}
+        self._numbers: dict[bytes, tuple[int, int]] = {}
+        """Number and last noted use of texts that `look_up` found in the file."""
+        self._found: dict[int, list[tuple[bytes, bytes]]] = {}
+        """Texts and hashes of the events of `look_up`, by number of the event."""
+
+    def shortened(self, line: bytes, event: Event) -> bytes:
+        """The line of an event of `look_up` with references in place of its long texts."""
+        references: list[int] = []
+        parts: list[bytes] = []
+        at = before = 0
+        for text, key in self._found.pop(event.seq):
+            place = line.find(text, at)
+            if place < 0:
+                continue
+            number = self._number(text, key, event.seq)
+            references += (place - at, number - before)
+            parts.append(line[at:place])
+            at, before = place + len(text), number
+        if not references:
+            return line
+        parts.append(line[at:])
+        return b"@" + _encode(references) + b"".join(parts)
+
+    def look_up(self, events: Iterable[tuple[Event, bytes]]) -> None:
+        """Find the numbers of all texts of a commit, events with their lines, by one statement.
+
+        Each statement gives the interpreter's lock away, and waiting for it costs more than the
+        statement.
+        """
+        self._found = {
+            event.seq: [(text, text_hash(text)) for text in texts_of(event, line)]
+            for event, line in events
+        }
+        keys = {key for texts in self._found.values() for _, key in texts}
+        self._numbers.clear()
+        if unknown := b"".join(key for key in keys if key not in self._known):
+            rows = self._db.execute(
+                "with wanted(at) as (select 1 union all select at + 16 from wanted where"
+                " at + 16 < length(?1))"
+                " select hash, id, used from wanted cross join text_index"
+                " on hash = substr(?1, at, 16)",
+                (unknown,),
+            )
+            self._numbers.update((row[0], (row[1], row[2])) for row in rows.fetchall())
+
+    def _number(self, text: bytes, key: bytes, seq: int) -> int:
+        known = self._known.pop(key, None) or self._numbers.get(key)
+        if known is None:
+            self._last += 1
+            known = self._last, seq
+            self._new.append((self._last, key, packed(text), seq))
+        elif seq - known[1] > STALE:
+            known = known[0], seq
+            self._used[key] = seq
+        self._known[key] = known
+        if len(self._known) > CACHE_TEXTS:
+            del self._known[next(iter(self._known))]
+        return int(known[0])
+
+    def take(self) -> tuple[str, bytes, bytes]:
+        """What is new, for one statement: numbers with places and lengths as JSON, hashes, data."""
+        rows: list[tuple[int, int, int, int]] = []
+        place = 1
+        for number, _, data, seq in self._new:
+            rows.append((number, place, len(data), seq))
+            place += len(data)
+        hashes = b"".join(one[1] for one in self._new)
+        texts = b"".join(one[2] for one in self._new)
+        self._new.clear()
+        return _encode(rows).decode(), hashes, texts
+
+    def take_used(self) -> list[tuple[int, bytes]]:
+        """Texts whose use is to be noted: number of the event, and hash."""
+        found = [(seq, key) for key, seq in self._used.items()]
+        self._used.clear()
+        return found
+
+    def forget(self, hashes: Iterable[bytes]) -> None:
+        """These texts were deleted."""
+        for key in hashes:
+            self._known.pop(key, None)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def references_of(line: bytes) -> list[int]:
+    """Numbers of the texts of a stored line, in order."""
+    return [number for _, number in _pairs(line)[0]]
+
+
+def _pairs(line: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Gaps and numbers of a stored line, and where the line itself begins."""
+    if not line or line[0] != _MARK:
+        return [], 0
+    end = line.find(b"]") + 1
+    try:
+        plain = msgspec.json.decode(line[1:end], type=list[int])
+    except msgspec.MsgspecError:
+        return [], 0
+    number, pairs = 0, []
+    for gap, step in zip(plain[::2], plain[1::2], strict=False):
+        number += step
+        pairs.append((gap, number))
+    return pairs, end
+
+
+def without_texts(line: bytes) -> bytes:
+    """A stored line as JSON, with `LOST` in place of each text."""
+    pairs, at = _pairs(line)
+    return _joined(line, pairs, at, {}) if pairs else line
+
+
+def _joined(
+    line: bytes, pairs: Sequence[tuple[int, int]], at: int, texts: Mapping[int, bytes]
+) -> bytes:
+    parts: list[bytes] = []
+    for gap, number in pairs:
+        parts += (line[at : at + gap], texts.get(number, LOST))
+        at += gap
+    parts.append(line[at:])
+    return b"".join(parts)
+
+
+class TextReader:
+    """Puts the texts back into lines.
+
+    Args:
+        db: A connection to read from; of a journal that has no texts, too.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._texts: dict[int, bytes] = {}
+        self._bytes = 0
+
+    def whole(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The lines as they were before they were shortened; `LOST` is in place of a lost text."""
+        for line in lines:
+            pairs, at = _pairs(line)
+            if not pairs:
+                yield line
+                continue
+            yield _joined(line, pairs, at, self._get([number for _, number in pairs]))
+
+    def _get(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        found = {one: self._texts[one] for one in numbers if one in self._texts}
+        missing = [one for one in dict.fromkeys(numbers) if one not in found]
+        if self._bytes > CACHE_BYTES:
+            self._texts.clear()
+            self._bytes = 0
+        for first in range(0, len(missing), 500):
+            some = missing[first : first + 500]
+            marks = ",".join("?" * len(some))
+            rows = self._db.execute(f"select id, data from texts where id in ({marks})", some)
+            for number, data in rows:
+                try:
+                    text = unpacked(data)
+                except ValueError:
+                    continue
+                found[number] = self._texts[number] = text
+                self._bytes += len(text)
+        return found
+
+
+def index_again(db: sqlite3.Connection, pruned: int, last: int) -> None:
+    """Fill `text_index` and `pins` of a salvaged journal.
+
+    Args:
+        pruned: Number of the last event that was pruned.
+        last: Number of the newest event.
+    """
+    db.execute("begin")
+    for number, data in db.execute("select id, data from texts"):
+        with contextlib.suppress(ValueError):
+            row = (text_hash(unpacked(data)), number, last)
+            db.execute("insert or ignore into text_index values (?,?,?)", row)
+    for seq, data in db.execute(
+        "select seq, cast(data as blob) from events where seq<=?", (pruned,)
+    ):
+        pins = {(number, seq) for line in lines_in(data) for number in references_of(line)}
+        db.executemany("insert or ignore into pins values (?,?)", pins)
+    db.execute("commit")
+
+
+def text_hash(text: bytes) -> bytes:
+    """What a text is found by."""
+    return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,0 +1,347 @@
+"""How each event of a group changes it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from ajet_swarm.common.text import content_text
+from core.events import (
+    AnsweredCandidate,
+    AnswerReturned,
+    CandidateAnswered,
+    CandidateFailed,
+    CandidatesAnswered,
+    ClaimIntended,
+    ClaimsReturned,
+    EndedEpisode,
+    EpisodeAborted,
+    EpisodeClaimed,
+    EpisodeEnded,
+    EpisodesClaimed,
+    EpisodesEnded,
+    GenerationStarted,
+    GroupClosed,
+    GroupEvent,
+    GroupLost,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupScored,
+    GroupSealed,
+    RatingAwaited,
+    RequestJoined,
+    RequestReplayed,
+    ScoringAbstained,
+)
+from core.reducer.rating import RATING_HANDLERS, count_vote
+from core.reducer.steps import count_group, step_stats
+from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
+
+
+class _Indexed(Protocol):
+    """What is told of one candidate."""
+
+    @property
+    def index(self) -> int: ...
+
+
+_Fact = TypeVar("_Fact", bound=_Indexed)
+
+
+def open_group(state: State, event: GroupOpened) -> None:
+    """Add the group; the oldest closed ones make room."""
+    state.groups[event.group_id] = Group(
+        group_id=event.group_id,
+        request_id=event.request_id,
+        server=event.server,
+        task_id=event.task_id,
+        n=event.n,
+        query=event.shown_query[:TEXT_CAP],
+        opened_at=event.at,
+        model=event.model,
+        stream=event.stream,
+        episode_type=event.episode_type,
+        row_id=event.row_id,
+        dataset_task_id=event.dataset_task_id,
+        reference=event.reference,
+        session=event.session,
+        turn=event.turn,
+        turns=event.turns,
+        client_timeout=event.client_timeout,
+        helper=event.helper,
+        candidates=[Candidate(index=index) for index in range(event.n)],
+    )
+    state.totals.groups += 1
+    state.totals.helpers += bool(event.helper)
+    if len(state.groups) > GROUP_CAP:
+        oldest = next((key for key, group in state.groups.items() if not group.open), None)
+        if oldest is not None:
+            del state.groups[oldest]
+
+
+def _candidate(group: Group, index: int) -> Candidate:
+    """The candidate of that index, made where it is not there."""
+    candidates = group.candidates
+    while index >= len(candidates):
+        candidates.append(Candidate(index=len(candidates)))
+    return candidates[index]
+
+
+def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact]]:
+    """Each fact with the candidate it is of; a call for each would cost more than the rest."""
+    candidates = group.candidates
+    try:
+        return [(candidates[one.index], one) for one in facts]
+    except IndexError:
+        return [(_candidate(group, one.index), one) for one in facts]
+
+
+def _joined(state: State, group: Group, event: RequestJoined) -> None:
+    group.joined += 1
+    state.totals.joined += 1
+
+
+def _replayed(state: State, group: Group, event: RequestReplayed) -> None:
+    group.replayed += 1
+    state.totals.replayed += 1
+
+
+def _intended(state: State, group: Group, event: ClaimIntended) -> None:
+    group.phase = "CLAIMING"
+    group.n = event.n
+
+
+def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.episode_uuid = event.episode_uuid
+    candidate.phase = "claimed"
+    candidate.attempt = event.attempt
+    candidate.error = ""
+    _note_step(state, group, event.step)
+
+
+def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
+    for candidate, one in _places(group, event.episodes):
+        candidate.episode_uuid = one.episode_uuid
+        candidate.phase = "claimed"
+        candidate.attempt = one.attempt
+        candidate.error = ""
+    _note_step(state, group, event.step)
+    if event.expires_at:
+        _generating(state, group, event)
+
+
+def _note_step(state: State, group: Group, step: int | None) -> None:
+    if step is not None:
+        group.step = step
+        server = state.servers.get(group.server)
+        group.engine_run = server.engine_run if server is not None else 0
+
+
+def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
+    for candidate in group.candidates:
+        if candidate.episode_uuid in event.episode_uuids:
+            candidate.episode_uuid = ""
+            candidate.phase = "waiting"
+    group.cause = event.cause
+
+
+def _generating(state: State, group: Group, event: GenerationStarted | EpisodesClaimed) -> None:
+    group.phase = "GENERATING"
+    group.cause = ""
+    group.generating_at = event.at
+    group.expires_at = event.expires_at
+    group.damping = event.damping
+
+
+def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
+    _take_answer(_candidate(group, event.index), event)
+    _see_if_all(group, event.at)
+
+
+def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
+    for candidate, one in _places(group, event.candidates):
+        _take_answer(candidate, one)
+    _see_if_all(group, event.at)
+
+
+def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandidate) -> None:
+    candidate.phase = "answered"
+    candidate.episode_uuid = event.episode_uuid
+    message = event.message
+    content = message.get("content")
+    text = content if isinstance(content, str) else content_text(content)
+    thought = message.get("reasoning") or message.get("reasoning_content")
+    reasoning = content_text(thought) if thought else ""
+    calls = message.get("tool_calls")
+    called = msgspec.json.encode(calls).decode() if calls else ""
+    candidate.text = text[:TEXT_CAP]
+    candidate.reasoning = reasoning[:TEXT_CAP]
+    candidate.tool_calls = called[:TEXT_CAP]
+    candidate.cut = max(len(text), len(reasoning), len(called)) > TEXT_CAP
+    candidate.truncated = event.truncated
+    candidate.finish_reason = event.finish_reason
+    candidate.seconds = event.seconds
+    candidate.tokens = event.completion_tokens
+    candidate.error = ""
+
+
+def _see_if_all(group: Group, at: float) -> None:
+    group.answered_at = at
+    if group.phase == "GENERATING":
+        for one in group.candidates:
+            if one.phase == "claimed":
+                return
+        group.phase = "SCORING"
+
+
+def _failed(state: State, group: Group, event: CandidateFailed) -> None:
+    candidate = _candidate(group, event.index)
+    candidate.phase = "failed"
+    unretried = f"; not retried: {event.unretried}" if event.unretried else ""
+    candidate.error = f"{event.cause}{unretried}"
+    candidate.text = ""
+
+
+def _scored(state: State, group: Group, event: GroupScored) -> None:
+    for candidate, score in _places(group, event.scores):
+        candidate.auto_reward = score.reward
+        candidate.parts = score.parts
+    if group.phase != "AWAITING_RATING":  # there it was scored again
+        group.phase = "SCORING"
+    group.best = event.best
+    group.version = event.version
+    group.abstained = ""
+    group.traceback = ""
+    group.fault_file, group.fault_line = "", 0
+    group.scored_at = event.at
+
+
+def _abstained(state: State, group: Group, event: ScoringAbstained) -> None:
+    group.phase = "SCORING"
+    group.abstained = f"{event.part}: {event.cause}" if event.part else event.cause
+    group.traceback = event.traceback
+    group.fault_file, group.fault_line = event.file, event.line
+    group.scored_at = event.at
+
+
+def _awaited(state: State, group: Group, event: RatingAwaited) -> None:
+    group.phase = "AWAITING_RATING"
+    group.until = event.until
+    group.fallback = event.fallback
+    group.awaiting = event.why
+
+
+def _answer(state: State, group: Group, event: AnswerReturned) -> None:
+    group.returned = event.index
+    group.returned_why = event.why
+    group.waited = event.waited
+    if event.index is None:
+        state.totals.refused += 1
+    else:
+        state.totals.answered += 1
+
+
+def _sealed(state: State, group: Group, event: GroupSealed) -> None:
+    group.phase = "SUBMITTING"
+    group.until = None
+    group.best = event.best
+    group.source = event.source
+    group.dead = event.dead
+    group.spread = event.spread
+    group.version = event.version or group.version
+    group.sealed_at = event.at
+    for candidate, sent in _places(group, event.rewards):
+        candidate.reward = sent.reward
+        candidate.advantage = sent.advantage
+    count_vote(state, group, event)
+    state.totals.dead += bool(event.dead)
+    server = state.servers.get(group.server)
+    if server is None or group.engine_run != server.engine_run:
+        return  # its episodes ended with the engine run: no update is made of them
+    if group.step is not None and event.rewards:
+        stats = step_stats(server, group.step, event.at)
+        count_group(stats, group)
+        stats.version = group.version or stats.version
+
+
+_OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
+
+
+def _all_ended(state: State, group: Group, event: EpisodesEnded) -> None:
+    for candidate, one in _places(group, event.episodes):
+        _note_end(state, candidate, one)
+
+
+def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
+    _note_end(state, _candidate(group, event.index), event)
+
+
+def _note_end(state: State, candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
+    candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
+    if event.outcome != "ended":
+        candidate.error = event.text
+    state.totals.episodes_ended += event.outcome == "ended"
+
+
+def _aborted(state: State, group: Group, event: EpisodeAborted) -> None:
+    for candidate in group.candidates:
+        if candidate.episode_uuid == event.episode_uuid:
+            candidate.phase = "aborted"
+            candidate.error = candidate.error or event.reason
+
+
+def _closed(state: State, group: Group, event: GroupClosed) -> None:
+    group.phase = event.phase
+    group.cause = event.cause
+    group.closed_at = event.at
+    group.until = None
+    group.latency = event.latency
+    totals = state.totals
+    totals.done += event.phase == "DONE" and not group.lost
+    totals.lost += group.discarded
+    totals.aborted += event.phase == "ABORTED"
+    totals.failed += event.phase == "FAILED"
+
+
+def _lost(state: State, group: Group, event: GroupLost) -> None:
+    known, group.lost = group.discarded, event.cause
+    if group.discarded and not known:
+        state.totals.done -= 1
+        state.totals.lost += 1
+
+
+def _marked(state: State, group: Group, event: GroupMarked) -> None:
+    group.marked = event.marked
+
+
+def _noted(state: State, group: Group, event: GroupNoted) -> None:
+    group.note = event.note
+
+
+GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] = {
+    RequestJoined: _joined,
+    RequestReplayed: _replayed,
+    ClaimIntended: _intended,
+    EpisodeClaimed: _claimed,
+    EpisodesClaimed: _all_claimed,
+    ClaimsReturned: _returned_claims,
+    GenerationStarted: _generating,
+    CandidateAnswered: _answered,
+    CandidatesAnswered: _all_answered,
+    CandidateFailed: _failed,
+    GroupScored: _scored,
+    ScoringAbstained: _abstained,
+    RatingAwaited: _awaited,
+    AnswerReturned: _answer,
+    GroupSealed: _sealed,
+    EpisodeEnded: _ended,
+    EpisodesEnded: _all_ended,
+    EpisodeAborted: _aborted,
+    GroupClosed: _closed,
+    GroupLost: _lost,
+    GroupMarked: _marked,
+    GroupNoted: _noted,
+    **RATING_HANDLERS,
+}

@@ -1,0 +1,1 @@
+"""Home folder, ports, TLS, secret files, log format, version, GC tuning."""

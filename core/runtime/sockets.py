@@ -1,0 +1,135 @@
+"""Listening sockets: where to bind, and what to say when that is not possible."""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from ajet_swarm.common.errors import UsageError
+
+
+class BindError(UsageError):
+    """A process cannot listen where it was told to."""
+
+
+TAKEN = "the port is taken"
+"""What the error of a taken port begins with."""
+
+
+class PortInUse(BindError):
+    """Somebody listens on the port already."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(
+    host: str, port: int, next_free: bool = False, tries: int = 50, setting: str = "--port"
+) -> socket.socket:
+    """A bound TCP socket, not yet listening.
+
+    Args:
+        host: Address or name to bind.
+        port: 0 takes any free one.
+        next_free: When `port` is taken, try the ones above it.
+        tries: How many ports to try then.
+        setting: What sets the port, for the error.
+
+    Raises:
+        PortInUse: the port is taken; its holder is named where it can be known.
+        BindError: the host is not one of this machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise BindError(f"not an address: {error}", host, "Give a host of this machine") from error
+    family, address = found[0][0], str(found[0][4][0])
+    for offset in range(tries if next_free and port else 1):
+        try:
+            return _bound(family, address, port + offset)
+        except OSError as error:
+            taken = error
+            if error.errno != errno.EADDRINUSE:
+                break
+    where = f"{host}:{port}"
+    if taken.errno != errno.EADDRINUSE:
+        raise BindError(
+            f"cannot listen: {taken.strerror or taken}",
+            where,
+            "Give an address of this machine and a port above 1023",
+        ) from taken
+    by = holder(port)
+    raise PortInUse(
+        f"{TAKEN}{f' by {by}' if by else ''}",
+        where,
+        f"Stop that process, or set {setting} to another port (0 takes any free one)",
+    ) from taken
+
+
+def _bound(family: int, address: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        # Two processes may bind with SO_REUSEADDR before either listens: listening decides.
+        sock.listen(2048)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def public_url(host: str, port: int, scheme: str = "http") -> str:
+    """How a client on this machine names what listens on `host:port`."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    if ":" in reachable and not reachable.startswith("["):
+        reachable = f"[{reachable}]"
+    return f"{scheme}://{reachable}:{port}"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where it exists; None is asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def holder(port: int) -> str:
+    """Name and pid of the process that listens on `port`; empty when it cannot be known."""
+    import psutil
+
+    try:
+        for connection in psutil.net_connections("inet"):
+            local = connection.laddr
+            if connection.status == psutil.CONN_LISTEN and local and local.port == port:
+                if connection.pid is None:
+                    return ""
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except (psutil.Error, OSError):
+        return ""
+    return ""
+
+
+def raise_file_limit(wanted: int = 65_536) -> None:
+    """Let this process open more files: each connection is one, and some systems allow 256."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses what it calls too much
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,86 @@
+"""Certificates: whether a server's can be used, and which ones a client of ours believes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ajet_swarm.common.errors import UsageError
+
+if TYPE_CHECKING:  # most commands need neither
+    import ssl
+
+
+def check_files(cert: str, key: str) -> bool:
+    """Whether TLS is asked for, and can be had.
+
+    Args:
+        cert: File with the certificate chain; empty without TLS.
+        key: File with its private key.
+
+    Raises:
+        UsageError: one of them is missing, or they cannot be used together.
+    """
+    if not (cert or key):
+        return False
+    if not (cert and key):
+        raise UsageError(
+            "TLS needs a certificate and its key",
+            "proxy.tls_key" if cert else "proxy.tls_cert",
+            "Give both --tls-cert and --tls-key",
+        )
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, _no_password)
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        why = getattr(error, "reason", "") or getattr(error, "strerror", "") or error
+        raise UsageError(
+            f"the certificate and its key cannot be used: {why}",
+            f"{cert}, {key}",
+            "Give PEM files that belong together, the key without a password",
+        ) from error
+    return True
+
+
+def believing(url: str, cert: str) -> "ssl.SSLContext | bool":
+    """What an HTTP client should check a server by.
+
+    On this machine the certificate in the file is enough, whatever name it was made for; elsewhere
+    it counts beside those of the system (and of `SSL_CERT_FILE`), and the name must fit.
+
+    Args:
+        url: Where the server is.
+        cert: File with a certificate to believe; may be empty.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        return True
+    import ssl
+
+    from core.runtime.sockets import is_loopback
+
+    here = bool(cert) and is_loopback(parts.hostname or "")
+    try:
+        context = ssl.create_default_context(cafile=cert if here else None)
+        if cert:
+            context.load_verify_locations(cert)
+    except OSError as error:
+        raise UsageError(
+            f"the certificate cannot be read: {error.strerror or error}", cert
+        ) from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = not here
+    return context
+
+
+def _no_password() -> str:
+    """Asked for when the key has one: nobody is there to type it."""
+    raise ValueError("the key has a password")
+
+
+def absolute(path: str) -> str:
+    """A path of a setting, as other processes can use it."""
+    return str(Path(path).expanduser().absolute()) if path else ""

@@ -1,0 +1,1 @@
+"""Pure arithmetic: rating -> rewards, rewards -> advantages, rater agreement."""

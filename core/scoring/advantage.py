@@ -1,0 +1,56 @@
+"""The arithmetic of groups that engine, proxy and screens share: rewards to advantages."""
+
+import math
+from collections.abc import Sequence
+
+from ajet_swarm.common.errors import AjetError
+
+REWARD_LIMIT = 1e9
+"""Largest magnitude of a reward. Its square still fits the 32-bit floats of a trainer, so that the
+deviation of a group cannot overflow on either side of the wire."""
+
+EQUAL = 1e-9
+"""Rewards whose range is not wider than this share of their size count as equal: the 32-bit
+floats of a trainer cannot tell them apart."""
+
+
+class RewardError(AjetError):
+    """A number that cannot be a reward."""
+
+
+def usable(value: float) -> bool:
+    """Whether `value` is finite and within `REWARD_LIMIT`."""
+    return -REWARD_LIMIT <= value <= REWARD_LIMIT  # which no NaN is
+
+
+def spread(rewards: Sequence[float]) -> float:
+    """Highest minus lowest reward of a group; 0.0 for fewer than two."""
+    return max(rewards) - min(rewards) if len(rewards) > 1 else 0.0
+
+
+def is_dead(rewards: Sequence[float]) -> bool:
+    """Whether a group teaches nothing: fewer than two rewards, or all equal."""
+    if len(rewards) < 2:
+        return True
+    low, high = min(rewards), max(rewards)
+    return high - low <= EQUAL * max(1.0, -low, high)
+
+
+def advantages(rewards: Sequence[float], damping: float) -> list[float]:
+    """(reward - mean) / (population std + damping) for each reward; zeros in a dead group.
+
+    Args:
+        rewards: Rewards of one group.
+        damping: What the engine adds to the deviation; 0 when it reports none.
+
+    Raises:
+        RewardError: a reward is not a usable number.
+    """
+    for index, reward in enumerate(rewards):
+        if not -REWARD_LIMIT <= reward <= REWARD_LIMIT:  # as `usable`, without a call for each
+            raise RewardError(f"reward {index} is {reward}")
+    if is_dead(rewards):
+        return [0.0] * len(rewards)
+    mean = math.fsum(rewards) / len(rewards)
+    std = math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / len(rewards))
+    return [(reward - mean) / (std + damping) for reward in rewards]

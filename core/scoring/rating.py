@@ -1,0 +1,109 @@
+"""How the operator's rating becomes rewards: `rating_rewards`, and nothing else.
+
+The rating screen calls it to show what a vote will mean, the proxy to send it. `docs/rating.md`
+explains it to people.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+
+Kind = Literal["best", "ranking", "scores", "tie", "bad", "skip"]
+
+
+class RatingError(AjetError):
+    """A rating does not fit its group; `where` names the field."""
+
+
+class Rating(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the operator said about one group.
+
+    `order` holds candidate indices (from 0), best first: one for `best`, all of them for `ranking`.
+    `scores` holds one number for each candidate, for `scores` alone.
+    """
+
+    kind: Kind
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+
+
+def rating_rewards(
+    rating: Rating, n: int, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[float | None, ...]:
+    """Rewards of the `n` candidates of a group, from one rating.
+
+    | kind    | rewards |
+    |---------|---------|
+    | best    | 1 for the named candidate, 0 for the others |
+    | ranking | evenly spaced from 1 (first) to 0 (last); a lone candidate gets 1 |
+    | scores  | as given, within `bounds`; the keys 0 to 9 stand for evenly spaced ones |
+    | tie     | 0.5 for all: equal, so the group is dead; "no preference", where 0 is "bad" |
+    | bad     | 0 for all: equal, so the group is dead |
+    | skip    | None for all: nothing is sent, the group is aborted |
+
+    Raises:
+        RatingError: a field does not fit the kind or the group; nothing is guessed.
+    """
+    _check(rating, n, bounds)
+    match rating.kind:
+        case "best":
+            return tuple(1.0 if index == rating.order[0] else 0.0 for index in range(n))
+        case "ranking":
+            steps = max(n - 1, 1)
+            return tuple(1.0 - rating.order.index(index) / steps for index in range(n))
+        case "scores":
+            return tuple(float(score) for score in rating.scores)
+        case "tie":
+            return (0.5,) * n
+        case "bad":
+            return (0.0,) * n
+        case "skip":
+            return (None,) * n
+
+
+def _check(rating: Rating, n: int, bounds: tuple[float, float]) -> None:
+    if n < 1:
+        raise RatingError("the group has no candidates to rate", "rating")
+    if rating.kind == "best":
+        if len(rating.order) != 1 or not 0 <= rating.order[0] < n:
+            raise RatingError(
+                f"`best` names one candidate, got {_counted(rating.order)}",
+                "rating.order",
+                f"Name one from 1 to {n}",
+            )
+    elif rating.kind == "ranking":
+        if sorted(rating.order) != list(range(n)):
+            raise RatingError(
+                f"a ranking names each candidate once, got {_counted(rating.order)}",
+                "rating.order",
+                f"Put 1 to {n} in order, best first",
+            )
+    elif rating.order:
+        raise RatingError(f"`{rating.kind}` takes no order", "rating.order", "Leave it out")
+    if rating.kind == "scores":
+        _check_scores(rating.scores, n, bounds)
+    elif rating.scores:
+        raise RatingError(f"`{rating.kind}` takes no scores", "rating.scores", "Leave them out")
+
+
+def _counted(order: tuple[int, ...]) -> str:
+    """Indices as people count candidates: from 1."""
+    return ", ".join(str(index + 1) for index in order) or "none"
+
+
+def _check_scores(scores: tuple[float, ...], n: int, bounds: tuple[float, float]) -> None:
+    low, high = bounds
+    if len(scores) != n:
+        raise RatingError(
+            f"{len(scores)} scores for {n} candidates", "rating.scores", "Give one for each"
+        )
+    for index, score in enumerate(scores):
+        if not (math.isfinite(score) and low <= score <= high):
+            raise RatingError(
+                f"{score} is outside {low:g} to {high:g}",
+                f"rating.scores[{index}]",
+                "Type a number within the bounds",
+            )

@@ -1,0 +1,172 @@
+"""The embedded engine as an ASGI app."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ajet_swarm.common.errors import AjetError
+from core.runtime.version import version
+from engine.llm.real_server_quirks import Crash
+from engine.routes.control import control_routes
+from engine.routes.extensions import ajetc_routes
+from engine.routes.llm import chat_routes
+from engine.routes.tokenize import tokenize_routes
+from engine.routes.trainer import trainer_routes
+from engine.server.activity import finite
+from engine.server.episodes import Episodes
+from engine.server.lifecycle import Engine, Refused
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 64 * 1024 * 1024
+"""Longest request body in bytes: what the proxy takes (`proxy.max_body_mb`, 32 MiB) and more, since
+a request of another dialect may grow when it becomes a chat."""
+
+
+def create_app(
+    engine: Engine, *, home: str = "", allowed_hosts: Collection[str] | None = None
+) -> FastAPI:
+    """Put an engine behind HTTP; the app's lifespan is the engine's.
+
+    Args:
+        engine: Not entered yet.
+        home: Told by `/ajetc/info`.
+        allowed_hosts: Names that a Host header may hold; None allows every one.
+    """
+    release = version()
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with engine:
+            yield
+
+    app = FastAPI(
+        title="ajet-console embedded engine",
+        description="An AgentJet swarm server on the laptop's CPU.",
+        version=release,
+        lifespan=lifespan,
+    )
+    episodes = Episodes(engine)
+    app.include_router(control_routes(episodes))
+    app.include_router(chat_routes(engine))
+    app.include_router(ajetc_routes(episodes, home, release))
+    app.include_router(trainer_routes(episodes) if engine.faithful else tokenize_routes(engine))
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(AjetError, _crashing if engine.faithful else _refused)
+    app.add_exception_handler(Exception, _failed)
+    app.add_middleware(Guard, allowed_hosts=allowed_hosts)
+    return app
+
+
+class Guard:
+    """Keeps web pages and endless bodies out; the swarm wire has no key that would."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str] | None) -> None:
+        self.app = app
+        self.allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = self._refusal(headers)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self.app(_one_slash(scope), _bounded(receive), send)
+
+    def _refusal(self, headers: dict[bytes, str]) -> Response | None:
+        host = headers.get(b"host", "")
+        if self.allowed_hosts is not None and _hostname(f"//{host}") not in self.allowed_hosts:
+            return _error(403, f"Host {host!r} is not this server")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return _error(403, f"Pages of {origin!r} may not use this server")
+        length = headers.get(b"content-length", "0")
+        if not length.isdecimal() or int(length) > MAX_BODY:
+            return _error(413, f"The request body is larger than {MAX_BODY} bytes")
+        return None
+
+
+def _one_slash(scope: Scope) -> Scope:
+    """`//v1/...` is what clients make of a server's URL that ends in a slash."""
+    path: str = scope["path"]
+    return {**scope, "path": f"/{path.lstrip('/')}"} if path.startswith("//") else scope
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A body without a length is counted while it comes."""
+    received = 0
+
+    async def counted() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MAX_BODY:
+            raise HTTPException(413, f"The request body is larger than {MAX_BODY} bytes")
+        return message
+
+    return counted
+
+
+def loopback_hosts(host: str) -> frozenset[str]:
+    """Host names a request to a loopback address may carry."""
+    return frozenset({"localhost", "127.0.0.1", "::1", host})
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _error(status: int, detail: str) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status_code=status)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    return _error(error.status if isinstance(error, Refused) else 500, str(error))
+
+
+async def _crashing(request: Request, error: Exception) -> Response:
+    """As the real server: its assertions are no answers; see `_failed` for what becomes of them."""
+    if isinstance(error, Crash) or (isinstance(error, Refused) and error.asserts):
+        raise Crash from error
+    return await _refused(request, error)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    """FastAPI's shape, without what JSON cannot carry back."""
+    assert isinstance(error, RequestValidationError)
+    faults = [_fault(fault) for fault in error.errors()]
+    text = json.dumps({"detail": faults}, ensure_ascii=True, default=str)
+    return Response(text, status_code=422, media_type="application/json")
+
+
+def _fault(fault: dict[str, Any]) -> dict[str, Any]:
+    loc: Sequence[Any] = fault["loc"]
+    return {
+        "type": fault["type"],
+        "loc": list(loc),
+        "msg": fault["msg"],
+        "input": finite(fault.get("input")),
+    }
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    """Answers; the web server then cuts the connection, as it does after every such error."""
+    if isinstance(error, Crash):
+        return PlainTextResponse("Internal Server Error", 500)
+    log.error("a request failed", exc_info=error)
+    return _error(500, f"Internal error: {type(error).__name__}. See the engine's log.")

@@ -1,0 +1,1 @@
+"""The three request/answer forms of an episode's LLM call."""

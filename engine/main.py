@@ -1,0 +1,229 @@
+"""The engine's process: port, run file, signals, event loop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from ajet_swarm.common.errors import UsageError
+from core.runtime.home import Home, Role
+from core.runtime.log_format import setup
+from core.runtime.secrets import told_of
+from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
+from core.settings import ModelName
+from engine.app import create_app, loopback_hosts
+from engine.interface import PolicyBackend
+from engine.policy.saved import Keeper, TinyKeeper
+from engine.policy.smollm_files import TEMPERATURE, SmolFiles
+from engine.server.lifecycle import Engine
+from engine.server.policy_holder import PolicyFactory
+from engine.storage.experiments import Experiments
+
+if TYPE_CHECKING:
+    from engine.policy.weights import Base
+
+log = logging.getLogger("engine")
+
+DEFAULT_PORT = 10086
+"""AgentJet's own, so that scripts find it."""
+
+_GRACE_SECONDS = 1
+_KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep idle connections, so that they close first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How the engine is run."""
+
+    home: Home
+    model: ModelName = "tiny"
+    """What is trained; the file of `smollm2` must be in the home."""
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 takes any free one."""
+    reset: bool = False
+    """Begin at the base weights."""
+    start_from: str | None = None
+    """Begin at this checkpoint."""
+    faithful: bool = False
+    """Do as the real server does also where it is broken."""
+    strict_context: bool = False
+    """Refuse a prompt over the window instead of dropping its middle."""
+    allow_unauthenticated: bool = False
+    """Bind where others can reach it, although the swarm wire carries no key."""
+    log_level: str = "info"
+
+
+def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; logs go to stderr.
+
+    Args:
+        options: Where and how.
+        factory: Opens the policy; by default the one that the options name.
+
+    Returns:
+        The exit status of the process.
+
+    Raises:
+        UsageError: a routable host without `allow_unauthenticated`.
+        PortInUse: names the holder where it can be known.
+        AlreadyRunning: an engine of this home runs.
+    """
+    _check_host(options)
+    setup(options.log_level.upper())
+    with Role(options.home, "engine") as role, _listen(options) as listener:
+        engine = make_engine(options, factory)
+        host, port = listener.getsockname()[:2]
+        url = public_url(options.host, port)
+        engine.base_url = f"{url}/v1"
+        hosts = loopback_hosts(options.host) if is_loopback(options.host) else None
+        server = _Server(
+            uvicorn.Config(
+                create_app(engine, home=str(options.home.root), allowed_hosts=hosts),
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                ws="none",
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            ),
+            engine,
+            lambda: role.publish(
+                host=host, port=port, url=url, extra={"argv": told_of(sys.argv[1:])}
+            ),
+        )
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(server.serve(sockets=[listener]))
+        return 0 if server.started else 1
+
+
+def _listen(options: EngineOptions) -> socket.socket:
+    return bind(options.host, options.port, setting="`engine.port` (`engine --port`)")
+
+
+def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
+    """The engine that the options ask for, with their policy unless a factory is given."""
+    smol = SmolFiles(options.home) if options.model == "smollm2" else None
+    root = smol.checkpoints if smol else options.home.engine
+    keepers = partial(Keeper, base=partial(_smol_base, smol)) if smol else TinyKeeper
+    experiments = Experiments(root, None if factory else keepers)
+    own = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
+    engine = Engine(
+        factory or own,
+        experiments=experiments,
+        reset=options.reset,
+        faithful=options.faithful,
+        strict_context=options.strict_context,
+        show_syncs=True,
+    )
+    engine.backend.start_from = options.start_from
+    if smol:
+        engine.temperature = TEMPERATURE
+    return engine
+
+
+def tiny_policy(experiments: Experiments) -> PolicyFactory:
+    """Opens the tiny policy of the experiment that is trained."""
+
+    async def open_tiny(reset: bool) -> PolicyBackend:
+        return await asyncio.to_thread(_open_tiny, experiments.folder, reset)
+
+    return open_tiny
+
+
+def _open_tiny(folder: Path, reset: bool) -> PolicyBackend:
+    from engine.training import threads
+
+    threads.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    from engine.policy.tiny import TinyPolicy
+
+    return TinyPolicy.open(folder, reset=reset)
+
+
+def smol_policy(files: SmolFiles, experiments: Experiments) -> PolicyFactory:
+    """Opens SmolLM2 with the trained part of the experiment that is trained."""
+
+    async def open_smol(reset: bool) -> PolicyBackend:
+        return await asyncio.to_thread(_open_smol, files, experiments.folder, reset)
+
+    return open_smol
+
+
+def _open_smol(files: SmolFiles, folder: Path, reset: bool) -> PolicyBackend:
+    from engine.training import threads
+
+    threads.prepare()  # as above
+    from engine.policy.smollm import SmolPolicy
+
+    return SmolPolicy.open(files.model, folder, reset=reset, digest=files.digest)
+
+
+def _smol_base(files: SmolFiles) -> "Base":
+    from engine.training import threads
+
+    threads.prepare()  # as above
+    from engine.policy.smollm import load
+
+    return load(files.model, files.digest).base
+
+
+class _Server(uvicorn.Server):
+    """Ends by signal with the exit status 0, after the engine has let go of its callers."""
+
+    def __init__(
+        self, config: uvicorn.Config, engine: Engine, on_started: Callable[[], object]
+    ) -> None:
+        super().__init__(config)
+        self._engine = engine
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then tell where."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_started()
+            log.info("listening on %s", self._engine.base_url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Calls in flight end first, so that nobody waits for their answers."""
+        await self._engine.stop()
+        await super().shutdown(sockets=sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As in uvicorn, but the signal is not raised again afterwards."""
+        before = {
+            number: signal.signal(number, self._signalled)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        log.info("stopping on %s", signal.Signals(number).name)
+        self.handle_exit(number, frame)
+
+
+def _check_host(options: EngineOptions) -> None:
+    if options.allow_unauthenticated or is_loopback(options.host):
+        return
+    raise UsageError(
+        "others could reach the engine, and the swarm protocol carries no key: "
+        "anyone could stop it, abort episodes and train the policy",
+        options.host,
+        "Bind 127.0.0.1 and use an SSH tunnel, or give --allow-unauthenticated",
+    )

@@ -1,0 +1,1 @@
+"""Numpy policies that implement engine.interface.PolicyBackend."""

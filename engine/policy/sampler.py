@@ -1,0 +1,327 @@
+"""Continuous batching: answers join and leave between token steps.
+
+An answer depends on its prompt, its seed and the weights, not on its batch mates: each row draws
+one uniform a token from a Philox stream of its own (Salmon et al. 2011).
+"""
+
+import codecs
+import secrets
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.interface import Completion, Prompt, SamplingParams
+from engine.language import Decoder
+from engine.policy.chat_template import parse_call
+from engine.policy.kv_cache import Cache
+from engine.training.frozen_prefix import Trunk
+from engine.training.model import BLOCKED, Array, Params
+
+SLOTS = 32
+GREEDY = 1e-3
+"""Temperatures below are greedy."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One answer to be drawn."""
+
+    prompt: Prompt
+    params: SamplingParams
+    cancelled: bool = False
+    """Set from any thread; the slot is free at the next token step."""
+    on_text: Callable[[str], None] | None = None
+    """Who wants the text piece by piece; not called here, see `Sampler.take_pieces`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """A live answer."""
+
+    request: Request
+    uniforms: list[float]
+    """One for each token it may have."""
+    tools: bool
+    """The prompt offers tools, so that it may begin a call."""
+    first: Array
+    """Logits after the prompt, for rows that share it."""
+    limit: int
+    end: int
+    """Length of the prompt and the longest answer."""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str = ""
+    told: int = 0
+    """Characters of the text that were given out as pieces."""
+    stops: list[str] = field(init=False)
+    """Sorted."""
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
+    )
+    finish: str = ""
+    stopped_by: str | None = None
+
+    def __post_init__(self) -> None:
+        self.stops = sorted(self.request.params.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request and its answer."""
+
+    request: Request
+    completion: Completion
+
+
+class Sampler:
+    """Draws answers for many requests at once; used by one thread.
+
+    Args:
+        params: The weights.
+        tokenizer: Ids to text.
+        slots: Most answers at once.
+        trunk: Gets what was read at each position, for the update that the answers are drawn for.
+    """
+
+    def __init__(
+        self, params: Params, tokenizer: Decoder, slots: int = SLOTS, trunk: Trunk | None = None
+    ) -> None:
+        self._params = params
+        self._end, self._call = params.config.end, params.config.call
+        self._trunk = trunk
+        self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
+        self._cache = Cache(params, slots)
+        self._slots = slots
+        self._waiting: deque[Request] = deque()
+        self._rows: list[_Row] = []
+        self._pieces: list[tuple[Request, str]] = []
+
+    @property
+    def live(self) -> int:
+        """Answers being drawn."""
+        return len(self._rows)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a slot."""
+        return len(self._waiting)
+
+    def use(self, params: Params) -> None:
+        """Other weights from the next answer on.
+
+        Raises:
+            RuntimeError: answers are still being drawn.
+        """
+        if self._rows:
+            raise RuntimeError("the sampler still draws answers")
+        self._params = params
+        self._cache.use(params)
+
+    def close(self) -> None:
+        """Let go of its threads."""
+        self._cache.close()
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+
+    def clear(self) -> list[Request]:
+        """Drop everything; returns what was dropped."""
+        dropped = [row.request for row in self._rows] + list(self._waiting)
+        self._rows.clear()
+        self._waiting.clear()
+        self._pieces.clear()
+        return dropped
+
+    def take_pieces(self) -> list[tuple[Request, str]]:
+        """New text of the requests that want it in pieces, in the order it was drawn."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def step(self, number: int, admit: bool = True) -> list[Finished]:
+        """Admit what fits, then one token for every live row.
+
+        Args:
+            number: Global step of the weights, noted in the answers.
+            admit: False to let the live ones end without new ones.
+        """
+        for row in range(len(self._rows) - 1, -1, -1):
+            if self._rows[row].request.cancelled:
+                self._remove(row)
+        fresh = self._admit() if admit else 0
+        if not self._rows:
+            return []
+        self._draw(self._logits(fresh))
+        done = [row for row in range(len(self._rows)) if self._rows[row].finish]
+        finished = [self._completed(row, number) for row in done]
+        for row in reversed(done):
+            self._remove(row)
+        return finished
+
+    def _admit(self) -> int:
+        fresh = 0
+        while self._waiting and len(self._rows) < self._slots:
+            request = self._waiting[0]
+            if not request.cancelled:
+                longest = max([self._end_of(request), *(row.end for row in self._rows)])
+                if not self._cache.reserve(len(self._rows) + 1, longest):
+                    break
+                self._rows.append(self._start(request, len(self._rows)))
+                fresh += 1
+            self._waiting.popleft()
+        return fresh
+
+    def _end_of(self, request: Request) -> int:
+        """Where the longest answer would end."""
+        asked = len(request.prompt.tokens) + max(1, request.params.max_tokens)
+        return min(asked, self._params.config.context)
+
+    def _start(self, request: Request, slot: int) -> _Row:
+        """Fill the slot's cache: from a live row with the same prompt, else by a prefill."""
+        prompt, params = request.prompt.tokens, request.params
+        twin = next(
+            (i for i, row in enumerate(self._rows) if row.request.prompt.tokens == prompt), None
+        )
+        if twin is None:
+            first = self._cache.prefill(np.asarray(prompt, np.int64), slot)
+        else:
+            first = self._rows[twin].first
+            self._cache.copy(twin, slot, len(prompt))
+        limit = self._end_of(request) - len(prompt)
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
+        tools = self._call in prompt
+        end = len(prompt) + limit
+        return _Row(request, stream.random(limit).tolist(), tools, first, limit, end)
+
+    def _logits(self, fresh: int) -> Array:
+        """Logits of the next token of every row: the last `fresh` are at their first one."""
+        old = self._rows[: len(self._rows) - fresh]
+        parts = []
+        if old:
+            last = np.array([row.tokens[-1] for row in old])
+            places = [len(row.request.prompt.tokens) + len(row.tokens) - 1 for row in old]
+            parts.append(self._cache.decode(last, np.array(places)))
+        if fresh:
+            parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
+        logits: Array = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self._call is not None:
+            logits[[i for i, row in enumerate(self._rows) if not row.tools], self._call] = BLOCKED
+        return logits
+
+    def _draw(self, logits: Array) -> None:
+        params = [row.request.params for row in self._rows]
+        uniforms = np.array([row.uniforms[len(row.tokens)] for row in self._rows])
+        ids, logprobs = choose(
+            logits,
+            np.array([p.temperature for p in params]),
+            np.array([p.top_p for p in params]),
+            uniforms,
+        )
+        for row, token, logprob in zip(self._rows, ids.tolist(), logprobs.tolist(), strict=True):
+            self._append(row, token, logprob)
+
+    def _append(self, row: _Row, token: int, logprob: float) -> None:
+        row.tokens.append(token)
+        row.logprobs.append(logprob)
+        if token == self._end:
+            row.finish = "stop"
+            return
+        before = len(row.text)
+        row.text += row.decoder.decode(self._bytes[token])
+        for stop in row.request.params.stop:
+            at = row.text.find(stop, max(0, before - len(stop) + 1)) if stop else -1
+            if at >= 0:
+                row.text = row.text[:at]
+                row.finish, row.stopped_by = "stop", stop
+        if not row.finish and len(row.tokens) >= row.limit:
+            row.finish = "length"
+        if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
+            held = held_back(row.text, row.stops, row.told)
+            self._tell(row, row.text, len(row.text) - held)
+
+    def _tell(self, row: _Row, text: str, upto: int) -> None:
+        if upto > row.told:
+            self._pieces.append((row.request, text[row.told : upto]))
+            row.told = upto
+
+    def _completed(self, slot: int, number: int) -> Finished:
+        row = self._rows[slot]
+        text, finish = row.text, row.finish
+        call = parse_call(text) if finish == "stop" and row.tokens[0] == self._call else None
+        if call is not None:
+            text, finish = "", "tool_calls"
+        if row.request.on_text is not None:
+            self._tell(row, text, len(text))
+        completion = Completion(
+            text=text,
+            prompt_tokens=row.request.prompt.tokens,
+            tokens=tuple(row.tokens),
+            logprobs=tuple(row.logprobs),
+            finish_reason=finish,
+            truncated=row.request.prompt.truncated,
+            tool_calls=(call,) if call is not None else (),
+            step=number,
+            stop_reason=None if call is not None else row.stopped_by,
+        )
+        if self._trunk is not None:
+            ids = completion.prompt_tokens + completion.tokens
+            self._trunk.keep(ids, self._cache.entering(slot, len(ids) - 1))
+        return Finished(row.request, completion)
+
+    def _remove(self, row: int) -> None:
+        """Free a slot: the last row moves into it."""
+        last = self._rows.pop()
+        if row < len(self._rows):
+            self._rows[row] = last
+            used = len(last.request.prompt.tokens) + len(last.tokens)
+            self._cache.copy(len(self._rows), row, used)
+
+
+def held_back(text: str, stops: Sequence[str], told: int = 0) -> int:
+    """Characters at the end of `text` that may turn out to begin a stop text.
+
+    Args:
+        text: So far.
+        stops: Sorted, so that those which begin with a text are next to it.
+        told: Characters that were given out: none of them begins a stop text.
+    """
+    for at in range(told if stops else len(text), len(text)):
+        tail = text[at:]
+        after = bisect_right(stops, tail)
+        if after < len(stops) and stops[after].startswith(tail):
+            return len(tail)
+    return 0
+
+
+def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:
+    """One token a row by inverse transform.
+
+    Args:
+        logits: (rows, vocab).
+        temperature: (rows,), below `GREEDY` greedy.
+        top_p: (rows,) probability mass to keep.
+        uniform: (rows,) in [0, 1).
+
+    Returns:
+        Ids (rows,) and their log-probs at temperature 1 (rows,).
+    """
+    greedy = temperature < GREEDY
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    weights = np.exp(shifted)
+    logs = np.log(weights.sum(axis=1))
+    if not (temperature == 1.0).all():
+        weights = np.exp(shifted / np.where(greedy, 1.0, temperature)[:, None])
+    for row in np.flatnonzero((top_p < 1.0) & ~greedy):
+        order = np.argsort(-weights[row], kind="stable")
+        mass = np.cumsum(weights[row][order], dtype=np.float64)
+        kept = int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1
+        weights[row, order[kept:]] = 0.0
+    total = np.cumsum(weights, axis=1, dtype=np.float64)
+    ids = (total > (uniform * total[:, -1])[:, None]).argmax(axis=1)
+    if greedy.any():
+        ids = np.where(greedy, logits.argmax(axis=1), ids)
+    return ids, shifted[np.arange(len(ids)), ids] - logs

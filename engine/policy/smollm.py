@@ -1,0 +1,185 @@
+"""SmolLM2-135M as a policy: its file, its sizes, and what of it is trained.
+
+The blocks nearest the answer and the last norm are trained; the trunk below stays as it was
+published and is neither copied nor saved.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.policy.local import LocalPolicy
+from engine.policy.smollm_files import GGUF_SHA256, NAME
+from engine.policy.smollm_text import ChatText
+from engine.policy.weights import Base, WeightStore
+from engine.storage.gguf import Gguf, GgufError
+from engine.training.model import EPS, Array, Config, Params
+
+CONTEXT = 2048
+"""Window in tokens; the model itself was made for 8192, a laptop's memory is not."""
+TRAINED = 6
+"""Blocks that are trained."""
+SHARD = 256
+"""Most ids that go through an update together: each target has logits of the whole vocabulary."""
+RECIPE = {"adam_eps": 3e-5}
+"""Differs from the small policy, whose gradients are larger; lr, KL and epochs are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model file, read."""
+
+    base: Base
+    text: ChatText
+
+
+@lru_cache(maxsize=1)
+def load(path: Path, digest: str = GGUF_SHA256) -> Loaded:
+    """Read and verify a model file; the last one is kept, do not change its parameters.
+
+    Args:
+        path: A GGUF file of the Llama family with tied embeddings and a GPT-2 vocabulary.
+        digest: SHA-256 that the file must have.
+
+    Raises:
+        GgufError: it can not be read, is another file, or of another kind.
+    """
+    found = _digest(path)
+    if found != digest:
+        raise GgufError(
+            "The model file differs from its checksum",
+            str(path),
+            "Delete it: the next start asks to fetch it again.",
+        )
+    with Gguf(path) as file:
+        text = _text(file, path)
+        config = _config(file, text)
+        return Loaded(Base(_params(file, config), digest), text)
+
+
+class SmolPolicy(LocalPolicy):
+    """SmolLM2-135M, the upper blocks trained in place. Make it with `open`."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        directory: Path | None,
+        reset: bool = False,
+        start_from: str | None = None,
+        digest: str = GGUF_SHA256,
+    ) -> "SmolPolicy":
+        """Load the saved policy, or the published one when nothing is saved.
+
+        Args:
+            path: The model file.
+            directory: Where the trained part is kept; None keeps nothing.
+            reset: Set what is saved aside and begin with the published weights.
+            start_from: Name of a checkpoint to go back to; what is saved is set aside.
+            digest: SHA-256 that the model file must have.
+
+        Raises:
+            AjetError: another engine holds the directory, or a file can not be read.
+        """
+        loaded = load(path, digest)
+        store = None if directory is None else WeightStore(directory)
+        return cls.resumed(loaded.base, store, loaded.text, reset, start_from)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise GgufError(f"The model file can not be read ({error.strerror})", str(path)) from error
+
+
+def _text(file: Gguf, path: Path) -> ChatText:
+    tokens = file.get("tokenizer.ggml.tokens", list)
+    kinds = file.get("tokenizer.ggml.token_type", list)
+    tags = [i for i, kind in enumerate(kinds) if kind == _CONTROL]
+    try:
+        return ChatText(NAME, tokens, file.get("tokenizer.ggml.merges", list), tags, RECIPE)
+    except ValueError as error:
+        raise GgufError(f"The tokenizer can not be read: {error}", str(path)) from error
+
+
+_CONTROL = 3
+"""Type of a token that stands for no text."""
+
+
+def _config(file: Gguf, text: ChatText) -> Config:
+    def number(key: str, kind: Any = int) -> Any:
+        return file.get(f"llama.{key}", kind)
+
+    width, heads = number("embedding_length"), number("attention.head_count")
+    layers, pairs = number("block_count"), number("attention.head_count_kv")
+    if abs(number("attention.layer_norm_rms_epsilon", float) - EPS) > EPS / 100:
+        raise GgufError("The model's norm has another epsilon than is computed with", "rms_epsilon")
+    if width % heads or heads % pairs or number("rope.dimension_count") * heads != width:
+        raise GgufError("The model's heads are of a form that is not computed", "attention")
+    return Config(
+        vocab=len(file.get("tokenizer.ggml.tokens", list)),
+        width=width,
+        layers=layers,
+        heads=heads,
+        hidden=number("feed_forward_length"),
+        context=min(CONTEXT, number("context_length")),
+        blocked=tuple(tag for tag in text.tags if tag != text.end),
+        shared=heads // pairs,
+        theta=number("rope.freq_base", float),
+        frozen=1 + max(0, layers - TRAINED),
+        end=text.end,
+        call=None,
+        folded=False,
+        shard=SHARD,
+    )
+
+
+def _params(file: Gguf, config: Config) -> Params:
+    frozen: dict[str, Array] = {}
+    params = Params(config, None, frozen)
+    d, hidden, keys = config.width, config.hidden, config.pairs * config.head
+    if "output.weight" in file.tensors:
+        raise GgufError("The model's head is not tied to its embedding", "output.weight")
+
+    shapes = dict(config.shapes())
+
+    def put(name: str, *parts: Array) -> None:
+        """Matrices in a file are (outputs, inputs), here side by side (inputs, outputs)."""
+        if config.is_frozen(name):
+            frozen[name] = np.empty(shapes[name], np.float32)
+        np.concatenate([part.T for part in parts], axis=-1, out=params[name])
+
+    frozen["embed"] = file.tensor("token_embd.weight", (config.vocab, d))
+    for i in range(config.layers):
+
+        def read(name: str, *shape: int, block: str = f"blk.{i}") -> Array:
+            return file.tensor(f"{block}.{name}.weight", shape)
+
+        put(f"{i}.norm1", read("attn_norm", d))
+        put(
+            f"{i}.qkv",
+            halves_apart(read("attn_q", d, d), config.head),
+            halves_apart(read("attn_k", keys, d), config.head),
+            read("attn_v", keys, d),
+        )
+        put(f"{i}.out", read("attn_output", d, d))
+        put(f"{i}.norm2", read("ffn_norm", d))
+        put(f"{i}.gate_up", read("ffn_gate", hidden, d), read("ffn_up", hidden, d))
+        put(f"{i}.down", read("ffn_down", d, hidden))
+    put("norm", file.tensor("output_norm.weight", (d,)))
+    return params
+
+
+def halves_apart(matrix: Array, head: int) -> Array:
+    """Rows of a query or key matrix with the two halves of its rotated pairs apart.
+
+    Files of the Llama family hold the two numbers of each pair side by side.
+    """
+    shape = matrix.shape
+    return matrix.reshape(-1, head // 2, 2, shape[1]).swapaxes(1, 2).reshape(shape)

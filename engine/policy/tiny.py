@@ -1,0 +1,64 @@
+"""The shipped policy: a million parameters, a vocabulary and a chat form of its own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.interface import Prompt
+from engine.policy import chat_template, weights
+from engine.policy.local import LocalPolicy, PolicyClosedError
+from engine.policy.spelling import spell
+from engine.policy.weights import WeightStore
+from engine.tokenizer import Tokenizer
+
+__all__ = ["PolicyClosedError", "TinyPolicy"]
+
+
+class TinyLanguage(Tokenizer):
+    """The shipped tokenizer and template."""
+
+    @property
+    def name(self) -> str:
+        """Size included."""
+        return "tiny-0.9m"
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The usual ones were found with it."""
+        return {}
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        max_tokens: int,
+        context: int,
+    ) -> Prompt:
+        """See `template.render`."""
+        return chat_template.render(self, context, messages, tools, max_tokens)
+
+    def spell(self, ids: Sequence[int]) -> list[str]:
+        """See `spelling.spell`."""
+        return spell(self, ids)
+
+
+class TinyPolicy(LocalPolicy):
+    """The shipped policy, trained in place. Make it with `open`."""
+
+    @classmethod
+    def open(
+        cls, directory: Path | None, reset: bool = False, start_from: str | None = None
+    ) -> "TinyPolicy":
+        """Load the saved policy, or the shipped one when nothing is saved.
+
+        Args:
+            directory: Where it is kept; None keeps nothing.
+            reset: Set what is saved aside and begin with the shipped weights.
+            start_from: Name of a checkpoint to go back to; what is saved is set aside.
+
+        Raises:
+            AjetError: another engine holds the directory, or the weights can not be read.
+        """
+        base = weights.shipped()
+        store = None if directory is None else WeightStore(directory)
+        return cls.resumed(base, store, TinyLanguage.shipped(), reset, start_from)

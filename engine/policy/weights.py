@@ -1,0 +1,269 @@
+"""The shipped base weights, and the state of a policy in training as it is saved and exported.
+
+What a policy never trains is no part of its state: it is neither saved nor exported.
+"""
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from engine import tokenizer as bpe
+from engine.storage import checkpoints, safetensors
+from engine.storage.checkpoint_store import CheckpointStore
+from engine.storage.checkpoints import BASE_NAME, DAMAGED, LATEST, OtherBaseError, WeightsError
+from engine.storage.safetensors import SafetensorsError, Tensor
+from engine.training.model import Array, Config, Params
+from engine.training.optimizer import Adam
+
+log = logging.getLogger(__name__)
+
+DATA = Path(__file__).parents[1] / "data"
+BASE, MERGES, SUMS = "base.npz", "merges.txt", "SHA256SUMS"
+CONFIG = Config(blocked=bpe.TEMPLATE_ONLY)
+_DTYPES = {"F32": "<f4", "F16": "<f2"}
+
+__all__ = ["CONFIG", "DATA", "Base", "State", "WeightStore", "WeightsError", "load_base", "shipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The shipped weights."""
+
+    params: Params
+    digest: str
+    """SHA-256 of their file: a checkpoint names the base it was trained from."""
+
+
+def save_base(directory: Path, params: Params, merges: list[tuple[int, int]]) -> None:
+    """Write weights in float16, merges and their checksums."""
+    directory.mkdir(parents=True, exist_ok=True)
+    arrays = {name: params[name].astype(np.float16) for name in params.names()}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    (directory / BASE).write_bytes(buffer.getvalue())
+    bpe.save_merges(directory / MERGES, merges)
+    sums = (f"{_digest(directory / name)}  {name}\n" for name in (BASE, MERGES))
+    (directory / SUMS).write_text("".join(sums), encoding="ascii")
+
+
+def load_base(directory: Path = DATA) -> Base:
+    """Read and verify the shipped weights.
+
+    Raises:
+        WeightsError: a file is missing, changed, or of other sizes.
+    """
+    try:
+        lines = (directory / SUMS).read_text(encoding="ascii").splitlines()
+        wanted = {name: digest for digest, name in (line.split() for line in lines)}
+        for name in (BASE, MERGES):
+            if _digest(directory / name) != wanted.get(name):
+                raise WeightsError(
+                    "The shipped weights differ from their checksum",
+                    str(directory / name),
+                    "Install ajet-console again.",
+                )
+        params = Params(CONFIG)
+        with np.load(directory / BASE, allow_pickle=False) as arrays:
+            for name in params.names():
+                params[name][...] = arrays[name]
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(
+            f"The shipped weights can not be read ({error})",
+            str(directory),
+            "Install ajet-console again.",
+        ) from error
+    return Base(params, wanted[BASE])
+
+
+@cache
+def _shipped() -> Base:
+    return load_base()
+
+
+def shipped() -> Base:
+    """The shipped weights, read once; do not change their parameters."""
+    return _shipped()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@dataclass(slots=True)
+class State:
+    """What training goes on from."""
+
+    params: Params
+    adam: Adam
+    step: int = 0
+
+    @classmethod
+    def fresh(cls, base: Base) -> "State":
+        """The base weights with a new optimizer."""
+        return cls(base.params.copy(), Adam(base.params.flat.size))
+
+
+def _parts(state: State, base: str) -> list[bytes | memoryview]:
+    header = {"base": base, "step": state.step, "t": state.adam.t, "size": state.params.flat.size}
+    arrays = (state.params.flat, state.adam.m, state.adam.v)
+    return checkpoints.parts(
+        header, [array.astype("<f4", copy=False).data.cast("B") for array in arrays]
+    )
+
+
+def _unpack(path: Path, base: Base) -> State:
+    header, body = checkpoints.read(path, base.digest)
+    arrays = np.frombuffer(body, "<f4").reshape(3, -1)
+    if arrays.shape[1] != base.params.flat.size:
+        raise WeightsError("The checkpoint is of a network of another size", str(path))
+    adam = Adam(arrays.shape[1])
+    adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
+    return State(_of(base, arrays[0].astype(np.float32)), adam, header["step"])
+
+
+def _of(base: Base, flat: Array | None = None) -> Params:
+    """Parameters of the same sizes, with the same frozen ones; the others zeros when left out."""
+    return Params(base.params.config, flat, base.params.frozen)
+
+
+class WeightStore(CheckpointStore):
+    """The states of one policy in one directory; see `CheckpointStore`."""
+
+    def load(self, base: Base) -> State:
+        """The latest good state; the base when nothing is saved.
+
+        A damaged latest checkpoint is set aside under another name with a warning.
+
+        Raises:
+            WeightsError: nothing of the last two that are saved can be used; names the last good
+                checkpoint when there is one.
+        """
+        if self.latest.exists():
+            try:
+                return _unpack(self.latest, base)
+            except OtherBaseError:
+                raise
+            except WeightsError as error:
+                aside = self.path(DAMAGED)
+                log.warning("%s: set aside as %s", error, aside.name)
+                with contextlib.suppress(OSError):
+                    os.replace(self.latest, aside)
+                if not self.previous.exists():
+                    raise WeightsError(
+                        "The only checkpoint is damaged",
+                        str(aside),
+                        f"{self.advice(base.digest)} Starting again as it is does that too.",
+                    ) from error
+        if self.previous.exists():
+            try:
+                state = _unpack(self.previous, base)
+            except OtherBaseError:
+                raise
+            except WeightsError as error:
+                raise WeightsError(
+                    f"The previous checkpoint is damaged too ({error.what})",
+                    str(self.previous),
+                    self.advice(base.digest),
+                ) from error
+            log.warning("going on from %s, global step %d", self.previous, state.step)
+            return state
+        return State.fresh(base)
+
+    def save(self, state: State, base: Base, name: str = LATEST) -> None:
+        """Replace the latest checkpoint, or keep the state under a name of its own.
+
+        Raises:
+            SaveError: nothing was replaced; what was saved before is still there.
+            CheckpointError: the name can not be used.
+        """
+        if name != LATEST:
+            checkpoints.check_name(name)
+        self.write(name, _parts(state, base.digest), f"global step {state.step}")
+
+    def take(self, name: str, data: bytes, base: Base) -> int:
+        """Keep weights in the safetensors form under a name; returns their global step.
+
+        The optimizer begins anew.
+
+        Raises:
+            SafetensorsError: names the field that is wrong; nothing is kept.
+            SaveError: they could not be written.
+        """
+        checkpoints.check_name(name)
+        tensors, metadata = safetensors.unpack(data)
+        step = _step(metadata, base.digest)
+        state = State(_params(tensors, base), Adam(base.params.flat.size), step)
+        self.write(name, _parts(state, base.digest), "the imported weights")
+        return state.step
+
+
+def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
+    """A checkpoint's weights, or those of `base`, as safetensors with base and step; needs no lock.
+
+    Args:
+        directory: Where it is kept.
+        name: Of the checkpoint.
+        base: The shipped weights.
+        half: float16 instead of float32.
+
+    Raises:
+        NoCheckpointError: there is none of this name.
+        WeightsError: it is damaged or of another base.
+    """
+    if name == BASE_NAME:
+        state = State.fresh(base)
+    else:
+        state = _unpack(checkpoints.find(directory, name), base)
+    code, dtype = ("F16", "<f2") if half else ("F32", "<f4")
+    params = state.params
+    return safetensors.pack(
+        {
+            key: Tensor(code, params[key].shape, params[key].astype(dtype).tobytes())
+            for key in params.names()
+        },
+        {"format": "ajet-console", "base": base.digest, "step": str(state.step)},
+    )
+
+
+def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
+    params = _of(base)
+    for name in tensors:
+        if name not in params.names():
+            raise SafetensorsError("The policy has no such tensor", name)
+    for name in params.names():
+        found, wanted = tensors.get(name), params[name].shape
+        if found is None:
+            raise SafetensorsError("The tensor is missing", name)
+        if found.shape != wanted:
+            raise SafetensorsError(
+                f"The shape is {list(found.shape)}, the policy's is {list(wanted)}", f"{name}.shape"
+            )
+        if found.dtype not in _DTYPES:
+            raise SafetensorsError(
+                f"The type is {found.dtype}, F32 and F16 can be read", f"{name}.dtype"
+            )
+        values = np.frombuffer(found.data, _DTYPES[found.dtype])
+        if not np.isfinite(values).all():
+            raise SafetensorsError("The tensor holds numbers that are not finite", name)
+        params[name][...] = values.reshape(wanted)
+    return params
+
+
+def _step(metadata: Mapping[str, str], digest: str) -> int:
+    """Global step of imported weights; those that name none are at 0."""
+    if metadata.get("base", digest) != digest:
+        raise SafetensorsError(
+            "The weights were trained from other base weights", "__metadata__.base"
+        )
+    step = metadata.get("step", "0")
+    if not (step.isascii() and step.isdecimal() and len(step) < 10):
+        raise SafetensorsError(f"{step!r:.40} is no global step", "__metadata__.step")
+    return int(step)

@@ -1,0 +1,91 @@
+"""Routes of our own: what an AgentJet server has no words for."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+
+from engine.interface import Hyperparameters
+from engine.llm.chat import answer_limit
+from engine.routes import schemas as wire
+from engine.routes.checkpoints import add_checkpoint_routes
+from engine.server.episodes import Episodes
+from engine.server.job import JobError, parse_job
+from engine.server.lifecycle import Engine, Refused
+from engine.server.token_log import live
+
+
+def check_trainable(engine: Engine, text: str) -> None:
+    """Check that a job can be trained from what is saved of its experiment. Reads files.
+
+    Raises:
+        JobError: it cannot.
+    """
+    job = parse_job(text, engine.temperature)
+    if engine.experiments is not None and engine.backend.resumes:
+        error = job.already_trained(engine.experiments.saved_step(job.experiment_name))
+        if error:
+            raise JobError(error)
+
+
+def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
+    """Facts of the embedded engine, its updates and tokens, its checkpoints."""
+    engine = episodes.engine
+    router = APIRouter(prefix="/ajetc")
+
+    @router.get("/info")
+    async def info() -> wire.Info:
+        """What this server is."""
+        facts, job = engine.backend.facts, engine.job
+        hyper = Hyperparameters() if job is None else job.hyper
+        context = facts["context"]
+        limit = None if job is None or context is None else answer_limit(job, context)
+        return wire.Info(
+            **facts,
+            home=home,
+            version=version,
+            engine_status=engine.status,
+            damping=hyper.damping if hyper.advantage == "damped" else 0.0,
+            max_tokens=limit,
+            job=None if job is None else asdict(job),
+            strict_context=engine.strict_context,
+            bare_prompts=not engine.faithful,
+        )
+
+    @router.post("/check_job", response_model_exclude_none=True)
+    async def check_job(body: wire.SyncConfig) -> wire.ConfigOutcome:
+        """Whether a job could be trained, at any time; nothing is stored."""
+        try:
+            await asyncio.to_thread(check_trainable, engine, body.yaml_as_string)
+        except JobError as error:
+            return wire.ConfigOutcome(success=False, error=str(error))
+        return wire.ConfigOutcome(success=True)
+
+    @router.get("/updates")
+    async def updates(after: int = -1) -> list[dict[str, Any]]:
+        """The last policy updates, oldest first, those with `step` > `after`."""
+        return engine.updates.after(after)
+
+    @router.get("/tokens/{episode_uuid}")
+    async def tokens(episode_uuid: str) -> dict[str, Any]:
+        """Each token of an episode: id, text, loss mask, log-prob when sampled and now.
+
+        Of the running episodes and the newest finished ones. Texts and log-probs of now are null
+        while no policy is loaded.
+        """
+        policy = engine.backend.policy
+        episode = engine.pool.find(episode_uuid)
+        if episode is not None and episode.completions:
+            return await live(episode_uuid, episode.completions, episode.task_id, policy)
+        found = await engine.backend.tokens.show(episode_uuid, policy)
+        if found is None:
+            raise Refused(
+                404,
+                f"Episode {episode_uuid:.100} has no tokens here: it is unknown, has made no call, "
+                "or is older than those that are kept.",
+            )
+        return found
+
+    add_checkpoint_routes(router, engine)
+    return router

@@ -1,0 +1,1 @@
+"""Protocol state: life cycle, pool, batch rules, job; no numpy."""

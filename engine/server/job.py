@@ -1,0 +1,352 @@
+"""A training job: the YAML tree a client sends, read into the few values this engine honours.
+
+The whole expanded tree of AgentJet is accepted; what has no meaning on a laptop (model path, GPU
+counts, LoRA) is passed over. Names and defaults: protocol section 10.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
+from engine.interface import Hyperparameters
+
+MAX_BYTES = 1_000_000
+"""A whole expanded tree takes about 29 kB."""
+
+_MAX_DEPTH = 100
+
+ENOUGH_EPISODES = "rollout_until_finish_enough_episodes"
+ENOUGH_TASKS = "rollout_until_finish_enough_tasks"
+ENOUGH_NON_DUMMY = "rollout_until_finish_enough_non_dummy_tasks"
+ANY_AGREES = "rollout_until_any_client_agree_sync_weight"
+ALL_AGREE = "rollout_until_all_clients_agree_sync_weight"
+METHODS = (ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGREE)
+
+_ALGORITHMS = ("grpo", "grpo_vectorized")
+_ADVANTAGES = ("damped", "standard")
+_KL_FORMS = {"k3": "k3", "k3+": "k3+", "low_var_kl+": "k3+"}
+"""VERL's names. Its default `low_var_kl` counts as unset, as every default of AgentJet's does."""
+
+_METHOD = "ajet.swarm_mode_sample_collection_method"
+_CACHED = "ajet.swarm_mode_sample_collection_max_cached_episodes"
+_BATCH = "ajet.data.train_batch_size"
+_REPEAT = "ajet.rollout.num_repeat"
+_TEMPERATURE = "ajet.rollout.temperature"
+_TOP_P = "ajet.rollout.top_p"
+_TURN = "ajet.rollout.max_response_length_in_one_turn"
+_WORKERS = "ajet.rollout.max_env_worker"
+_ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
+_LR = "ajet.trainer_common.optim.lr"
+_EPOCHS = "ajet.trainer_common.ppo_epochs"
+_KL = "ajet.trainer_common.kl_loss_coef"
+_USE_KL = "ajet.trainer_common.use_kl_loss"
+_STEPS = "ajet.trainer_common.total_training_steps"
+_SAVE = "ajet.trainer_common.save_freq"
+_CLIP = "ajet.trainer_common.optim.grad_clip"
+_KL_TYPE = "ajet.trainer_common.kl_loss_type"
+_KL_REWARD = "ajet.trainer_common.use_kl_in_reward"
+_NAME = "ajet.experiment_name"
+_ADVANTAGE = "ajet.embedded.advantage"
+_DAMPING = "ajet.embedded.damping"
+_MODEL = "ajet.model.path"
+_LORA = "ajet.lora.lora_rank"
+
+_UNNAMED = "read_yaml_name"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_WORKERS = 4096
+
+
+class JobError(UsageError):
+    """A job that makes no sense; reads `key: reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is trained and when a batch is full."""
+
+    batch_size: int = 4
+    """Tasks a batch (B)."""
+    num_repeat: int = 4
+    """Episodes a task (R)."""
+    method: str = ENOUGH_TASKS
+    max_env_worker: int = 128
+    max_cached_episodes: int = 9999
+    temperature: float = 1.0
+    """Of the train episodes."""
+    top_p: float = 1.0
+    max_tokens: int | None = None
+    """Longest answer in tokens; None leaves it to the policy's default."""
+    save_freq: int = 20
+    """Updates from one named checkpoint to the next, 0 for none; each update is saved anyway."""
+    total_training_steps: int | None = None
+    experiment_name: str = ""
+    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    model_path: str = ""
+    """What the job asks to train; the embedded policy is trained instead."""
+    notes: tuple[str, ...] = ()
+    """What was read otherwise than written, for the log."""
+
+    @property
+    def slots(self) -> int:
+        """Episodes open at the same time (protocol section 7)."""
+        return min(self.batch_size, math.ceil(self.max_env_worker / self.num_repeat)) * (
+            self.num_repeat
+        )
+
+    def checkpoint_name(self, step: int) -> str:
+        """Name of the named save after `step` updates."""
+        run = _UNSAFE.sub("-", self.experiment_name).strip("-.")[:48]
+        return f"{run}-step-{step:06d}" if run else f"step-{step:06d}"
+
+    def already_trained(self, step: int) -> str:
+        """Why a policy at `step` is not trained by this job; empty when steps are left."""
+        total = self.total_training_steps
+        if total is None or step < total:
+            return ""
+        return (
+            f"{_STEPS}: {total} steps are asked for and the policy has {step} already. "
+            "Ask for more, or reset the policy."
+        )
+
+    def told(self, policy: str, context: int) -> list[str]:
+        """What is done otherwise than the job asks for, once it is known what is trained."""
+        lines = []
+        if self.model_path:
+            lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+        if self.max_tokens is not None and self.max_tokens > context // 2:
+            lines.append(
+                f"{_TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
+                f"{policy} reads {context} tokens, prompt and answer together"
+            )
+        return lines
+
+
+def parse_job(text: str, usual: float = 1.0) -> Job:
+    """Read a job.
+
+    Args:
+        text: YAML, a mapping at the top.
+        usual: Temperature of a job that names none.
+
+    Raises:
+        JobError: broken YAML or a value that cannot be trained with; names the key.
+    """
+    read = _Reader(_load(text))
+    base = Job()
+    temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
+    if temperature is None:
+        temperature = usual
+    name = read.text(_NAME)
+    if (_finite(rank := read.loose(_LORA)) or 0.0) > 0:
+        read.notes.append(f"{_LORA} {rank}: LoRA is ignored, the policy's own weights are trained")
+    hyper = _hyper(read, temperature)
+    return Job(
+        batch_size=read.integer(_BATCH, most=100_000) or base.batch_size,
+        num_repeat=read.integer(_REPEAT, most=1024) or base.num_repeat,
+        method=read.method(),
+        max_env_worker=read.integer(_WORKERS, most=_MOST_WORKERS, clamp=True)
+        or base.max_env_worker,
+        max_cached_episodes=read.integer(_CACHED, most=1_000_000, clamp=True)
+        or base.max_cached_episodes,
+        temperature=temperature,
+        top_p=read.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
+        max_tokens=read.length(_TURN, unset=4096),
+        save_freq=read.frequency(_SAVE, base.save_freq),
+        total_training_steps=read.integer(_STEPS, most=10**9),
+        experiment_name="" if name == _UNNAMED else name,
+        hyper=hyper,
+        model_path=read.loose(_MODEL),
+        notes=read.told(),
+    )
+
+
+def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
+    algorithm = read.text(_ALGORITHM) or _ALGORITHMS[0]
+    if algorithm not in _ALGORITHMS:
+        raise JobError(
+            f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo", _ALGORITHM
+        )
+    base = Hyperparameters()
+    lr = read.number(_LR, unset=1e-6, above=0.0, most=1.0)
+    kl = read.number(_KL, unset=0.002, least=0.0, most=100.0)
+    clip = read.number(_CLIP, unset=20.0, above=0.0, most=1e6)
+    damping = read.number(_DAMPING, above=0.0, most=100.0)
+    if read.get(_USE_KL) is False:
+        kl = 0.0
+    kind = read.loose(_KL_TYPE)
+    if kind not in ("", "low_var_kl", *_KL_FORMS):
+        read.notes.append(f"{_KL_TYPE}: {kind!r} is read as {base.kl_form}")
+    if read.get(_KL_REWARD) is True:
+        read.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
+    return replace(
+        base,
+        lr=base.lr if lr is None else lr,
+        epochs=read.integer(_EPOCHS, unset=1, most=100) or base.epochs,
+        kl=base.kl if kl is None else kl,
+        kl_form=_KL_FORMS.get(kind, base.kl_form),
+        advantage=_advantage(read) or base.advantage,
+        damping=base.damping if damping is None else damping,
+        grad_clip=base.grad_clip if clip is None else clip,
+        temperature=temperature,
+    )
+
+
+def _advantage(read: "_Reader") -> str:
+    form = read.text(_ADVANTAGE)
+    if form and form not in _ADVANTAGES:
+        raise JobError(f"must be one of {', '.join(_ADVANTAGES)}, found {form!r:.80}", _ADVANTAGE)
+    return form
+
+
+def _load(text: str) -> Mapping[str, Any]:
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise JobError(f"longer than {MAX_BYTES} bytes", "yaml_as_string")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_depth(text, loader)
+        tree = yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = why_no_yaml(error) if isinstance(error, yaml.YAMLError) else type(error).__name__
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise JobError(f"not YAML: {why}{place}", "yaml_as_string") from None
+    if not isinstance(tree, Mapping):
+        found = "nothing" if tree is None else type(tree).__name__
+        raise JobError(f"must be a mapping, found {found}", "yaml_as_string")
+    return tree
+
+
+def _check_depth(text: str, loader: Any) -> None:
+    """The fast loader recurses without a limit: deep nesting would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise JobError(f"nested deeper than {_MAX_DEPTH} levels", "yaml_as_string")
+
+
+class _Reader:
+    """Takes typed values out of the tree by dotted path; None when the key is unset."""
+
+    def __init__(self, tree: Mapping[str, Any]) -> None:
+        self.tree = tree
+        self.notes: list[str] = []
+        self._defaults: list[str] = []
+
+    def told(self) -> tuple[str, ...]:
+        """The notes; one line for all that is AgentJet's own default."""
+        if not self._defaults:
+            return tuple(self.notes)
+        same = ", ".join(self._defaults)
+        line = f"AgentJet's own defaults, the embedded recipe is used instead: {same}"
+        return (line, *self.notes)
+
+    def get(self, path: str) -> Any:
+        node: Any = self.tree
+        passed: list[str] = []
+        for part in path.split("."):
+            if node is None:
+                return None
+            if not isinstance(node, Mapping):
+                raise JobError(f"must be a mapping, found {quoted(node)}", ".".join(passed))
+            node = node.get(part)
+            passed.append(part)
+        return node
+
+    def text(self, path: str) -> str:
+        value = self.get(path)
+        if value is None:
+            return ""
+        if isinstance(value, (Mapping, list)):
+            raise JobError(f"must be a name, found {quoted(value)}", path)
+        return str(value)
+
+    def loose(self, path: str) -> str:
+        """Text of a key that never refuses a job; empty when it is unset or cannot be read."""
+        try:
+            return self.text(path)
+        except JobError as error:
+            self.notes.append(f"{error}: passed over")
+            return ""
+
+    def length(self, path: str, *, unset: int) -> int | None:
+        """Tokens; never refuses: what is no length is passed over."""
+        try:
+            return self.integer(path, unset=unset, most=1_000_000, clamp=True)
+        except JobError as error:
+            self.notes.append(f"{error}: passed over")
+            return None
+
+    def frequency(self, path: str, unset: int) -> int:
+        """Every so many updates; 0, for what is below 1, is never."""
+        number = self.number(path, most=1e9, clamp=True)
+        return unset if number is None else max(0, int(number))
+
+    def method(self) -> str:
+        name = self.text(_METHOD) or ENOUGH_TASKS
+        if name not in METHODS:
+            self.notes.append(f"{_METHOD}: {name!r} is not known, {ENOUGH_TASKS} is used")
+            return ENOUGH_TASKS
+        return name
+
+    def number(
+        self,
+        path: str,
+        *,
+        unset: float | None = None,
+        above: float | None = None,
+        least: float | None = None,
+        most: float,
+        clamp: bool = False,
+    ) -> float | None:
+        """A finite number in its bounds; `unset` is AgentJet's own default, read as no wish."""
+        value = self.get(path)
+        if value is None:
+            return None
+        number = _finite(value)
+        if number is None:
+            raise JobError(f"must be a number, found {quoted(value)}", path)
+        if above is not None and number <= above:
+            raise JobError(f"must be above {above:g}, found {value!r:.80}", path)
+        if least is not None and number < least:
+            raise JobError(f"must be at least {least:g}, found {value!r:.80}", path)
+        if number > most and clamp:
+            self.notes.append(f"{path}: {number:g} is read as {most:g}, the most there is")
+            return most
+        if number > most:
+            raise JobError(f"must be at most {most:g}, found {value!r:.80}", path)
+        if unset is not None and math.isclose(number, unset):
+            self._defaults.append(f"{path} {number:g}")
+            return None
+        return number
+
+    def integer(
+        self, path: str, *, unset: int | None = None, most: int, clamp: bool = False
+    ) -> int | None:
+        """A whole number from 1 to `most`."""
+        number = self.number(path, unset=unset, least=1.0, most=float(most), clamp=clamp)
+        if number is None:
+            return None
+        if number != int(number):
+            raise JobError(f"must be a whole number, found {number!r}", path)
+        return int(number)
+
+
+def _finite(value: object) -> float | None:
+    """YAML 1.1 reads `1e-6` as text, so text that is a number counts as one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,232 @@
+"""The checkpoints of one policy in one directory: saved, set aside, gone back to.
+
+A file is written beside its place, synced and moved there, so that a kill or a full disk leaves
+what was there before.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from engine.interface import SaveError
+from engine.storage.checkpoints import (
+    BASE_NAME,
+    BEFORE_RESET,
+    BEFORE_RESTORE,
+    LATEST,
+    PREVIOUS,
+    OtherBaseError,
+    WeightsError,
+    check_name,
+    find,
+    offer,
+    read,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+log = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """The checkpoints of one policy in one directory, held by one process at a time.
+
+    Args:
+        directory: Made when it does not exist.
+
+    Raises:
+        WeightsError: another engine holds the directory, or it can not be written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.latest = self.path(LATEST)
+        self.previous = self.path(PREVIOUS)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise WeightsError(
+                f"The directory of the policy can not be used ({error.strerror})",
+                str(directory),
+                "Choose another home or free it.",
+            ) from error
+        self._hold()
+        for stale in directory.glob("*.tmp"):
+            with contextlib.suppress(OSError):
+                stale.unlink()
+
+    def path(self, name: str) -> Path:
+        """Where a checkpoint is kept."""
+        return self.directory / f"{name}.ckpt"
+
+    def write(self, name: str, content: Sequence[bytes | memoryview], what: str) -> None:
+        """Put a checkpoint in its place; the latest that is replaced becomes the previous one.
+
+        Raises:
+            SaveError: nothing was replaced; what was saved before is still there.
+        """
+        temporary = self.directory / f"{name}.{os.getpid()}.tmp"
+        target = self.path(name)
+        try:
+            with temporary.open("wb") as file:
+                file.writelines(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if name == LATEST and self.latest.exists():
+                self._also(self.latest, self.previous)
+            os.replace(temporary, target)
+            self._sync()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise SaveError(
+                f"{target}: {what} could not be saved ({error.strerror or error}). "
+                "Free space or correct the permissions: the next update saves again."
+            ) from error
+
+    def reset(self) -> None:
+        """Set the saved states aside as `before-reset`; the next load is the base.
+
+        Raises:
+            WeightsError: they could not be moved.
+        """
+        with self._deed("set aside"):
+            self.previous.unlink(missing_ok=True)
+            if self.latest.exists():
+                self._also(self.latest, self.path(BEFORE_RESET))
+                self.latest.unlink()
+            self._sync()
+
+    def restore(self, name: str, base: str) -> None:
+        """Make a checkpoint the latest; what was is set aside as `before-restore`.
+
+        Args:
+            name: One of those `listed`, or `base`.
+            base: Digest of the shipped weights.
+
+        Raises:
+            NoCheckpointError: there is none of this name.
+            WeightsError: it is damaged (a good one is offered) or of another base; nothing changed.
+        """
+        if name == BASE_NAME:
+            self.reset()
+            return
+        source = find(self.directory, name)
+        try:
+            read(source, base)
+        except OtherBaseError:
+            raise
+        except WeightsError as error:
+            raise WeightsError(error.what, error.where, self.advice(base)) from error
+        if name == LATEST:
+            return
+        with self._deed("replaced"):
+            ready = self.directory / f"restored.{os.getpid()}.tmp"
+            _link(source, ready)
+            if self.latest.exists():
+                self._also(self.latest, self.path(BEFORE_RESTORE))
+            _move(ready, self.latest)
+            self.previous.unlink(missing_ok=True)
+            self._sync()
+
+    def copy_latest(self, name: str, base: str) -> None:
+        """Keep the saved policy under a name too.
+
+        Raises:
+            NoCheckpointError: nothing is saved.
+            WeightsError: it is damaged, or the copy can not be made.
+        """
+        check_name(name)
+        read(find(self.directory, LATEST), base)
+        with self._deed("copied"):
+            self._also(self.latest, self.path(name))
+            self._sync()
+
+    def advice(self, base: str) -> str:
+        """What to do without a good latest state: names the last good checkpoint."""
+        good = offer(self.directory, base)
+        if good is None:
+            return "Start with --reset to train from the shipped weights."
+        return (
+            f"Go back to {good.name} (global step {good.step}, the last good one) with "
+            f"--from {good.name}, or start with --reset to train from the shipped weights."
+        )
+
+    def close(self) -> None:
+        """Let another engine have the directory."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _hold(self) -> None:
+        if sys.platform == "win32":  # nothing there stops two engines on one directory
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise WeightsError(
+                "Another engine already trains the policy kept here",
+                str(self.directory),
+                "Stop that engine, or give this one another home.",
+            ) from error
+
+    @contextlib.contextmanager
+    def _deed(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise WeightsError(
+                f"The saved policy could not be {what} ({error.strerror or error})",
+                str(self.directory),
+                "Free space or correct the permissions of the directory.",
+            ) from error
+
+    def _also(self, source: Path, target: Path) -> None:
+        """Let `target` be `source` too; there is always one of them."""
+        ready = target.with_name(f"{target.stem}.{os.getpid()}.tmp")
+        _link(source, ready)
+        _move(ready, target)
+
+    def _sync(self) -> None:
+        """Make the renames durable, where directories can be synced."""
+        if os.name != "posix":
+            return
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+        return
+    except OSError:
+        log.debug("no hard links in %s: copying", target.parent)
+    try:
+        with source.open("rb") as old, target.open("wb") as new:
+            shutil.copyfileobj(old, new)
+            new.flush()
+            os.fsync(new.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):  # half a copy must not fill the disk further
+            target.unlink(missing_ok=True)
+        raise
+
+
+def _move(source: Path, target: Path) -> None:
+    """A rename between two names of one file does nothing: the first goes away all the same."""
+    os.replace(source, target)
+    source.unlink(missing_ok=True)

@@ -1,0 +1,133 @@
+"""The safetensors file format, read and written.
+
+A file is the length of its header (8 bytes, little-endian), the header as JSON, then the tensors'
+bytes without gaps. Source: the format's published description (huggingface/safetensors, README).
+"""
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+
+LONGEST_HEADER = 100_000_000
+_WIDTHS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+_METADATA = "__metadata__"
+
+
+class SafetensorsError(AjetError):
+    """A file breaks the format, or does not hold what is wanted; `where` is the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Bytes of one tensor, little-endian, row-major."""
+
+    dtype: str
+    """As the format names it: `F32`, `F16`, ..."""
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+
+def pack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A whole file, tensors in the order given; the header is padded so that they are aligned."""
+    header: dict[str, Any] = {_METADATA: dict(metadata)}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + len(tensor.data)
+        header[name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((struct.pack("<Q", len(text)), text, *(t.data for t in tensors.values())))
+
+
+def unpack(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file, without copies, and its metadata.
+
+    Raises:
+        SafetensorsError: the file breaks the format; names the field.
+    """
+    if len(data) < 8:
+        raise SafetensorsError(f"The file has {len(data)} bytes, no room for a header", "header")
+    (length,) = struct.unpack_from("<Q", data)
+    if length > min(LONGEST_HEADER, len(data) - 8):
+        raise SafetensorsError(f"Its length is {length}, more than the file may have", "header")
+    header = _header(data[8 : 8 + length])
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise SafetensorsError("It must map names to texts", _METADATA)
+    body = memoryview(data)[8 + length :]
+    spans: list[tuple[int, int, str]] = []
+    tensors = {}
+    for name, facts in header.items():
+        begin, end, shape = _checked(name, facts)
+        spans.append((begin, end, name))
+        tensors[name] = Tensor(facts["dtype"], shape, body[begin:end])
+    _check_spans(spans, len(body))
+    return tensors, metadata
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    if not text.startswith(b"{"):
+        raise SafetensorsError("It does not begin with '{'", "header")
+    try:
+        found: dict[str, Any] = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise SafetensorsError(f"It is no JSON ({error})", "header") from error
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _checked(name: str, facts: Any) -> tuple[int, int, tuple[int, ...]]:
+    if not isinstance(facts, dict) or set(facts) != {"dtype", "shape", "data_offsets"}:
+        raise SafetensorsError("It must have dtype, shape and data_offsets, nothing else", name)
+    dtype, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]
+    width = _WIDTHS.get(dtype) if isinstance(dtype, str) else None
+    if width is None:
+        raise SafetensorsError(f"{dtype!r:.40} is no type that can be read", f"{name}.dtype")
+    if not _sizes(shape):
+        raise SafetensorsError("It must be a list of whole numbers from 0", f"{name}.shape")
+    if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise SafetensorsError("They must be a begin and an end", f"{name}.data_offsets")
+    if offsets[1] - offsets[0] != width * math.prod(shape):
+        raise SafetensorsError(
+            f"{offsets[1] - offsets[0]} bytes are named, its shape and type need "
+            f"{width * math.prod(shape)}",
+            f"{name}.data_offsets",
+        )
+    return offsets[0], offsets[1], tuple(shape)
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+
+
+def _check_spans(spans: list[tuple[int, int, str]], total: int) -> None:
+    """The tensors must cover the bytes, each once, without a gap."""
+    at = 0
+    for begin, end, name in sorted(spans):
+        if begin != at:
+            raise SafetensorsError(
+                f"It begins at {begin}, the one before it ends at {at}", f"{name}.data_offsets"
+            )
+        at = end
+    if at != total:
+        raise SafetensorsError(f"The tensors have {at} bytes, the file has {total}", "data_offsets")

@@ -1,0 +1,1 @@
+"""NanoGPT-sized: network, gradients, GRPO."""

@@ -1,0 +1,300 @@
+"""GRPO: policy updates with group-relative advantages, clipped ratios and a KL to what was shipped.
+
+The objective is in `objective`. Two settings differ from the field: the damped advantage and Adam's
+large epsilon keep noise from growing to full steps once rewards are all alike. `docs/learning.md`
+has the figures.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.interface import Hyperparameters, TrainSample, UpdateStats
+from engine.policy.weights import State
+from engine.training.backward import backward
+from engine.training.frozen_prefix import Trunk
+from engine.training.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
+from engine.training.objective import Advantages, TokenLoss, advantages, token_loss
+from engine.training.optimizer import clip_
+from engine.training.packing import Sample, Shard, pack
+from engine.training.threads import Lanes
+
+SHARDS, SMALLEST = 6, 128
+"""A small batch is cut finer, into about so many shards of at least so many ids: even lanes."""
+
+
+def check(samples: Sequence[TrainSample], params: Params) -> None:
+    """Refuse a batch that can not be trained on.
+
+    Raises:
+        ValueError: no sampled tokens at all, or a sample with a reward or log-prob that is not
+            finite, unlike numbers of tokens, log-probs and mask, unknown ids, or too many of them.
+    """
+    for sample in samples:
+        _check_one(sample, params)
+    if not any(any(_sampled(sample)) for sample in samples):
+        raise ValueError("the batch holds no sampled tokens")
+
+
+def _check_one(sample: TrainSample, params: Params) -> None:
+    config = params.config
+    name = f"task {sample.task_id!r}"
+    if not math.isfinite(sample.reward):
+        raise ValueError(f"{name}: the reward is {sample.reward}, not a finite number")
+    for what, values in (("log-probs", sample.logprobs), ("mask", sample.mask)):
+        if values is not None and len(values) != len(sample.tokens):
+            raise ValueError(f"{name}: {len(sample.tokens)} tokens with {len(values)} {what}")
+    drawn = zip(sample.logprobs, _sampled(sample), strict=True)
+    if not all(math.isfinite(logprob) for logprob, sampled in drawn if sampled):
+        raise ValueError(f"{name}: a log-prob is not a finite number")
+    ids = (*sample.prompt_tokens, *sample.tokens)
+    if not sample.prompt_tokens or len(ids) > config.context:
+        raise ValueError(f"{name}: {len(ids)} tokens, 1 to {config.context} can be trained on")
+    if min(ids) < 0 or max(ids) >= config.vocab:
+        raise ValueError(f"{name}: token ids outside 0 to {config.vocab - 1}")
+
+
+def _sampled(sample: TrainSample) -> tuple[bool, ...]:
+    return (True,) * len(sample.tokens) if sample.mask is None else sample.mask
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch ready for the epochs; arrays are (targets,), in the order of the samples."""
+
+    shards: list[Shard]
+    dealt: list[list[int]]
+    targets: int
+    advantage: Array
+    old: Array
+    reference: Array
+    plain: Array
+    """Targets of prompts that offer no tool: the sampler never drew a call there."""
+    entering: list[Array | None]
+    """Of each shard, what its first trained block reads; None where nothing is frozen."""
+    call: int | None
+    """Id that begins a tool call."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over targets of one epoch or of one lane of it."""
+
+    loss: float = 0.0
+    kl: float = 0.0
+    clipped: float = 0.0
+    cut: float = 0.0
+    entropy: float = 0.0
+    ratio: float = 0.0
+
+    def add(self, other: "_Sums") -> None:
+        """Add another lane's."""
+        self.loss += other.loss
+        self.kl += other.kl
+        self.clipped += other.clipped
+        self.cut += other.cut
+        self.entropy += other.entropy
+        self.ratio = max(self.ratio, other.ratio)
+
+    def count(self, found: TokenLoss, probs: Array, logp: Array) -> None:
+        """Add the targets of one shard."""
+        self.loss += float(found.loss.sum(dtype=np.float64))
+        self.kl += float(found.kl.sum(dtype=np.float64))
+        self.clipped += float(np.count_nonzero(found.clipped))
+        self.cut += float(np.count_nonzero(found.cut))
+        self.entropy -= float((probs * np.maximum(logp, -1e4)).sum(dtype=np.float64))
+        self.ratio = max(self.ratio, float(found.ratio.max()))
+
+
+class Learner:
+    """Does policy updates on one state.
+
+    Args:
+        state: Changed in place by `update`.
+        reference: The frozen weights of the KL term.
+        trunk: What the sampler has read, for a network that is not trained from its beginning.
+    """
+
+    def __init__(self, state: State, reference: Params, trunk: Trunk | None = None) -> None:
+        self.state = state
+        self._reference = reference
+        self._trunk = trunk or Trunk(0)
+        self._lanes = Lanes()
+        self._grads = [state.params.like() for _ in range(self._lanes.count)]
+
+    def update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
+        """One policy update: `hyper.epochs` optimizer steps on the batch.
+
+        The log-probs are those at temperature 1, and so is the ratio, whatever the answers were
+        drawn at.
+
+        Raises:
+            ValueError: see `check` and `advantages`; nothing was changed.
+        """
+        start = time.perf_counter()
+        check(samples, self.state.params)
+        found = advantages(samples, hyper)
+        batch = self._prepare(samples, found.values)
+        epochs: list[_Sums] = []
+        norm = 0.0
+        for _ in range(max(1, hyper.epochs)):
+            sums, norm = self._epoch(batch, hyper)
+            epochs.append(sums)
+        self.state.step += 1
+        return self._stats(samples, batch, found, epochs, norm, time.perf_counter() - start)
+
+    def gradient(
+        self, samples: Sequence[TrainSample], hyper: Hyperparameters
+    ) -> tuple[float, Array]:
+        """Loss and its gradient by all parameters, before the clip by norm; changes nothing.
+
+        Raises:
+            ValueError: see `update`.
+        """
+        check(samples, self.state.params)
+        batch = self._prepare(samples, advantages(samples, hyper).values)
+        sums, grad = self._backward(batch, hyper)
+        return sums.loss / batch.targets, grad.copy()
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._lanes.close()
+
+    def _stats(
+        self,
+        samples: Sequence[TrainSample],
+        batch: _Batch,
+        found: Advantages,
+        epochs: Sequence[_Sums],
+        norm: float,
+        seconds: float,
+    ) -> UpdateStats:
+        targets, last = batch.targets, epochs[-1]
+        return UpdateStats(
+            step=self.state.step,
+            samples=len(samples),
+            tokens=targets,
+            groups=found.groups,
+            dead_groups=found.dead,
+            reward_mean=float(found.rewards.mean()),
+            reward_std=float(found.rewards.std()),
+            kl=last.kl / targets,
+            clip_fraction=sum(sums.clipped for sums in epochs) / (targets * len(epochs)),
+            entropy=epochs[0].entropy / targets,
+            grad_norm=norm,
+            response_tokens=targets / len(samples),
+            seconds=seconds,
+            extra={
+                "loss": last.loss / targets,
+                "ratio_max": max(sums.ratio for sums in epochs),
+                "advantage_max": float(np.abs(found.values).max()),
+                "dual_clip_fraction": sum(sums.cut for sums in epochs) / (targets * len(epochs)),
+                "no_signal": found.dead / found.groups,
+            },
+        )
+
+    def _prepare(self, samples: Sequence[TrainSample], advantage: Array) -> _Batch:
+        sequences = [
+            Sample(
+                (*sample.prompt_tokens, *sample.tokens),
+                (False,) * len(sample.prompt_tokens) + _sampled(sample),
+            )
+            for sample in samples
+        ]
+        total = sum(len(sample.ids) for sample in sequences)
+        config = self.state.params.config
+        shards, targets = pack(sequences, min(config.shard, max(SMALLEST, total // SHARDS)))
+        lengths = [sum(_sampled(sample)) for sample in samples]
+        drawn = [
+            logprob
+            for sample in samples
+            for logprob, sampled in zip(sample.logprobs, _sampled(sample), strict=True)
+            if sampled
+        ]
+        kind = self.state.params.flat.dtype
+        batch = _Batch(
+            shards,
+            self._lanes.deal([shard.cost for shard in shards]),
+            targets,
+            np.repeat(advantage, lengths).astype(kind),
+            np.array(drawn, kind),
+            np.zeros(targets, kind),
+            np.repeat([config.call not in sample.prompt_tokens for sample in samples], lengths),
+            [None] * len(shards),
+            config.call,
+        )
+
+        def score(lane: int) -> None:
+            for i in batch.dealt[lane]:
+                shard = shards[i]
+                if config.frozen:
+                    batch.entering[i] = self._trunk.rows(self._reference, shard, sequences)
+                logits = logits_only(self._reference, shard.tokens, shard.where, batch.entering[i])
+                logp = _logp(logits, shard, batch)
+                batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
+
+        self._lanes.run(score)
+        return batch
+
+    def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_Sums, float]:
+        """One optimizer step; returns sums before it and the norm of the gradient."""
+        sums, grad = self._backward(batch, hyper)
+        params, adam = self.state.params, self.state.adam
+        frozen = max(hyper.frozen, params.config.frozen)
+        first = params.offset(f"{frozen - 1}.norm1") if frozen else 0
+        norm = clip_(grad[first:], hyper.grad_clip)
+        if not math.isfinite(norm):
+            raise ValueError("the gradient is not finite: this batch can not be trained on")
+        adam.step(params.flat, grad, hyper.lr, hyper.betas, hyper.adam_eps, first=first)
+        return sums, norm
+
+    def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_Sums, Array]:
+        """Sums and gradient of one pass over the batch; the gradient is used again by the next."""
+
+        def lane(which: int) -> _Sums:
+            grads = self._grads[which]
+            grads.flat.fill(0.0)
+            sums = _Sums()
+            for i in batch.dealt[which]:
+                sums.add(self._shard(batch, i, grads, hyper))
+            return sums
+
+        sums = _Sums()
+        for part in self._lanes.run(lane):
+            sums.add(part)
+        grad = self._grads[0].flat
+        for other in self._grads[1:]:
+            grad += other.flat
+        return sums, grad
+
+    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> _Sums:
+        shard = batch.shards[which]
+        logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
+        logp = _logp(logits, shard, batch)
+        rows = np.arange(len(shard.targets))
+        found = token_loss(
+            logp[rows, shard.targets],
+            batch.old[shard.index],
+            batch.reference[shard.index],
+            batch.advantage[shard.index],
+            hyper,
+        )
+        slope = found.slope / batch.targets
+        probs = np.exp(logp)
+        sums = _Sums()
+        sums.count(found, probs, logp)
+        dlogits = -probs * slope[:, None]
+        dlogits[rows, shard.targets] += slope
+        backward(self.state.params, grads, tape, dlogits.astype(logits.dtype), hyper.frozen)
+        return sums
+
+
+def _logp(logits: Array, shard: Shard, batch: _Batch) -> Array:
+    """Log-probabilities as the sampler had them: no call where no tool is offered."""
+    call = batch.call
+    if call is not None and logits.shape[1] > call:
+        logits[batch.plain[shard.index] & (shard.targets != call), call] = BLOCKED
+    return log_softmax(logits)

@@ -1,0 +1,57 @@
+"""Adam over one flat vector, with gradient clipping by norm (Kingma and Ba 2014)."""
+
+import numpy as np
+
+from engine.training.model import Array
+
+BLOCK = 1 << 15
+"""Elements at a time: temporaries that stay in a core's cache."""
+
+
+class Adam:
+    """State of the optimizer.
+
+    Attributes:
+        m: Running mean of the gradient.
+        v: Running mean of its square.
+        t: Steps done.
+    """
+
+    def __init__(self, size: int, dtype: str = "float32") -> None:
+        self.m = np.zeros(size, dtype)
+        self.v = np.zeros(size, dtype)
+        self.t = 0
+
+    def step(
+        self,
+        flat: Array,
+        grad: Array,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        decay: float = 0.0,
+        first: int = 0,
+    ) -> None:
+        """Change `flat` from `first` on in place; `decay` is decoupled (AdamW)."""
+        b1, b2 = betas
+        self.t += 1
+        for start in range(first, flat.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            m, v, slope = self.m[part], self.v[part], grad[part]
+            m *= b1
+            m += (1.0 - b1) * slope
+            v *= b2
+            v += (1.0 - b2) * slope * slope
+            scale = np.sqrt(v / (1.0 - b2**self.t))
+            scale += eps
+            if decay:
+                flat[part] *= 1.0 - lr * decay
+            flat[part] -= (lr / (1.0 - b1**self.t)) * (m / scale)
+
+
+def clip_(grad: Array, limit: float) -> float:
+    """Scale `grad` in place to a norm of at most `limit`; returns the norm it had."""
+    norm = float(np.sqrt(np.dot(grad, grad)))
+    if norm > limit > 0:
+        grad *= limit / norm
+    return norm

@@ -1,0 +1,254 @@
+"""Datasets in tables of Arrow: Parquet files and folders as Hugging Face writes them.
+
+Needs pyarrow, which only comes with the extra `data` and is only imported here, when it is needed.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mock.dataset.columns import DatasetError
+from mock.dataset.interface import Reader
+from mock.dataset.rows import RowError
+
+WINDOW = 4_096
+"""Rows of a Parquet file that are held, and shuffled, at a time."""
+_BATCH = 512
+
+
+def _library(name: str, path: Path) -> Any:
+    """A module of pyarrow.
+
+    Raises:
+        DatasetError: it is not installed; names the extra.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise DatasetError(
+            f"reading it needs pyarrow, which is not installed ({error})",
+            str(path),
+            "Install the extra: pip install 'ajet-console[data]'",
+        ) from error
+
+
+class TableReader(Reader):
+    """Rows of several files, one after the other; all counts are known at once."""
+
+    place: Literal["line", "row"] = "row"
+    whole = True
+
+    def __init__(self, path: Path, names: Sequence[str], counts: Sequence[int]) -> None:
+        super().__init__(path)
+        self._names = tuple(names)
+        self._ends = list(accumulate(counts))
+        self._lock = threading.Lock()
+
+    @property
+    def found(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def scan(self, records: int = 50_000) -> bool:
+        return False
+
+    def line(self, position: int) -> int:
+        return position + 1
+
+    def columns(self) -> tuple[str, ...]:
+        return self._names
+
+    def _place(self, position: int) -> tuple[int, int]:
+        """Number of the stretch a row is in, and its place there."""
+        stretch = bisect_right(self._ends, position)
+        return stretch, position - (self._ends[stretch - 1] if stretch else 0)
+
+
+class Parquet(TableReader):
+    """Parquet files of one schema; the latest window of rows is kept."""
+
+    kind = "Parquet"
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        library = _library("pyarrow.parquet", path)
+        self._arrow = _library("pyarrow", path)
+        self._files: list[Any] = []
+        self._groups: list[tuple[int, int]] = []
+        counts: list[int] = []
+        names: list[str] = []
+        try:
+            for file in files:
+                opened = library.ParquetFile(file, memory_map=True)
+                self._files.append(opened)
+                names = names or list(opened.schema_arrow.names)
+                for group in range(opened.metadata.num_row_groups):
+                    self._groups.append((len(self._files) - 1, group))
+                    counts.append(opened.metadata.row_group(group).num_rows)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are of these
+            self.close()
+            raise DatasetError(f"this is no Parquet file: {_short(error)}", str(file)) from error
+        super().__init__(path, names, counts)
+        self._batches: Iterator[Any] = iter(())
+        self._group = -1
+        self._held: list[dict[str, Any]] = []
+        self._from = 0
+        self._fault = ""
+
+    def blocks(self) -> Sequence[int]:
+        found: list[int] = []
+        for start, end in zip([0, *self._ends], self._ends, strict=False):
+            found += [min(WINDOW, end - at) for at in range(start, end, WINDOW)]
+        return found
+
+    def record(self, position: int) -> dict[str, Any]:
+        group, at = self._place(position)
+        with self._lock:
+            try:
+                self._turn_to(group, at)
+                return self._held[at - self._from]
+            except (OSError, ValueError, IndexError) as error:
+                self._group = -1
+                raise RowError(f"the file cannot be read here: {_short(error)}") from error
+
+    def _turn_to(self, group: int, at: int) -> None:
+        window = at // WINDOW * WINDOW
+        if group != self._group or window < self._from:
+            file, number = self._groups[group]
+            self._batches = self._files[file].iter_batches(_BATCH, row_groups=[number])
+            self._group, self._from, self._held = group, 0, []
+            self._pending = 0
+        while not (self._from <= at < self._from + len(self._held)):
+            self._from += len(self._held)
+            self._held = []
+            while len(self._held) < WINDOW and (batch := next(self._batches, None)) is not None:
+                self._held += batch.to_pylist()
+            if not self._held:
+                raise IndexError("it ends too early")
+
+    def sample(self) -> bytes:
+        told = [f"{self.found}", *self._names]
+        told += [f"{one.metadata.serialized_size}:{one.metadata.num_rows}" for one in self._files]
+        return "\0".join(told).encode()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+class ArrowFolder(TableReader):
+    """What `Dataset.save_to_disk` of Hugging Face's datasets writes; mapped, not read."""
+
+    kind = "Hugging Face"
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        arrow, ipc = _library("pyarrow", path), _library("pyarrow.ipc", path)
+        self._maps: list[Any] = []
+        tables: list[Any] = []
+        try:
+            for file in files:
+                mapped = arrow.memory_map(str(file))
+                self._maps.append(mapped)
+                tables.append(_table(ipc, mapped))
+        except (OSError, ValueError) as error:
+            self.close()
+            raise DatasetError(f"this is no Arrow file: {_short(error)}", str(file)) from error
+        names = tables[0].schema.names if tables else ()
+        super().__init__(path, names, [table.num_rows for table in tables])
+        self._tables = tables
+
+    def record(self, position: int) -> dict[str, Any]:
+        table, at = self._place(position)
+        try:
+            rows: list[dict[str, Any]] = self._tables[table].slice(at, 1).to_pylist()
+        except (OSError, ValueError) as error:
+            raise RowError(f"the file cannot be read here: {_short(error)}") from error
+        return rows[0]
+
+    def sample(self) -> bytes:
+        told = [f"{self.found}", *self._names, *(str(one.size()) for one in self._maps)]
+        return "\0".join(told).encode()
+
+    def close(self) -> None:
+        self._tables = []
+        for mapped in self._maps:
+            mapped.close()
+
+
+def _table(ipc: Any, mapped: Any) -> Any:
+    """Arrow's stream form, which `datasets` writes, or its file form."""
+    try:
+        return ipc.open_stream(mapped).read_all()
+    except ValueError:
+        mapped.seek(0)
+        return ipc.open_file(mapped).read_all()
+
+
+def open_folder(path: Path) -> Reader:
+    """A folder with a dataset in it.
+
+    Raises:
+        DatasetError: there is none, or there are several; names what there is.
+    """
+    splits = _json(path / "dataset_dict.json").get("splits")
+    if isinstance(splits, list):
+        if "train" not in splits and len(splits) != 1:
+            raise DatasetError(
+                f"the folder has several splits: {', '.join(map(str, splits))}",
+                str(path),
+                f"Name one: {path / str(splits[0]) if splits else path}",
+            )
+        path = path / ("train" if "train" in splits else str(splits[0]))
+    state = _json(path / "state.json")
+    told = state.get("_data_files")
+    if isinstance(told, list):
+        files = [path / Path(str(one["filename"])).name for one in told if isinstance(one, dict)]
+        return ArrowFolder(path, files)
+    return _loose(path)
+
+
+def _loose(path: Path) -> Reader:
+    """Files as a dataset's repository holds them."""
+    kinds: tuple[tuple[str, Callable[[Path, Sequence[Path]], Reader]], ...] = (
+        ("parquet", Parquet),
+        ("arrow", ArrowFolder),
+    )
+    for ending, reader in kinds:
+        files = sorted([*path.glob(f"*.{ending}"), *path.glob(f"*/*.{ending}")])
+        named = {file.name.split("-")[0].split(".")[0] for file in files}
+        if len({file.parent for file in files}) > 1:
+            one = files[0].parent
+            raise DatasetError("several datasets are in the folder", str(path), f"Name one: {one}")
+        if "train" in named:
+            files = [file for file in files if file.name.startswith("train")]
+        elif len(named) > 1:
+            raise DatasetError(
+                f"the folder has several splits: {', '.join(sorted(named))}",
+                str(path),
+                f"Name a file of it: {files[0]}",
+            )
+        if files:
+            return reader(path, files)
+    inside = sorted(one.name for one in path.iterdir())[:6]
+    told = f"; in it: {', '.join(inside)}" if inside else ""
+    raise DatasetError(
+        f"the folder holds no dataset that is known{told}",
+        str(path),
+        "Name a file, or a folder with Parquet or Arrow files",
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _short(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,1 @@
+"""Who speaks: scripted turns or a persona model."""

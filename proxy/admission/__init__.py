@@ -1,0 +1,1 @@
+"""Request -> group: sessions, helper calls, retries, registry."""

@@ -1,0 +1,438 @@
+"""All groups that live: admission, joining, leaving, drain.
+
+One request makes one group. The same bytes from the same sender, sent again while the first is not
+answered, join its group; sent again because the answer did not get through, they get it once more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.claims.shares import Lane, crowding
+from ajet_swarm.common.tasks import Tasks
+from core.events import (
+    AnswerReturned,
+    ConsoleAttached,
+    ConsoleDetached,
+    Event,
+    GroupEvent,
+    GroupOpened,
+    ProxyStarted,
+    RatingModeChanged,
+    RequestRefused,
+)
+from core.ids import hex_id
+from core.reducer import Dirty
+from proxy.admission.admit import Admission, Placed
+from proxy.admission.models import check_model, model_names
+from proxy.alerts import show_alert
+from proxy.context import Seat, ServerSeat
+from proxy.control.group_commands import GroupCommands
+from proxy.dataset_rows import Row, kept
+from proxy.dialects.images import check_vision, image_words
+from proxy.dialects.request import ChatRequest
+from proxy.groups.capacity import most_choices, too_many_choices
+from proxy.groups.lifecycle import Lifecycle
+from proxy.groups.recovery import Recovery
+from proxy.groups.rerun import rescoring
+from proxy.groups.run import Run, Stop, Ticket
+from proxy.http.client_timeout import client_timeout
+from proxy.http.errors import Refusal, Stopping, busy
+from proxy.servers.observe_mode import window
+from proxy.servers.server_facts import Sense, is_down, refused_cause
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times, in seconds, that are nobody's setting."""
+
+    leave_grace: float = 0.4
+    """A retry that comes this soon after its client has left still finds its group."""
+    down_grace: float = 10.0
+    """A server may be down this long before requests that wait for it are refused."""
+    console_grace: float = 10.0
+    """A console that was detached is expected back for so long."""
+    recover: float = 1.0
+    """What recovery may hold up the start; it goes on in the background, and claims wait for it."""
+    last_ends: float = 5.0
+    """What sealed groups get to send their rewards after a drain was over."""
+
+
+class Groups(GroupCommands):
+    """The registry. Lives on the seat's loop.
+
+    Args:
+        seat: The proxy's shared parts; their watchers run.
+        limits: For tests.
+    """
+
+    def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
+        super().__init__(seat, self._stop, self.submit)
+        self.limits = limits or Limits()
+        self.draining = False
+        self._closing = False
+        observes = bool(seat.settings.upstream.url)
+        self._admission = Admission(seat.settings.proxy, seat.bus, observes)
+        self._tasks = Tasks("groups")
+        self._rescue = Tasks("groups-rescue")
+        self._behind = Tasks("groups-background")
+        self._console_left = 0.0
+        self._removers: list[Callable[[], None]] = []
+        self.senses: dict[str, Sense] = {}
+        for name, server in seat.servers.items():
+            self.senses[name] = Sense(server, self._behind)
+            self._removers.append(server.watcher.add_listener(self._listener(name)))
+        self._lifecycle = Lifecycle(
+            self._rescue,
+            draining=lambda: self.draining,
+            closing=lambda: self._closing,
+            attended_until=lambda: self._console_left + self.limits.console_grace,
+        )
+        self._removers.append(seat.rewards.add_listener(rescoring(self._runs, self._behind)))
+        self._recovery = Recovery(seat, self.senses, self._behind)
+        seat.bus.listen(
+            self._on_event,
+            AnswerReturned,
+            ProxyStarted,
+            ConsoleAttached,
+            ConsoleDetached,
+            RatingModeChanged,
+        )
+
+    # --- what others ask -----------------------------------------------------------------------
+
+    @property
+    def open_count(self) -> int:
+        """Groups that live."""
+        return len(self._runs)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their episodes."""
+        return sum(map(_waits, self._runs.values()))
+
+    @property
+    def serving(self) -> bool:
+        """Whether a request would now be queued and answered."""
+        return not self.draining and not all(
+            is_down(server.watcher.current) for server in self.seat.servers.values()
+        )
+
+    def models(self) -> list[str]:
+        """The names that are served, the default first."""
+        upstreams = {
+            name: server.watcher.pool.training_model_path if server.watcher.pool else None
+            for name, server in self.seat.servers.items()
+        }
+        return model_names(self.seat.settings, upstreams)
+
+    def context_of(self, model: str) -> int | None:
+        """The window in tokens of the server behind a model name; None when it is not known."""
+        server = self.seat.server_of(model)
+        return window(server, self.senses[server.name].context)
+
+    async def recover(self) -> None:
+        """End or abort what a killed proxy left; before anything is claimed.
+
+        Bounded: what cannot be done in time, as with a server that does not answer, goes on in the
+        background until it is done.
+        """
+        await self._recovery.run(self.limits.recover)
+
+    # --- admission -----------------------------------------------------------------------------
+
+    async def submit(self, request: ChatRequest) -> Ticket:
+        """Admit a request, or join the one that it repeats; never waits.
+
+        Raises:
+            Refusal: overload, drain, an engine that is off or not there, a session over its cap,
+                an unknown model. Nothing was claimed.
+        """
+        try:
+            return self._admission.again(request) or self._admit(request)
+        except Refusal as refusal:
+            self._admission.refused(request)
+            self._refused(request, refusal)
+            raise
+
+    def _refused(self, request: ChatRequest, refusal: Refusal) -> None:
+        """Leave a trace: the operator must see that users are turned away."""
+        server = self.seat.server_of(request.model)
+        seen = server.watcher.current
+        server.watcher.in_demand()
+        bus = self.seat.bus
+        bus.publish(
+            RequestRefused(
+                server=server.name,
+                status=refusal.status,
+                cause=str(refusal),
+                query=request.query[:200],
+            )
+        )
+        key = f"refused:{server.name}"
+        if is_down(seen):
+            cause = refused_cause(server.name, seen)
+            if key not in bus.state.alerts and key not in bus.state.dismissed:
+                log.warning("%s", cause)
+            show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
+
+    def _admit(self, request: ChatRequest) -> Ticket:
+        names = self.models()
+        check_model(self.seat.settings, request.model, names)
+        if self.draining:
+            raise Stopping
+        server = self.seat.server_of(request.model)
+        if is_down(server.watcher.current):
+            raise server.busy(request.model, 10)
+        most = self.seat.settings.proxy.queue_limit
+        gives_way: Run | None = None
+        if len(self._runs) >= most and self.waiting >= most:
+            lane = self._admission.lane(request)
+            gives_way = _crowding(self._runs.values(), lane, request.idle)
+        if request.shown is not None:
+            tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
+            check_vision(server, self.seat.settings, own=tells)
+        if refusal := too_many_choices(request.n, most_choices(server, self.seat.settings)):
+            raise refusal
+        row = self.seat.rows.match(request.headers, request.query)
+        if row is not None and not row.train and request.train:
+            request = replace(request, train=False)
+        placed = self._admission.place(request, row, server.name)
+        run = self._open(placed, None if placed.request.helper else row, server)
+        if gives_way is not None:
+            _give_way(gives_way)
+        ticket = run.join(request.stream)
+        self._runs[run.group_id] = run
+        self._admission.opened(run)
+        run.task = self._tasks.spawn(self._live(run), run.group_id)
+        return ticket
+
+    def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
+        request = placed.request
+        shown = request.shown
+        group_id = hex_id(6)
+        if row is not None:
+            self.seat.rows.take(row.row_id)
+        sense = self.senses[server.name]
+        repeats = max(sense.known_repeats, self.seat.settings.proxy.repeats)
+        run = Run(
+            seat=self.seat,
+            sense=sense,
+            group_id=group_id,
+            request=request,
+            row=row,
+            n=(repeats or 4) if request.train else 1,
+            task_id=f"{row.row_id if row else request.request_id}#{group_id}",
+            metadata=_metadata(row),
+            opened_at=self.seat.clock(),
+            on_alone=self._alone,
+            lane=placed.lane,
+            newcomer=placed.newcomer,
+            kind=_kind(request, server),
+        )
+        if request.helper:
+            run.untrained = f"not trained on: helper call {request.helper}"
+        run.metadata["task_id"] = run.task_id
+        self.seat.bus.publish(
+            GroupOpened(
+                server=server.name,
+                group_id=group_id,
+                request_id=request.request_id,
+                task_id=run.task_id,
+                n=run.n,
+                query=request.query,
+                body=request.body if shown is None else {**request.body, "messages": shown},
+                images=image_words(shown),
+                model=request.model,
+                stream=request.stream,
+                episode_type=run.kind,
+                session=request.session,
+                turn=placed.turn,
+                helper=request.helper,
+                client_timeout=client_timeout(request.headers, request.stream),
+                turns=1 + sum([one.get("role") == "assistant" for one in request.messages]),
+                **kept(row),
+            )
+        )
+        run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1
+        return run
+
+    async def _live(self, run: Run) -> None:
+        alarm: asyncio.TimerHandle | None = None
+        if patience := self.seat.settings.proxy.queue_timeout:
+            loop = asyncio.get_running_loop()
+            alarm = loop.call_later(patience, self._still_queued, run)
+        try:
+            await self._lifecycle.walk(run)
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            self._runs.pop(run.group_id, None)
+            self._admission.over(run)
+            run.tickets.clear()  # they know their run: left so, both would wait for the collector
+            if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
+                await run.sense.agree()
+
+    # --- leaving -------------------------------------------------------------------------------
+
+    def _alone(self, run: Run) -> None:
+        """Nobody waits for the answer any more."""
+        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_alone, run)
+
+    def _still_alone(self, run: Run) -> None:
+        if run.tickets:
+            return
+        if run.reply is None:
+            self._stop(run, Stop("client left", "ABORTED", busy(1)))
+        elif run.reply.index is None:
+            self._stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+
+    def _still_queued(self, run: Run) -> None:
+        if run.phase in ("QUEUED", "CLAIMING"):
+            self._stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
+
+    def _stop(self, run: Run, stop: Stop) -> bool:
+        """End a run before its time; False when it is too late for that."""
+        if run.sealed or run.closing or run.stop is not None or run.task is None:
+            return False
+        run.stop = stop
+        return run.task.cancel()
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Move the deadline of every request that waits for episodes of server `name`.
+
+        Args:
+            name: Of the server.
+            seconds: How much later; no request waits longer than a stream may.
+        """
+        most = self.seat.settings.proxy.stream_budget
+        for ticket in [one for run in self._of(name) if _waits(run) for one in run.tickets]:
+            ticket.postpone(seconds, most)
+
+    # --- the world changes ---------------------------------------------------------------------
+
+    def _listener(self, name: str) -> Callable[[Seen], None]:
+        return lambda seen: self._engine_changed(name, seen)
+
+    def _engine_changed(self, name: str, seen: Seen) -> None:
+        self.senses[name].engine_changed(seen)
+        if is_down(seen):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.limits.down_grace, self._still_down, name, seen.since)
+        for run in self._of(name):
+            run.wake.set()
+
+    def _still_down(self, name: str, since: float) -> None:
+        seen = self.seat.servers[name].watcher.current
+        if not is_down(seen) or seen.since != since:
+            return
+        for run in self._of(name):
+            if run.phase in ("QUEUED", "CLAIMING"):
+                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
+
+    def _of(self, name: str) -> list[Run]:
+        return [run for run in self._runs.values() if run.sense.server.name == name]
+
+    def _on_event(self, event: Event, dirty: Dirty) -> None:
+        if isinstance(event, GroupEvent) and (run := self._runs.get(event.group_id)) is not None:
+            self._admission.happened(run, event)
+        if "proxy" not in dirty:
+            return
+        if isinstance(event, ConsoleDetached) and not event.consoles:
+            self._console_left = self.seat.clock()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for run in self._runs.values():
+            run.wake.set()
+
+    # --- the end -------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> bool:
+        """Take no new requests and let those in flight end.
+
+        Windows of mode off close at once; groups that wait for the operator may use the time, then
+        their fallback holds.
+
+        Returns:
+            False when something had to be cut short.
+        """
+        self.draining = True
+        self._wake_all()
+        done = await self._tasks.drain(seconds)
+        if not done:
+            self._closing = True
+            self._wake_all()
+            await self._tasks.drain(self.limits.last_ends)
+        return done
+
+    async def close(self) -> None:
+        """Stop what still runs; everything held is given back, sealed rewards get a moment more."""
+        self.draining = self._closing = True
+        self._admission.close()
+        self._wake_all()
+        gone = Stop("the proxy stopped", "ABORTED", Stopping())
+        for run in tuple(self._runs.values()):
+            if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
+                self._stop(run, gone)
+        await self._tasks.drain(self.limits.last_ends)
+        await self._tasks.close()
+        await self._rescue.drain(self.limits.last_ends)
+        await self._rescue.close()
+        await self._behind.close()
+        while self._removers:
+            self._removers.pop()()
+
+
+def _waits(run: Run) -> bool:
+    """Whether it waits for its episodes, and goes on to."""
+    return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
+
+
+def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
+    """The waiting run that gives way to a request of `lane`.
+
+    Where its sender has its share, a request of an idle connection takes the place of the one in
+    the middle of its lane, or of its key and address when its lane has none: the oldest and the
+    newest wait least, and the older half is sure of its places.
+
+    Raises:
+        Refusal: the request's sender has its share of the places.
+    """
+    waiting = [(run.lane, run) for run in runs if _waits(run)]
+    if (found := crowding(waiting, lane)) is not None:
+        return found
+    own = [run for one, run in waiting if one == lane]
+    own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
+    if not idle or len(own) < 3:
+        raise busy(2)
+    return own[len(own) // 2]
+
+
+def _give_way(run: Run) -> None:
+    """End a run that waits, so that another one may.
+
+    Its task may not have begun: cancelled before that, it would never clean up.
+    """
+    assert run.task is not None
+    run.stop = Stop("gave way to another sender", "ABORTED", run.busy(2))
+    asyncio.get_running_loop().call_soon(run.task.cancel)
+
+
+def _kind(request: ChatRequest, server: ServerSeat) -> str:
+    if not request.train:
+        return "eval"
+    return "observe" if server.observes else "train"
+
+
+def _metadata(row: Row | None) -> dict[str, Any]:
+    if row is None:
+        return {"dataset_task_id": ""}
+    return {**row.metadata, "dataset_task_id": row.task_id}

@@ -1,0 +1,1 @@
+"""/v1 request handling and the informational routes."""

@@ -1,0 +1,306 @@
+"""Answers a request of any dialect: reads it, waits for its group, writes what comes of it.
+
+Streams open at once and are kept alive by events of the dialect's own kind. Whoever leaves is
+noticed in every phase, and frees what was held for it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from ajet_swarm.common.text import one_line
+from proxy.admission.registry import Groups
+from proxy.api.context_window import Windows
+from proxy.api.metrics import COUNTED, Meter
+from proxy.api.multi_prompt import Several, admit
+from proxy.api.prompt_tokens import Mark, TokenGauge, marks_of
+from proxy.context import Seat
+from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.common import request_id
+from proxy.dialects.images import without_images
+from proxy.dialects.request import ChatRequest, Winner, winner
+from proxy.groups.waiter import Piece, Reply, Ticket
+from proxy.http.asgi import (
+    AT_ONCE,
+    IDLE,
+    ON_LEAVE,
+    App,
+    ClientLeft,
+    Extra,
+    Receive,
+    Scope,
+    Send,
+    apart,
+    headers_of,
+    read_body,
+    send_json,
+    send_part,
+    send_refusal,
+    start_stream,
+    until_left,
+)
+from proxy.http.body_budget import BODY_BYTES, BodyBytes
+from proxy.http.errors import Refusal, busy
+from proxy.http.fast_response import Whole
+
+log = logging.getLogger(__name__)
+
+OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
+FOREVER = 1e6
+"""Seconds; the ticket's own budget comes first."""
+SOON = 0.05
+"""Seconds for which a stream waits to begin: clients take a refusal for what it is by its status
+alone. An error within a stream many of them take for a broken connection, and try again."""
+
+
+class Desk:
+    """Where requests are answered; one for all dialects.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: Where requests go.
+
+    Attributes:
+        meter: Counts them.
+        gauge: Learns from them how long a prompt is in tokens.
+    """
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self.groups = groups
+        self.meter = Meter()
+        self.gauge = TokenGauge()
+        self.windows = Windows(seat, groups)
+        seat.bus.listen(self.meter.listen, *COUNTED)
+        self.settings = seat.settings.proxy
+        self.largest = self.settings.max_body_mb << 20
+        self._tasks = seat.tasks
+        self._waiting: set[Ticket | Several] = set()
+
+    def endpoint(self, dialect: Dialect) -> App:
+        """The bare application that answers this dialect's requests."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            self.meter.open += 1
+            try:
+                await self._answer(_Exchange(dialect, scope, send), receive)
+            finally:
+                self.meter.open -= 1
+
+        return answer
+
+    def hurry(self) -> None:
+        """The proxy stops. Who waits gets an end now: the provisional best, else an error."""
+        for ticket in self._waiting:
+            ticket.hurry()
+
+    async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
+        ticket: Ticket | Several | None = None
+        unwatch: Callable[[], object] | None = None
+        try:
+            request = await self._read(exchange, receive)
+            ticket = await self._admit(request)
+            self._waiting.add(ticket)
+            unwatch = self._watch(exchange, receive, ticket)
+            if request.stream:
+                await self._stream(exchange, request, ticket)
+            else:
+                await self._whole(exchange, request, ticket)
+        except ClientLeft:
+            pass
+        except Refusal as refusal:
+            await self._refuse(exchange, refusal)
+        except Exception:  # nothing of ours may show in an answer, whatever went wrong
+            log.exception("request %s failed", exchange.name or "without an id")
+            text = "The request could not be completed."
+            await self._refuse(exchange, Refusal(500, None, text))
+        finally:
+            if unwatch is not None:
+                unwatch()
+            if ticket is not None:
+                self._waiting.discard(ticket)
+                self.meter.keepalives += ticket.keepalives
+                ticket.leave()
+
+    async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
+        """The request; its bytes are not kept while it waits for its answer."""
+        data = await read_body(exchange.headers, receive, self.largest, exchange.body_bytes)
+        return await apart(data, partial(exchange.read, data))
+
+    async def _admit(self, request: ChatRequest) -> Ticket | Several:
+        request = await self.windows.prepared(request)
+        for one in request.parts or (request,):
+            await self.windows.check(one)
+        if not request.parts:
+            return await self.groups.submit(request)
+        settings = self.settings
+        return await admit(self.groups, request, settings.stream_budget, settings.queue_limit)
+
+    def _watch(
+        self, exchange: "_Exchange", receive: Receive, ticket: Ticket | Several
+    ) -> Callable[[], object]:
+        """Notice when the client leaves; returns what ends that."""
+
+        def left() -> None:
+            exchange.gone = True
+            ticket.leave()
+
+        async def watch() -> None:
+            await until_left(receive)
+            left()
+
+        if exchange.on_leave is not None:
+            return exchange.on_leave(left)
+        return self._tasks.spawn(watch(), "listener").cancel
+
+    async def _whole(
+        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+    ) -> None:
+        reply = await ticket.next(FOREVER)
+        if not isinstance(reply, Reply):
+            return
+        winners = _winners(reply)
+        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        body = writer.whole(winners)
+        exchange.started = True
+        if exchange.at_once is None or not exchange.at_once(body, exchange.more):
+            await send_json(exchange.send, 200, body, exchange.more)
+        self._told(exchange, request, winners, ticket)
+
+    async def _stream(
+        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+    ) -> None:
+        if request.dialect == "messages":  # which tells the prompt's length first
+            told = self.gauge.estimate(request, exchange.marks)
+            request = msgspec.structs.replace(request, extra=told)
+        elif request.include_usage and request.continuous_usage:
+            told = self.gauge.estimate(request, exchange.marks)
+            request = msgspec.structs.replace(request, prompt_tokens=told)
+        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        first = writer.opening()
+        news = await _news(ticket, SOON)
+        if isinstance(news, Reply):
+            _winners(news)  # what is refused already is told by the status
+        exchange.started, exchange.writer = True, writer
+        await start_stream(exchange.send, exchange.more, first)
+        while not isinstance(news, Reply):
+            if news is not None and (data := writer.piece(news.delta)):
+                await send_part(exchange.send, data)
+            news = await _news(ticket, self.settings.keepalive)
+            if news is None:
+                ticket.kept_alive()
+                await send_part(exchange.send, writer.keepalive())
+        winners = _winners(news)
+        last = writer.finish(winners[0]) if ticket.live else writer.answer(winners)
+        await send_part(exchange.send, last, more=False)
+        self._told(exchange, request, winners, ticket)
+
+    async def _refuse(self, exchange: "_Exchange", refusal: Refusal) -> None:
+        """The error in the dialect's own form, before the answer or as the end of its stream."""
+        log.log(
+            logging.INFO if refusal.status < 500 else logging.WARNING,
+            "request %s from %s: %s %d: %s",
+            exchange.name or "without an id",
+            exchange.client or "nowhere",
+            exchange.path,
+            refusal.status,
+            one_line(refusal.message),
+        )
+        self.meter.refused[refusal.status] += 1
+        if not exchange.started:
+            body = exchange.dialect.refusal(refusal)
+            await send_refusal(exchange.send, refusal, body, exchange.more)
+        elif exchange.writer is not None:
+            await send_part(exchange.send, exchange.writer.error(refusal), more=False)
+
+    def _model(self, request: ChatRequest) -> str:
+        return request.model or self.groups.models()[0]
+
+    def _told(
+        self,
+        exchange: "_Exchange",
+        request: ChatRequest,
+        winners: Sequence[Winner],
+        ticket: Ticket | Several,
+    ) -> None:
+        if not exchange.gone:
+            ticket.delivered()
+        self.meter.answered(winners, ticket.age)
+        if request.dialect == "messages" or request.prompt_tokens:  # others do not ask for it
+            self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
+
+
+class _Exchange:
+    """One request and how far its answer is."""
+
+    __slots__ = (
+        "at_once",
+        "body_bytes",
+        "client",
+        "dialect",
+        "gone",
+        "headers",
+        "idle",
+        "marks",
+        "more",
+        "name",
+        "on_leave",
+        "path",
+        "send",
+        "started",
+        "writer",
+    )
+
+    def __init__(self, dialect: Dialect, scope: Scope, send: Send) -> None:
+        self.dialect = dialect
+        self.send = send
+        self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
+        self.at_once: Whole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
+        self.body_bytes: BodyBytes | None = scope.get(BODY_BYTES)
+        self.headers = headers_of(scope)
+        if session := scope.get("session"):
+            self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
+        client = scope.get("client")
+        self.client: str = client[0] if client else ""
+        self.idle = IDLE in scope
+        self.path: str = scope["path"]
+        self.name = ""
+        """The client's own id of the request; ours once it was read."""
+        self.more: Extra = ()
+        if self.headers.get("x-request-id"):
+            self.name = self.headers["x-request-id"] = request_id(self.headers)
+            self.more = ((b"x-request-id", self.name.encode()),)
+        self.started = False
+        self.writer: Writer | None = None
+        """Of a stream that has begun."""
+        self.gone = False
+        """The client has left, or has all of its answer."""
+        self.marks: Sequence[Mark] = ()
+        """Of a prompt whose length in tokens is told."""
+
+    def read(self, data: bytes) -> ChatRequest:
+        """The request; raises `Refusal`."""
+        request = self.dialect.read(data, self.headers, self.client)
+        self.name = request.request_id
+        if (shown := without_images(request.messages)) is not None:
+            request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
+        if request.dialect == "messages" or request.continuous_usage:
+            self.marks = marks_of(request)
+        return msgspec.structs.replace(request, idle=True) if self.idle else request
+
+
+async def _news(ticket: Ticket | Several, seconds: float) -> Reply | Piece | None:
+    """What comes next, or None after `seconds`; raises `ClientLeft` when nobody waits for it."""
+    news = await ticket.next(seconds)
+    if ticket.left:
+        raise ClientLeft
+    return news
+
+
+def _winners(reply: Reply) -> list[Winner]:
+    """What the reply has to tell; raises its refusal."""
+    if not reply.answers:
+        raise reply.refusal or busy(2)
+    return [winner(answer.parsed) for answer in reply.answers]

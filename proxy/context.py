@@ -1,0 +1,77 @@
+"""What the parts of the proxy share: one object, made at start, handed around."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.schemas import EngineState
+from core.bus import Bus
+from core.journal.prune import Pruner
+from core.journal.writer import Journal
+from core.settings import Settings
+from proxy.dataset_rows import Rows
+from proxy.http.errors import BUSY, Offline, Refusal, busy
+from proxy.rewards.source import RewardSource
+
+_OFF = frozenset({EngineState.OFFLINE})
+
+
+@dataclass(slots=True)
+class ServerSeat:
+    """One swarm server, as the proxy holds it."""
+
+    name: str
+    url: str
+    client: SwarmApi
+    watcher: Watcher
+    desk: GroupClaimer
+    observes: bool = False
+    """An upstream in observe mode: nothing is trained there."""
+
+    def busy(self, asked: str, retry_after: int, message: str = BUSY) -> Refusal:
+        """A 503 of this server; it names the server when the request did.
+
+        Of an engine that is off or cannot be reached it says that, and not `message`.
+
+        Args:
+            asked: The request's model.
+            retry_after: Seconds.
+            message: Why it cannot be answered.
+        """
+        seen = self.watcher.current
+        engine = "The upstream" if self.observes else "The engine"
+        if asked == self.name:
+            engine = f"Server {self.name}"
+            message = f"{engine} is {seen.shown.value}. {message}"
+        if seen.is_in(_OFF):
+            return Offline(engine)
+        if seen.down:
+            message = f"{engine} cannot be reached. Please try again later."
+        return busy(retry_after, message)
+
+
+@dataclass(slots=True)
+class Seat:
+    """The proxy's shared parts. All of it lives on one event loop."""
+
+    settings: Settings
+    journal: Journal
+    bus: Bus
+    servers: dict[str, ServerSeat]
+    """By name, the default one first."""
+    rewards: RewardSource
+    rows: Rows
+    tasks: Tasks
+    client_uuid: str
+    pruner: Pruner | None = None
+    """Keeps the journal within its limits."""
+    clock: Callable[[], float] = field(default=time.time)
+    """Unix seconds; all clocks shown to people."""
+
+    def server_of(self, model: str) -> ServerSeat:
+        """The server that a request's model names, in whatever state it is; else the first."""
+        return self.servers.get(model) or next(iter(self.servers.values()))

@@ -1,0 +1,1 @@
+"""Control API, its client, command handlers."""

@@ -1,0 +1,371 @@
+"""The control API: snapshot, feed, commands, rows and facts, for those who hold the token."""
+
+import asyncio
+import hmac
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from core.bus import Subscription
+from core.commands import validate
+from core.events import (
+    AnyEvent,
+    ConsoleAttached,
+    ConsoleDetached,
+    Event,
+    MockFinished,
+    MockRowDone,
+    MockStarted,
+)
+from core.journal.history import read_page
+from core.journal.writer import JournalError
+from core.settings.effective import EffectiveSettings, shown_settings
+from proxy.context import Seat
+from proxy.control.dispatch import Reply
+from proxy.control.job_info import sheet
+from proxy.control.job_store import JobStore
+from proxy.dataset_rows import Row
+from proxy.http.body_budget import BODY_BYTES, BodyBytes
+from proxy.servers.extensions import tokens
+from proxy.servers.slots import look
+
+PING_EVERY = 5.0
+REPLAY_CAP = 20_000
+"""A follower that is further behind than this reads the snapshot instead."""
+BODY_CAP = 64 << 20
+"""Bytes of a body: a dataset's longest row, whatever JSON makes of its characters."""
+
+_TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_PORT = re.compile(r":[0-9]*\Z")
+_LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+
+
+class _Refused(AjetError):
+    """A request to the control API that is answered with an error status."""
+
+    def __init__(self, status: int, what: str, todo: str = "") -> None:
+        self.status = status
+        super().__init__(what, todo=todo)
+
+
+class Hands(Protocol):
+    """Who carries commands out."""
+
+    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+        """Do what `name` says; an `AjetError` says why not."""
+        ...
+
+    def directive(self, mock_id: str) -> str:
+        """What the mock user of that id should do now."""
+        ...
+
+
+class _Fact(msgspec.Struct):
+    id: str
+    event: AnyEvent
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _error(error: AjetError, status: int) -> Response:
+    said = {"message": error.what, "where": error.where, "todo": error.todo}
+    answer = _json({"error": said}, status)
+    if status == 503:
+        answer.headers["retry-after"] = "5"
+    return answer
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = _error(AjetError(error.detail), error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+class Control:
+    """Answers for one proxy."""
+
+    def __init__(self, seat: Seat, orders: Hands, token: str, hosts: frozenset[str]) -> None:
+        self.seat = seat
+        self.orders = orders
+        self._token = token.encode()
+        self._hosts = _LOCAL | {host.lower() for host in hosts}
+        self._consoles = 0
+        self._closed = False
+        self._following: set[Subscription] = set()
+        self._facts: dict[str, int] = {}
+
+    def close(self) -> None:
+        """End the feeds, so that the server can stop without waiting for those who follow."""
+        self._closed = True
+        for subscription in self._following:
+            subscription.wake()
+
+    def app(self) -> Starlette:
+        """What answers below `/control/`."""
+        table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
+            ("GET", "/snapshot", self._snapshot),
+            ("GET", "/settings", self._settings),
+            ("GET", "/events", self._events),
+            ("POST", "/commands/{name}", self._command),
+            ("GET", "/groups", self._groups),
+            ("GET", "/groups/{group_id}", self._group),
+            ("GET", "/tokens/{episode_uuid}", self._tokens),
+            ("GET", "/look/{server}", self._look),
+            ("GET", "/job/{server}", self._job),
+            ("POST", "/rows", self._row),
+            ("POST", "/rows/over", self._row_over),
+            ("GET", "/mock", self._mock),
+            ("POST", "/facts", self._fact),
+        )
+        routes = [
+            Route(f"/control{path}", self._guarded(handler), methods=[method])
+            for method, path, handler in table
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+    def _guarded(
+        self, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                self._check(request)
+                return await handler(request)
+            except _Refused as error:
+                return _error(error, error.status)
+            except UsageError as error:
+                return _error(error, 400)
+            except AjetError as error:
+                return _error(error, 409)
+
+        return answer
+
+    def _check(self, request: Request) -> None:
+        """A web page must not be able to order anything: Host, Origin and token are looked at."""
+        if _host(request.headers.get("host", "")) not in self._hosts:
+            raise _Refused(403, "this Host is not served here")
+        origin = request.headers.get("origin")
+        if origin is not None and _host(origin.split("://")[-1]) not in self._hosts:
+            raise _Refused(403, "this Origin may not use the control API")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._token)
+        if scheme.lower() != "bearer" or not right:
+            raise _Refused(401, "the control token is missing or wrong", _TOKEN)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _snapshot(self, request: Request) -> Response:
+        state = self.seat.bus.state
+        return _json({"seq": state.seq, "state": state})
+
+    async def _settings(self, request: Request) -> Response:
+        servers = {name: server.url for name, server in self.seat.servers.items()}
+        shown = shown_settings(self.seat.settings)
+        return _json(EffectiveSettings(settings=shown, servers=servers))
+
+    async def _groups(self, request: Request) -> Response:
+        first = _number(request.query_params.get("first", "0"), "first")
+        limit = _number(request.query_params.get("limit", "50"), "limit")
+        await self._settled()
+        page = await asyncio.to_thread(read_page, self.seat.journal, first, max(1, limit))
+        return _json(page)
+
+    async def _group(self, request: Request) -> Response:
+        group_id = request.path_params["group_id"]
+        await self._settled()
+        events = await asyncio.to_thread(self.seat.journal.group_events, group_id)
+        if not events:
+            raise _Refused(404, f"there is no group {group_id}")
+        return _json({"events": events})
+
+    async def _tokens(self, request: Request) -> Response:
+        server = request.query_params.get("server") or next(iter(self.seat.servers), "")
+        return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
+
+    async def _look(self, request: Request) -> Response:
+        return _json(await look(self.seat, request.path_params["server"]))
+
+    async def _job(self, request: Request) -> Response:
+        server = self.seat.servers.get(request.path_params["server"])
+        if server is None:
+            raise _Refused(404, "there is no such server", f"Known: {', '.join(self.seat.servers)}")
+        return _json(await sheet(self.seat, server, JobStore.beside(self.seat.journal.path)))
+
+    async def _settled(self) -> None:
+        """What was published before now can be read from the journal."""
+        try:
+            await self.seat.journal.committed(self.seat.bus.state.seq)
+        except JournalError:
+            return  # the alert says so; what is on disk is still shown
+
+    async def _events(self, request: Request) -> Response:
+        after = _number(request.query_params.get("after", "0"), "after")
+        console = request.query_params.get("console") == "1"
+        if request.query_params.get("run", "") not in ("", self.seat.bus.run_id):
+            after = -1  # seen in a run that may have lost its last events: begin anew
+        return StreamingResponse(
+            self._feed(after, console),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+
+    async def _feed(self, after: int, console: bool) -> AsyncIterator[bytes]:
+        bus = self.seat.bus
+        until = bus.state.seq
+        subscription = bus.subscribe()
+        self._following.add(subscription)
+        try:
+            if console:
+                self._consoles += 1
+                bus.publish(ConsoleAttached(consoles=self._consoles))
+            async for chunk in self._missed(after, until):
+                yield chunk
+            while not self._closed:
+                found = await subscription.next(PING_EVERY)
+                if subscription.gap:
+                    subscription.resume()
+                    yield _frame(bus.state.seq, "reset", b"{}")
+                elif not found:
+                    yield b"event: ping\ndata: {}\n\n"
+                else:
+                    yield b"".join(_event(event) for event in found)
+        finally:
+            self._following.discard(subscription)
+            bus.unsubscribe(subscription)
+            if console:
+                self._consoles -= 1
+                bus.publish(ConsoleDetached(consoles=self._consoles))
+
+    async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
+        """What lies between the follower's last event and the subscription, from the journal."""
+        if not 0 <= after <= until or until - after > REPLAY_CAP:
+            yield _frame(until, "reset", b"{}")
+            return
+        await self._settled()
+        while after < until:
+            page = await asyncio.to_thread(self.seat.journal.events, after, 500)
+            wanted = [event for event in page if event.seq <= until]
+            if not wanted:
+                return
+            after = wanted[-1].seq
+            yield b"".join(_event(event) for event in wanted)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def _command(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        args = await _body(request)
+        if not isinstance(args, Mapping):
+            raise _Refused(400, "the arguments of a command are a JSON object")
+        message, result = await self.orders.carry_out(name, validate(name, args))
+        return _json({"ok": True, "message": message, "result": result})
+
+    async def _row(self, request: Request) -> Response:
+        try:
+            row = msgspec.convert(await _body(request), Row)
+        except msgspec.ValidationError as error:
+            raise _Refused(400, f"this is no row: {error}") from error
+        directive = self.orders.directive(row.mock_id)
+        if directive == "run":
+            self.seat.rows.register(row)
+        return _json({"directive": directive})
+
+    async def _row_over(self, request: Request) -> Response:
+        told = await _body(request)
+        row_id = told.get("row_id") if isinstance(told, Mapping) else None
+        if not isinstance(row_id, str):
+            raise _Refused(400, "`row_id` is missing")
+        self.seat.rows.release(row_id)
+        return _json({"ok": True})
+
+    async def _mock(self, request: Request) -> Response:
+        mock_id = request.query_params.get("mock_id", "")
+        self.seat.rows.alive(mock_id)
+        return _json({"directive": self.orders.directive(mock_id)})
+
+    async def _fact(self, request: Request) -> Response:
+        try:
+            fact = msgspec.convert(await _body(request), _Fact)
+        except msgspec.ValidationError as error:
+            raise _Refused(400, f"this is no fact: {error}") from error
+        event = fact.event
+        if not event.kind.startswith("mock_"):
+            raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
+        if not self._known(fact.id, event):
+            self._end_rows(event)
+            stamped = msgspec.structs.replace(event, at=self.seat.clock())
+            self._facts[fact.id] = self.seat.bus.publish(stamped)
+            while len(self._facts) > REPLAY_CAP:
+                del self._facts[next(iter(self._facts))]
+        # Posted again, it is in the journal or kept for it: there is no other event for it.
+        await self.seat.journal.committed(self._facts.get(fact.id, 0))
+        return _json({"ok": True})
+
+    def _end_rows(self, event: Event) -> None:
+        """Rows that a fact says the end of are not waited for any more."""
+        if isinstance(event, MockRowDone):
+            self.seat.rows.release(event.row_id)
+        elif isinstance(event, MockStarted):
+            self.seat.rows.end_earlier(event.mock_id)
+        elif isinstance(event, MockFinished):
+            self.seat.rows.end_run(event.mock_id)
+
+    def _known(self, fact_id: str, event: Event) -> bool:
+        """Whether the fact is in the journal already; a restart of the proxy does not forget."""
+        if fact_id in self._facts:
+            return True
+        mock = self.seat.bus.state.mock
+        if mock is None:
+            return False
+        if isinstance(event, MockStarted):
+            return event.mock_id == mock.mock_id and mock.ended_at is None
+        if isinstance(event, MockRowDone) and event.mock_id == mock.mock_id:
+            return any(row.row_id == event.row_id for row in mock.rows)
+        return False
+
+
+async def _body(request: Request) -> Any:
+    data = bytearray()
+    room: BodyBytes | None = request.scope.get(BODY_BYTES)
+    async for chunk in request.stream():
+        if room is not None and not room.add(len(chunk)):
+            raise _Refused(503, "too many request bodies are in memory", "Try again in a moment")
+        data += chunk
+        if len(data) > BODY_CAP:
+            raise _Refused(413, "the body is too large for the control API")
+    if not data:
+        return {}
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _Refused(400, f"the body is not JSON: {error}") from error
+
+
+def _number(text: str, name: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise _Refused(400, f"`{name}` must be a whole number")
+    return int(text)
+
+
+def _host(text: str) -> str:
+    """Of `host:port`, which is as good in capitals; an address of IPv6 stands in brackets."""
+    return _PORT.sub("", text).lower()
+
+
+def _frame(seq: int, kind: str, data: bytes) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, kind.encode(), data)
+
+
+def _event(event: Event) -> bytes:
+    return _frame(event.seq, event.kind, msgspec.json.encode(event))

@@ -1,0 +1,307 @@
+"""The typed client of the control API: what consoles, mock users and commands talk through."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from core.events import AnyEvent, Event, decode, encode
+from core.job_info import JobSheet
+from core.journal.history import HistoryPage
+from core.runtime.tls import believing
+from core.server_details import ServerLook
+from core.settings.effective import EffectiveSettings
+from core.state import State
+from core.token_payloads import EpisodeTokens
+
+T = TypeVar("T")
+
+PING_LIMIT = 15.0
+"""Seconds without a byte after which the feed counts as lost; the server pings every 5."""
+
+
+class ControlError(AjetError):
+    """The proxy refused; the message is its own."""
+
+    def __init__(self, what: str, where: str = "", todo: str = "", status: int = 0) -> None:
+        self.status = status
+        super().__init__(what, where, todo)
+
+
+class ControlLost(AjetError):
+    """The proxy does not answer."""
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The feed cannot go on from where it was: read the snapshot again."""
+
+
+class CommandReply(msgspec.Struct, frozen=True):
+    """A command was carried out."""
+
+    ok: bool
+    message: str
+    result: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _Snapshot(msgspec.Struct):
+    state: State
+
+
+class _Events(msgspec.Struct):
+    events: list[AnyEvent]
+
+
+class ControlClient:
+    """One proxy's control API.
+
+    Args:
+        url: Where the proxy is.
+        token: Its control token.
+        transport: How requests travel; the network when left out.
+        cert: File with the certificate the proxy shows, when it is not one that all believe.
+        read_only: Send nothing that changes something, whoever asks for it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.AsyncBaseTransport | None = None,
+        cert: str = "",
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.read_only = read_only
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(10.0, read=30.0),
+            transport=transport,
+            verify=believing(url, cert),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def snapshot(self) -> State:
+        """The state now; `state.seq` is where the feed goes on."""
+        data = await self._call("GET", "/control/snapshot")
+        return _read(data, _Snapshot).state
+
+    async def settings(self) -> EffectiveSettings:
+        """What the proxy was started with, without the value of any key.
+
+        Raises:
+            ControlError: its version does not report them (status 404).
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", "/control/settings"), EffectiveSettings)
+
+    async def events(
+        self, after: int, console: bool = False, run_id: str = ""
+    ) -> AsyncIterator[AnyEvent | Reset]:
+        """Events above `after` as they happen, over one connection.
+
+        Args:
+            after: Sequence number of the last event that is known.
+            console: Count as an operator who looks on.
+            run_id: The run that `after` was seen in. A proxy that was killed may have taken its
+                last events with it, so another run begins with a reset.
+
+        Raises:
+            ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
+        """
+        if self._http.is_closed:
+            raise self._gone("the connection was closed")
+        parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
+        limits = httpx.Timeout(10.0, read=PING_LIMIT)
+        try:
+            async with self._http.stream(
+                "GET", "/control/events", params=parameters, timeout=limits
+            ) as answer:
+                if answer.status_code != 200:
+                    raise _refused(answer.status_code, await answer.aread(), self.url)
+                async for kind, data in _sse(answer):
+                    if kind == b"reset":
+                        yield Reset()
+                    elif kind != b"ping":
+                        with contextlib.suppress(msgspec.MsgspecError):  # of a newer version
+                            yield decode(data)
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        raise ControlLost("the proxy closed the feed", where=self.url)
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
+        """Order something; see `core.commands`.
+
+        Raises:
+            ControlError: it is not possible; says why.
+            ControlLost: the proxy does not answer.
+        """
+        read = 180.0 if name.startswith("engine.") else 60.0  # a real server stops in 19 s
+        data = await self._call("POST", f"/control/commands/{name}", args, read=read)
+        return _read(data, CommandReply)
+
+    async def group_events(self, group_id: str) -> list[AnyEvent]:
+        """Everything that happened to one group, whole texts included."""
+        data = await self._call("GET", f"/control/groups/{group_id}")
+        return _read(data, _Events).events
+
+    async def history(self, first: int, limit: int) -> HistoryPage:
+        """Groups of the whole journal from place `first` on, 0 for the oldest."""
+        data = await self._call("GET", f"/control/groups?first={first}&limit={limit}")
+        return _read(data, HistoryPage)
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """The token log of an episode.
+
+        Raises:
+            ControlError: its server gives none, or does not have the episode any more.
+            ControlLost: the proxy does not answer.
+        """
+        path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
+        return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
+
+    async def look(self, server: str) -> ServerLook:
+        """Everything a swarm server tells, read now.
+
+        Raises:
+            ControlError: there is no such server.
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerLook)
+
+    async def job(self, server: str) -> JobSheet:
+        """The jobs of a server: saved, running, presets.
+
+        Raises:
+            ControlError: there is no such server, or the saved job cannot be read.
+            ControlLost: the proxy does not answer.
+        """
+        return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobSheet)
+
+    async def register_row(self, row: Mapping[str, Any]) -> str:
+        """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""
+        answer = msgspec.json.decode(await self._call("POST", "/control/rows", row))
+        return str(answer["directive"])
+
+    async def release_row(self, row_id: str) -> None:
+        """Say that an announced row is over: no further request is taken for it."""
+        await self._call("POST", "/control/rows/over", {"row_id": row_id})
+
+    async def directive(self, mock_id: str) -> str:
+        """What the mock user should do now: `run`, `pause` or `stop`."""
+        data = await self._call("GET", f"/control/mock?mock_id={mock_id}")
+        return str(msgspec.json.decode(data)["directive"])
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        """Put a fact of the mock user into the journal, once however often it is posted."""
+        body = b'{"id":' + msgspec.json.encode(fact_id) + b',"event":' + encode(event) + b"}"
+        await self._call("POST", "/control/facts", body)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        read: float = 30.0,
+    ) -> bytes:
+        if self.read_only and method != "GET":
+            raise ControlError("this connection is read-only: nothing is ordered over it", path)
+        if self._http.is_closed:
+            raise self._gone("the connection was closed")
+        content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
+        try:
+            answer = await self._http.request(
+                method,
+                path,
+                content=content,
+                headers={"content-type": "application/json"} if content is not None else None,
+                timeout=httpx.Timeout(10.0, read=read),
+            )
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        if answer.status_code != 200:
+            raise _refused(answer.status_code, answer.content, self.url)
+        return answer.content
+
+    def _lost(self, error: Exception) -> AjetError:
+        if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():
+            return _no_proxy("it does not speak HTTP", self.url)
+        if "SSL" in str(error) or "CERTIFICATE" in str(error):
+            todo = "See that http or https is right; its certificate: proxy.tls_cert of your home"
+            return ControlError(f"no safe connection to the proxy: {error}", self.url, todo)
+        return self._gone(f"the proxy does not answer ({type(error).__name__})")
+
+    def _gone(self, what: str) -> ControlLost:
+        return ControlLost(what, where=self.url, todo="Start it, or name another with --url")
+
+
+async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Kind and data of each frame.
+
+    By bytes: httpx's lines also end at U+2028 and its kin, which JSON leaves in a text as they are.
+    """
+    rest = b""
+    async for chunk in answer.aiter_bytes():
+        *frames, rest = (rest + chunk).split(b"\n\n")
+        for frame in frames:
+            kind = data = b""
+            for line in frame.split(b"\n"):
+                if line.startswith(b"event:"):
+                    kind = line[6:].strip()
+                elif line.startswith(b"data:"):
+                    data += line[5:].strip()
+            if kind:
+                yield kind, data
+
+
+def _read(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        if not isinstance(error, msgspec.ValidationError):
+            raise _no_proxy("its answer is not JSON") from error
+        raise ControlError(
+            f"the proxy's answer cannot be read: {error}",
+            todo="Use the same version of the program on both ends",
+        ) from error
+
+
+def _no_proxy(why: str, where: str = "", status: int = 0) -> ControlError:
+    return ControlError(
+        f"what answers there is not the proxy of an ajet-console ({why})",
+        where,
+        "Give the address that `ajet-console proxy` prints when it starts",
+        status,
+    )
+
+
+def _refused(status: int, body: bytes, where: str) -> ControlError:
+    try:
+        found = msgspec.json.decode(body)["error"]
+        return ControlError(found["message"], found["where"], found["todo"], status)
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        if status < 500:
+            return _no_proxy(f"it answered {status}", where, status)
+        return ControlError(f"the proxy answered {status}", where, status=status)

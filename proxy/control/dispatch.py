@@ -1,0 +1,132 @@
+"""Carries out the commands of the registry that are the proxy's."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from core.commands import CommandError
+from core.events import MockPaused, MockResumed, MockStopping
+from core.state import Mock
+from proxy.admission.registry import Groups
+from proxy.alerts import dismiss_alert
+from proxy.context import Seat
+from proxy.control.engine_commands import EngineOrders
+from proxy.control.journal_commands import JournalOrders
+from proxy.control.probes import Tries
+from proxy.control.rater_commands import RatingOrders
+from proxy.control.what_if import RewardTrials
+from proxy.rewards.model.live import RewardOrders
+
+log = logging.getLogger(__name__)
+
+NAMES = frozenset({"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part"})
+"""Arguments that name something and are no text of anybody's."""
+
+
+def without_texts(args: Mapping[str, Any]) -> str:
+    """Arguments for the log: names and numbers as they are, of all else only the size."""
+    return " ".join(f"{name}={_size(name, value)}" for name, value in args.items())
+
+
+def _size(name: str, value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    if name in NAMES:
+        return one_line(str(value), 60)
+    if isinstance(value, str):
+        return f"({len(value)} characters)"
+    return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
+
+
+Reply = tuple[str, dict[str, Any]]
+
+_ENDED = frozenset({"finished", "stopped", "failed"})
+
+
+class Orders:
+    """One proxy's hands."""
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self.seat = seat
+        self.groups = groups
+        rewards = RewardOrders(seat.rewards)
+        self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "group.rate": self._rate,
+            "group.unrate": lambda args: groups.unrate(**args),
+            "group.accept": lambda args: groups.accept(**args),
+            "group.abort": lambda args: groups.abort(**args),
+            "group.rescore": lambda args: groups.rescore(**args),
+            "group.refill": lambda args: groups.refill(**args),
+            "group.rerun": lambda args: groups.rerun(**args),
+            "group.mark": lambda args: groups.mark(**args),
+            "group.note": lambda args: groups.note(**args),
+            "rating.mode": lambda args: groups.set_mode(**args),
+            **EngineOrders(seat).table,
+            **RatingOrders(seat, groups).table,
+            **Tries(seat, groups).table,
+            **rewards.table,
+            **RewardTrials(seat, rewards).table,
+            **JournalOrders(seat).table,
+            "alert.dismiss": self._dismiss,
+            "mock.pause": self._mock_pause,
+            "mock.resume": self._mock_resume,
+            "mock.stop": self._mock_stop,
+            "proxy.drain": self._drain,
+        }
+
+    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+        """Do what `name` says with validated arguments.
+
+        Raises:
+            AjetError: it is not possible now; says why.
+        """
+        handler = self._table.get(name)
+        if handler is None:
+            raise CommandError(
+                f"`{name}` is not the proxy's to do", todo="Use the console or the command line"
+            )
+        log.info("command %s %s", name, without_texts(args))
+        return await handler(args), {}
+
+    async def _rate(self, args: dict[str, Any]) -> str:
+        return await self.groups.rate(**args)
+
+    async def _dismiss(self, args: dict[str, Any]) -> str:
+        dismiss_alert(self.seat.bus, args["key"])
+        return "dismissed"
+
+    # --- the mock user --------------------------------------------------------------------------
+
+    def directive(self, mock_id: str) -> str:
+        """What the mock user of that id should do now: run, pause or stop."""
+        mock = self.seat.bus.state.mock
+        if mock is None or mock.mock_id != mock_id:
+            return "run"
+        return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
+
+    def _running(self) -> Mock:
+        mock = self.seat.bus.state.mock
+        if mock is None or mock.phase in _ENDED:
+            raise AjetError("no mock user is running", todo="Start one with `ajet-console mock`")
+        return mock
+
+    async def _mock_pause(self, args: dict[str, Any]) -> str:
+        self.seat.bus.publish(MockPaused(mock_id=self._running().mock_id))
+        return "the mock user pauses"
+
+    async def _mock_resume(self, args: dict[str, Any]) -> str:
+        mock = self._running()
+        if mock.phase != "paused":
+            raise AjetError(f"the mock user is {mock.phase}, not paused")
+        self.seat.bus.publish(MockResumed(mock_id=mock.mock_id))
+        return "the mock user goes on"
+
+    async def _mock_stop(self, args: dict[str, Any]) -> str:
+        self.seat.bus.publish(MockStopping(mock_id=self._running().mock_id))
+        return "the mock user ends after what is in flight"
+
+    async def _drain(self, args: dict[str, Any]) -> str:
+        self.seat.tasks.spawn(self.groups.drain(60.0), "drain")
+        return "no new requests are taken; those in flight are finished"

@@ -1,0 +1,223 @@
+"""Carries out the commands about engines: start, stop, resume, and what is saved of the policy."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import known_names
+from ajet_swarm.protocol.job_secrets import hidden_error
+from ajet_swarm.protocol.schemas import EngineState
+from core.commands import CommandError
+from core.events import AlertCleared, AlertRaised, JobSent
+from proxy.context import Seat, ServerSeat
+from proxy.control.jobs import START, JobOrders, must_be_off
+from proxy.servers.extensions import (
+    CHECKPOINTS,
+    PRUNE,
+    RESET,
+    RESTORE,
+    Done,
+    ask,
+    has_job,
+    look,
+    offers,
+)
+
+log = logging.getLogger(__name__)
+
+STOP_LIMIT = 30.0
+"""Seconds a stopped engine may take to be seen OFFLINE; a real server stands still for 19."""
+BASE = "base"
+"""Names the weights the policy came with; it is always there."""
+
+
+class EngineOrders:
+    """Orders for the swarm servers of one proxy."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.jobs = JobOrders(seat, self.server)
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            **self.jobs.table,
+            "engine.stop": self._stop,
+            "engine.resume": self._resume,
+            "engine.save": self._save,
+            "engine.restore": self._restore,
+            "engine.prune": self._prune,
+            "engine.reset": self._reset,
+            "engine.abort_episode": self._abort_episode,
+        }
+
+    def server(self, args: Mapping[str, Any]) -> ServerSeat:
+        servers = self.seat.servers
+        """The server that is named, else the first.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        name = args.get("server") or next(iter(servers), "")
+        if name not in servers:
+            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
+        return servers[name]
+
+    # --- start and stop -------------------------------------------------------------------------
+
+    async def _start(self, server: ServerSeat, job: str = "", how: str = "") -> None:
+        """Start with `job`, or with the one the server has."""
+        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        work = self.jobs.begin(server, "Resume", (START,))
+        work.job = job
+        try:
+            if job:
+                sent = await server.client.sync_train_config(job)
+                shown = await asyncio.to_thread(self.jobs.store.masked, sent)
+                self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+            await work.step(START, server.client.start_engine())
+        except AjetError as refused:
+            error = hidden_error(refused, job)
+            work.end("failed", error.what)
+            self.seat.bus.publish(
+                AlertRaised(
+                    key=f"start:{server.name}",
+                    cause=f"{server.name} did not start: {error.what}",
+                    todo=error.todo or "Stop it and try again",
+                    level="error",
+                )
+            )
+            raise error from None
+        work.end("done", f"{server.name} was started with the job it has")
+        server.watcher.nudge()
+
+    async def _stop(self, args: dict[str, Any]) -> str:
+        server = self.server(args)
+        if (work := self.jobs.busy(server)) is not None:
+            work.cancel()  # the stop is the way out of a start that hangs
+        await server.client.stop_engine()
+        server.watcher.nudge()
+        return f"{server.name} is stopped"
+
+    async def _resume(self, args: dict[str, Any]) -> str:
+        server = await self._keeping(args)
+        self.jobs.must_be_idle(server)
+        await must_be_off(server)
+        if await has_job(server):
+            await self._start(server)
+            return f"{server.name} continues"
+        job, how = await self.jobs.choose(server, {})
+        await self._start(server, job, how)
+        return f"{server.name} continues with the {how} job: it had none"
+
+    async def _abort_episode(self, args: dict[str, Any]) -> str:
+        server = self.server(args)
+        given = args["episode"].strip()
+        found = [
+            one
+            for one in await server.client.buffer()
+            if one.claimed and given and one.episode_uuid.startswith(given)
+        ]
+        if len(found) != 1:
+            what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
+            raise AjetError(
+                f"{what} with `{given:.60}`", server.name, "It may be finished: read the list again"
+            )
+        episode = found[0]
+        rolling = server.watcher.current.state is EngineState.ROLLING
+        if not await server.client.abort(episode.episode_uuid, episode.optional_task_id or ""):
+            raise AjetError("the server did not take the abort", server.name, "Try again")
+        log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
+        server.watcher.nudge()
+        own = episode.client_uuid == self.seat.client_uuid
+        whose = "of ours" if own else f"of client {episode.client_uuid or '?':.40}"
+        fate = "it is back in the pool" if rolling else "it is deleted"
+        return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
+
+    # --- what is saved --------------------------------------------------------------------------
+
+    async def _keeping(self, args: Mapping[str, Any]) -> ServerSeat:
+        """The server, when it keeps checkpoints.
+
+        Raises:
+            AjetError: it does not.
+        """
+        server = self.server(args)
+        if not await offers(server, CHECKPOINTS):
+            raise AjetError(
+                "this server has no checkpoints",
+                server.name,
+                "An AgentJet server saves by its own job: see save_freq there",
+            )
+        return server
+
+    async def _save(self, args: dict[str, Any]) -> str:
+        server = await self._keeping(args)
+        name = args["name"].strip()
+        told = await ask(server, Done, CHECKPOINTS, {"name": name})
+        await look(self.seat, server)
+        return f"{server.name}: checkpoint {name} saved, step {told.step}"
+
+    async def _restore(self, args: dict[str, Any]) -> str:
+        server = await self._keeping(args)
+        name = args["name"].strip()
+        found = {one.name: one for one in await look(self.seat, server)}
+        if name != BASE and name not in found:
+            raise AjetError(
+                f"there is no checkpoint `{name:.80}`",
+                server.name,
+                known_names(name, [*found, BASE]),
+            )
+        if name in found and found[name].damaged:
+            raise AjetError(f"the checkpoint {name} is damaged", server.name, "Choose another")
+        done, then = await self._while_off(server, RESTORE, {"name": name})
+        return f"{server.name} is back at {name}, step {done.step}; {then}"
+
+    async def _reset(self, args: dict[str, Any]) -> str:
+        server = await self._keeping(args)
+        _, then = await self._while_off(server, RESET, {})
+        return f"{server.name} is back at its base weights; {then}"
+
+    async def _prune(self, args: dict[str, Any]) -> str:
+        server = await self._keeping(args)
+        if args["keep"] < 0:
+            raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
+        told = await ask(server, Done, PRUNE, {"keep": args["keep"]})
+        await look(self.seat, server)
+        if not told.deleted:
+            return f"{server.name}: there is nothing to delete"
+        return f"{server.name}: deleted {', '.join(told.deleted)}"
+
+    async def _while_off(
+        self, server: ServerSeat, path: str, body: Mapping[str, Any]
+    ) -> tuple[Done, str]:
+        """Ask what wants the policy closed; an engine that ran is stopped first and resumed."""
+        self.jobs.must_be_idle(server)
+        ran = await self._halted(server)
+        try:
+            done = await ask(server, Done, path, body)
+        except AjetError:
+            if ran:  # nothing has changed, so it goes on as it was
+                await self._start(server)
+            raise
+        await look(self.seat, server)
+        if not ran:
+            return done, "resume it to continue from there"
+        await self._start(server)
+        return done, "it continues from there"
+
+    async def _halted(self, server: ServerSeat) -> bool:
+        """Stop the engine when it runs; returns whether it did."""
+        try:
+            seen = await server.watcher.refresh(STOP_LIMIT)
+            if seen.is_in({EngineState.OFFLINE}):
+                return False
+            await server.client.stop_engine()
+            server.watcher.nudge()
+            await server.watcher.wait_for({EngineState.OFFLINE}, STOP_LIMIT)
+        except TimeoutError:
+            raise AjetError(
+                f"the engine was not seen OFFLINE within {STOP_LIMIT:.0f} s",
+                server.name,
+                "Look at its state, then try again",
+            ) from None
+        return True

@@ -1,0 +1,233 @@
+"""The operator's orders on groups: rate, undo, accept, abort, mark, note, switch the mode."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Unpack
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import did_you_mean
+from core.events import GroupMarked, GroupNoted, RatingModeChanged
+from core.journal.history import read_group
+from core.journal.writer import JournalError
+from core.state import Group
+from proxy.context import Seat
+from proxy.control.rating import Look, Voter, accept, rate, unrate
+from proxy.dialects.request import ChatRequest
+from proxy.groups import refill
+from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
+from proxy.groups.run import Run, Stop, Ticket
+from proxy.groups.seal_policy import held_until
+from proxy.http.errors import NotNow, Refusal, busy
+from proxy.servers.server_facts import ROLLING
+
+ABORT_WAIT = 10.0
+"""Seconds the abort of a rated group waits for the group's end."""
+MODES = ("off", "answer_first", "hold")
+
+
+class GroupCommands:
+    """What can be ordered. Ids may be cut to their first characters.
+
+    All of them return a short message for people, and raise an `AjetError` that says why when the
+    order cannot be carried out: nothing has changed then.
+
+    Args:
+        seat: The proxy's shared parts.
+        stop: Ends a run before its time; False when it is too late.
+        submit: Admits a request.
+    """
+
+    def __init__(
+        self,
+        seat: Seat,
+        stop: Callable[[Run, Stop], bool],
+        submit: Callable[[ChatRequest], Awaitable[Ticket]],
+    ) -> None:
+        self.seat = seat
+        self._runs: dict[str, Run] = {}
+        """Groups that live, by id."""
+        self._stopper = stop
+        self._submitter = submit
+
+    def find(self, group_id: str, ids: Iterable[str]) -> str:
+        """The whole id of a group among `ids`, from its first characters.
+
+        Raises:
+            NotNow: none, or several, begin so.
+        """
+        known = list(ids)
+        found = [one for one in known if one == group_id] or [
+            one for one in known if group_id and one.startswith(group_id)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NotNow(f"{len(found)} groups begin with {group_id}", todo="Give more of the id")
+        raise NotNow(f"there is no group {group_id}", todo=_meant(group_id, known))
+
+    def _live_run(self, group_id: str, what: str) -> Run:
+        whole = self.find(group_id, {**self.seat.bus.state.groups, **self._runs})
+        run = self._runs.get(whole)
+        if run is None or run.closing:
+            raise NotNow(f"group {whole} is finished: it cannot be {what}")
+        if run.sealed:
+            raise NotNow(f"group {whole} is already finished: it cannot be {what}")
+        return run
+
+    def _require_journal(self) -> None:
+        """Refuse, before anything changes, an order that cannot be committed now.
+
+        Raises:
+            NotNow: the journal cannot be written.
+        """
+        if error := self.seat.journal.error:
+            todo = "Send it again once the journal can be written; see the alert"
+            raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
+
+    async def _committed(self) -> None:
+        """Wait until no kill of the proxy loses what was published before.
+
+        Raises:
+            JournalError: the journal cannot be written.
+        """
+        await self.seat.journal.committed(self.seat.bus.state.seq)
+
+    async def rate(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        note: str = "",
+        holder: str = "",
+        override: bool = False,
+        **look: Unpack[Look],
+    ) -> str:
+        """Rate the candidates; replaces the automatic reward when the group is sealed.
+
+        The vote is committed before this returns: no kill of the proxy loses it.
+
+        Raises:
+            NotNow: the journal cannot be written, or another has rated the group otherwise or has
+                its lease, and `override` is not set; nothing has changed.
+            JournalError: writing failed just now; the vote counts for as long as the proxy runs.
+        """
+        run = self._live_run(group_id, "rated")
+        self._require_journal()
+        voter = Voter(rater, holder, override)
+        rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
+        await self._committed()
+        return f"group {run.group_id} is rated: {rating}{self._held(run)}"
+
+    def _held(self, run: Run) -> str:
+        """Until when the vote of a group can be taken back, in words."""
+        now = self.seat.clock()
+        due = held_until(
+            rated_at=now,
+            first_rated_at=run.first_rated_at,
+            mode=self.seat.bus.state.rating_mode,
+            window=self.seat.settings.rating.window,
+            scored_at=run.scored_at,
+            rolling=run.sense.server.watcher.current.is_in(ROLLING),
+            clock=run.clock,
+        )
+        if due <= now:
+            return ", and sent now"
+        until = time.strftime("%H:%M:%S", time.localtime(due))
+        return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
+
+    async def unrate(self, group_id: str, rater: str = "") -> str:
+        """Take a rating back, as long as it is not sealed; committed as in `rate`."""
+        run = self._live_run(group_id, "changed")
+        self._require_journal()
+        unrate(run, rater)
+        await self._committed()
+        return f"Vote on '{run.group_id}' undone"
+
+    async def accept(self, group_id: str) -> str:
+        """Seal now: with the rating if there is one, else with the automatic reward."""
+        run = self._live_run(group_id, "accepted")
+        accept(run)
+        what = "the rating" if run.rating is not None else "the automatic reward"
+        return f"group {run.group_id} is finished with {what}"
+
+    async def abort(self, group_id: str, reason: str = "") -> str:
+        """Give all episodes of a group back; its user gets what answer there is."""
+        run = self._live_run(group_id, "aborted")
+        cause = f"aborted by the operator{': ' + reason if reason else ''}"
+        if not self._stopper(run, Stop(cause, "ABORTED", busy(2))):
+            raise NotNow(f"group {run.group_id} is ending already")
+        if run.rating is not None and run.task is not None:
+            # Until its end is committed, a kill would have the next start send the vote.
+            await asyncio.wait([run.task], timeout=ABORT_WAIT)
+            await self._committed()
+        return f"group {run.group_id} is aborted"
+
+    async def rescore(self, group_id: str) -> str:
+        """Score a group again that is not sealed, with the present rewards."""
+        run = self._live_run(group_id, "scored again")
+        await rescore(run)
+        return f"group {run.group_id} is scored again"
+
+    async def refill(self, group_id: str) -> str:
+        """Ask for the candidates that a scored group is short of, and score it again with them."""
+        return await refill.order(self._live_run(group_id, "refilled"))
+
+    async def rerun(self, group_id: str) -> str:
+        """Ask the request of a group again, however old it is; it becomes a new group."""
+        group = await self._any_group(group_id)
+        seat = self.seat
+        with contextlib.suppress(JournalError):  # then what is on disk must do
+            await seat.journal.committed(seat.bus.state.seq)
+        opened = await asyncio.to_thread(opened_by, seat, group.group_id)
+        try:
+            ticket = await self._submitter(request_of(opened, seat.rows))
+        except Refusal as refusal:
+            raise not_now(refusal) from None
+        seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")
+        return f"group {group.group_id} is asked again as group {ticket.group_id}"
+
+    async def _any_group(self, group_id: str) -> Group:
+        """A group of state, or of the journal by its whole id.
+
+        Raises:
+            NotNow: there is none.
+        """
+        groups = self.seat.bus.state.groups
+        try:
+            return groups[self.find(group_id, groups)]
+        except NotNow:
+            found = await asyncio.to_thread(read_group, self.seat.journal, group_id)
+            if found is None:
+                raise
+            return found
+
+    async def mark(self, group_id: str, marked: bool | None = None) -> str:
+        """Set, clear or (None) toggle the mark of a group, also of one that is over."""
+        group = await self._any_group(group_id)
+        wanted = not group.marked if marked is None else marked
+        self.seat.bus.publish(
+            GroupMarked(server=group.server, group_id=group.group_id, marked=wanted)
+        )
+        return f"group {group.group_id} is {'marked' if wanted else 'no longer marked'}"
+
+    async def note(self, group_id: str, note: str) -> str:
+        """Write a note on a group, also on one that is over; an empty one clears it."""
+        group = await self._any_group(group_id)
+        self.seat.bus.publish(GroupNoted(server=group.server, group_id=group.group_id, note=note))
+        return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
+
+    async def set_mode(self, mode: str) -> str:
+        """Switch how people rate; it holds for open groups too."""
+        if mode not in MODES:
+            raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
+        self.seat.bus.publish(RatingModeChanged(mode=mode))
+        return f"the rating mode is {mode.replace('_', ' ')}"
+
+
+def _meant(group_id: str, known: Iterable[str]) -> str:
+    return did_you_mean(group_id, known) or "Give the whole id of an old one"

@@ -1,0 +1,189 @@
+"""What is known of the job a server runs: told by itself where it does, else as it was sent."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol import job as jobs
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.job import (
+    Job,
+    JobError,
+    default_job,
+    dump_job,
+    get,
+    hand_job,
+    load_job,
+    put,
+)
+from ajet_swarm.protocol.job_diff import flat, same
+from ajet_swarm.protocol.schemas import PoolInfo
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
+from core.job_info import JobSheet
+from proxy.context import Seat, ServerSeat
+from proxy.control.job_store import JobStore
+from proxy.servers.extensions import INFO, ask, offers
+
+_EMBEDDED: Final = {
+    "batch_size": jobs.BATCH,
+    "num_repeat": jobs.REPEAT,
+    "method": jobs.STOP_RULE,
+    "max_env_worker": "ajet.rollout.max_env_worker",
+    "max_cached_episodes": "ajet.swarm_mode_sample_collection_max_cached_episodes",
+    "temperature": jobs.TEMPERATURE,
+    "top_p": "ajet.rollout.top_p",
+    "max_tokens": "ajet.rollout.max_response_length_in_one_turn",
+    "save_freq": "ajet.trainer_common.save_freq",
+    "total_training_steps": "ajet.trainer_common.total_training_steps",
+    "experiment_name": jobs.EXPERIMENT,
+    "model_path": jobs.MODEL,
+    "hyper.lr": jobs.LEARNING_RATE,
+    "hyper.epochs": jobs.EPOCHS,
+    "hyper.kl": jobs.KL,
+    "hyper.grad_clip": "ajet.trainer_common.optim.grad_clip",
+    "hyper.advantage": "ajet.embedded.advantage",
+    "hyper.damping": "ajet.embedded.damping",
+}
+"""What `/ajetc/info` calls a value -> where it stands in a job."""
+
+
+class _Info(msgspec.Struct, frozen=True):
+    job: dict[str, Any] | None = None
+
+
+def presets(seat: Seat, embedded: bool) -> dict[str, Job]:
+    """The jobs that come with the program, by name: for the embedded engine, or for others."""
+    if embedded:
+        own = seat.settings.engine.model
+        return {"default": default_job(own), "hand": hand_job(own)}
+    model = remote_model()
+    return {"default": server_job(model), "hand": server_hand_job(model)}
+
+
+def remote_model() -> str:
+    """The model that the environment names for AgentJet servers; empty for none."""
+    return os.environ.get(MODEL_VARIABLE, "")
+
+
+def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
+    """Whether a start keeps the job the server has: another client started it since the last save.
+
+    Args:
+        saved_at: When the job of the server was last saved here, Unix seconds; 0 for never.
+    """
+    server = seat.bus.state.servers.get(name)
+    return server is not None and server.foreign_start > saved_at
+
+
+async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
+    """Everything known about the jobs of one server.
+
+    Raises:
+        AjetError: the saved job cannot be read.
+    """
+    saved = await asyncio.to_thread(store.load, server.name)
+    known = seat.bus.state.servers.get(server.name)
+    sent = known.job if known is not None else None
+    base = _tree(sent.yaml) if sent is not None else None
+    shown = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
+    told, teller = await _told(server)
+    running, differs = _running(base, told)
+    embedded = await _embedded(seat, server)
+    made = presets(seat, embedded)
+    saved_at = saved[1] if saved else 0.0
+    return JobSheet(
+        server=server.name,
+        saved=shown,
+        saved_at=saved_at,
+        embedded=embedded,
+        last=starts_as_it_was(seat, server.name, saved_at),
+        model="" if embedded else remote_model(),
+        running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
+        source=_source(base is not None, teller),
+        told=tuple(told),
+        differs=tuple(differs),
+        whole=base is not None,
+        default=dump_job(made["default"]),
+        hand=dump_job(made["hand"]),
+        path=str(store.path(server.name)),
+    )
+
+
+async def _embedded(seat: Seat, server: ServerSeat) -> bool:
+    """Whether the server is the embedded engine; as the settings name it while it is silent."""
+    try:
+        return await server.client.is_embedded()
+    except SwarmError:
+        return seat.settings.servers().get(server.name) == "embedded"
+
+
+def _source(sent: bool, teller: str) -> str:
+    if teller and sent:
+        return f"{teller}, the rest as last sent from here"
+    if teller:
+        return teller
+    return "as last sent from here; the server does not report its job" if sent else ""
+
+
+def _tree(text: str) -> Job | None:
+    try:
+        return load_job(text)
+    except JobError:  # sent by a version that allowed it
+        return None
+
+
+async def _told(server: ServerSeat) -> tuple[dict[str, Any], str]:
+    """Path -> value as the server tells it itself, and how that is called."""
+    try:
+        if await offers(server, INFO):
+            found = (await ask(server, _Info, INFO)).job
+            return (dict(_read(found)), "as the engine has read it") if found else ({}, "")
+    except AjetError:
+        return {}, ""  # it does not answer now: what was sent is still known
+    pool = server.watcher.pool
+    rolls = server.watcher.current.state.rolling
+    if pool is None or pool.stale or not rolls:
+        return {}, ""
+    told = dict(_of_pool(pool))
+    return told, f"{len(told)} values reported by the server" if told else ""
+
+
+def _read(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, path in _EMBEDDED.items():
+        value = get(found, name)
+        if value not in (None, ""):
+            yield path, value
+
+
+def _of_pool(pool: PoolInfo) -> Iterator[tuple[str, Any]]:
+    """What a pool gives away of the job."""
+    pairs = (
+        (jobs.MODEL, pool.training_model_path),
+        (jobs.BATCH, pool.completed_task_target),
+        (jobs.REPEAT, pool.task_expected_num_repeat),
+        (jobs.STOP_RULE, pool.sample_collection_method),
+    )
+    return ((path, value) for path, value in pairs if value)
+
+
+def _running(base: Job | None, told: Mapping[str, Any]) -> tuple[Job, list[str]]:
+    """The job as it runs, and the keys in which it is not what was sent from here.
+
+    A value the server fills in by itself, because the job says nothing, is no part of the job.
+    """
+    if base is None:
+        job: Job = {}
+        for path, value in told.items():
+            put(job, path, value)
+        return job, []
+    differs = []
+    stands = dict(flat(base))
+    for path, value in told.items():
+        if path in stands and stands[path] is not None and not same(stands[path], value):
+            differs.append(path)
+            put(base, path, value)
+    return base, differs

@@ -1,0 +1,48 @@
+"""Prunes the journal when the operator asks for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from core.journal.prune import Keep, Pruned
+from proxy.context import Seat
+
+PATIENCE = 40.0
+"""Seconds the order is answered within; the pruning goes on."""
+
+
+class JournalOrders:
+    """One proxy's orders about its journal.
+
+    Args:
+        seat: The proxy's shared parts.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._task: asyncio.Task[Pruned] | None = None
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "journal.prune": self.prune
+        }
+
+    async def prune(self, args: dict[str, Any]) -> str:
+        """Prune now, by the limits given or those of the settings.
+
+        Raises:
+            AjetError: a limit is below 0, the journal cannot be written, or it is pruned already.
+        """
+        pruner = self._seat.pruner
+        if pruner is None:
+            raise AjetError("this proxy prunes no journal")
+        if self._task is not None and not self._task.done():
+            raise AjetError("the journal is being pruned", todo="See `ajet-console journal stats`")
+        days, size = args.get("days", pruner.keep.days), args.get("bytes", pruner.keep.bytes)
+        if days < 0 or size < 0:
+            raise UsageError("a limit is below 0", todo="0 sets none")
+        keep = Keep(days, size, bool(args.get("rated")))
+        self._task = self._seat.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
+        await asyncio.wait([self._task], timeout=PATIENCE)
+        if not self._task.done():
+            return "it is being pruned: `ajet-console journal stats` shows how far it is"
+        return self._task.result().words

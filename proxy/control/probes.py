@@ -1,0 +1,155 @@
+"""Prompts the operator tries: one eval episode each, answered, trained on never.
+
+A try is a request like any other that says `X-Ajet-Train: no`: the group's life cycle claims one
+eval episode for it, ends or aborts it, and shows it among the requests. Kept of it besides are two
+events, so that the answer of today can be laid beside that of an earlier step.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.text import known_names
+from core.commands import CommandError
+from core.events import TryAnswered, TryAsked
+from proxy.admission.registry import Groups
+from proxy.context import Seat, ServerSeat
+from proxy.dialects.request import ChatRequest, winner
+from proxy.groups.waiter import Reply, Ticket
+from proxy.http.errors import NotNow, Refusal
+
+log = logging.getLogger(__name__)
+
+LONGEST = 200_000
+"""Characters of a prompt."""
+_PATIENCE = 30.0
+
+
+class Tries:
+    """The tries of one proxy.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: Where requests go.
+    """
+
+    def __init__(self, seat: Seat, groups: Groups) -> None:
+        self.seat = seat
+        self.groups = groups
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "engine.try": self._try,
+            "engine.try_stop": self._stop,
+        }
+        self._running: dict[str, Ticket] = {}
+        """By id of the try, oldest first."""
+        self._cancelled: set[str] = set()
+
+    async def _try(self, args: dict[str, Any]) -> str:
+        prompt = args["prompt"]
+        if not prompt.strip():
+            raise CommandError("there is nothing to try", todo="Give a prompt")
+        if len(prompt) > LONGEST:
+            raise CommandError(f"a prompt to try has at most {LONGEST} characters")
+        server = self._server(args.get("server"))
+        try_id = args.get("try_id") or secrets.token_hex(4)
+        if any(one.try_id == try_id for one in self.seat.bus.state.tries):
+            raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
+        try:
+            ticket = await self.groups.submit(self._request(prompt, server, try_id))
+        except Refusal as refusal:
+            state = server.watcher.current.shown.value
+            raise NotNow(
+                f"it cannot be tried now: {server.name} is {state}",
+                todo=refusal.message,
+            ) from None
+        self.seat.bus.publish(
+            TryAsked(
+                server=server.name,
+                try_id=try_id,
+                group_id=ticket.group_id,
+                prompt=prompt,
+                step=server.watcher.current.step,
+            )
+        )
+        self._running[try_id] = ticket
+        self.seat.tasks.spawn(self._wait(try_id, server, ticket), f"try:{try_id}")
+        return f"{server.name} is asked: try {try_id}, group {ticket.group_id}"
+
+    def _server(self, name: str | None) -> ServerSeat:
+        servers = self.seat.servers
+        name = name or next(iter(servers), "")
+        if name not in servers:
+            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
+        return servers[name]
+
+    def _request(self, prompt: str, server: ServerSeat, try_id: str) -> ChatRequest:
+        # By its name another server than the first is asked; the first goes by its model's name.
+        first = next(iter(self.seat.servers))
+        model = self.groups.models()[0] if server.name == first else server.name
+        messages = [{"role": "user", "content": prompt}]
+        return ChatRequest(
+            request_id=f"try-{try_id}",
+            body={"model": model, "messages": messages},
+            messages=messages,
+            query=prompt,
+            model=model,
+            stream=True,  # it may wait as long as a stream is kept alive
+            train=False,
+            session=f"try-{try_id}",
+            key=secrets.token_hex(16),
+            headers={},
+        )
+
+    async def _wait(self, try_id: str, server: ServerSeat, ticket: Ticket) -> None:
+        """Be the user of a try; however it ends, that is told."""
+        began = time.monotonic()
+        told = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
+        try:
+            while not isinstance(reply := await ticket.next(_PATIENCE), Reply):
+                if ticket.left:
+                    return
+            told = _told(try_id, reply, cancelled=try_id in self._cancelled)
+            ticket.delivered()
+        finally:
+            ticket.leave()
+            self._running.pop(try_id, None)
+            self._cancelled.discard(try_id)
+            told = msgspec.structs.replace(
+                told,
+                server=server.name,
+                seconds=time.monotonic() - began,
+                step=server.watcher.current.step,
+            )
+            self.seat.bus.publish(told)
+
+    async def _stop(self, args: dict[str, Any]) -> str:
+        try_id = args.get("try_id") or next(reversed(self._running), "")
+        ticket = self._running.get(try_id)
+        if ticket is None:
+            raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
+        self._cancelled.add(try_id)
+        try:
+            await self.groups.abort(ticket.group_id, "the try was cancelled")
+        except NotNow:
+            self._cancelled.discard(try_id)
+            raise
+        return f"try {try_id} is cancelled"
+
+
+def _told(try_id: str, reply: Reply, *, cancelled: bool) -> TryAnswered:
+    if reply.answer is None:
+        why = reply.refusal.message if reply.refusal is not None else "there was no answer"
+        return TryAnswered(try_id=try_id, error="cancelled" if cancelled else why)
+    found = winner(reply.answer.parsed)
+    return TryAnswered(
+        try_id=try_id,
+        text=found.content or "",
+        reasoning=found.reasoning or "",
+        tool_calls=msgspec.json.encode(found.tool_calls).decode() if found.tool_calls else "",
+        finish_reason=found.finish_reason,
+        tokens=found.usage["completion_tokens"],
+    )

@@ -1,0 +1,138 @@
+"""Orders of raters beside their votes: leases, second votes, corrections, all at once."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from core.events import GroupLeased
+from core.state import Group
+from proxy.context import Seat
+from proxy.control.group_commands import GroupCommands
+from proxy.control.rating import edit, repeat
+from proxy.http.errors import NotNow
+
+LEASE = 20.0
+"""Seconds a lease holds unless told otherwise; a console renews it while it shows the group."""
+LEASE_CAP = 120.0
+
+
+class RatingOrders:
+    """What raters order beside their votes.
+
+    Args:
+        seat: The proxy's shared parts.
+        groups: The orders on one group.
+    """
+
+    def __init__(self, seat: Seat, groups: GroupCommands) -> None:
+        self.seat = seat
+        self.groups = groups
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "group.repeat": lambda args: self.repeat(**args),
+            "group.lease": lambda args: self.lease(**args),
+            "group.edit": lambda args: self.edit(**args),
+            "rating.accept_all": lambda args: self.accept_all(**args),
+            "rating.abort_all": lambda args: self.abort_all(**args),
+        }
+
+    def _group(self, group_id: str) -> Group:
+        groups = self.seat.bus.state.groups
+        return groups[self.groups.find(group_id, groups)]
+
+    async def lease(
+        self,
+        group_id: str,
+        holder: str,
+        rater: str = "",
+        seconds: float = LEASE,
+        take: bool = False,
+    ) -> str:
+        """Take, renew or (0 seconds) give back the lease of a group that waits.
+
+        Args:
+            group_id: The group.
+            holder: Names the console.
+            rater: Who rates there.
+            seconds: For how long.
+            take: Also when another console has it.
+
+        Raises:
+            NotNow: another console has it and `take` is not set, or the group does not wait.
+        """
+        group, now = self._group(group_id), self.seat.clock()
+        if not take and group.lease is not None and group.lease.of_another(holder, now):
+            who = group.lease.rater or "another console"
+            todo = "Rate another one, or take it over with `take`"
+            raise NotNow(f"{who} is rating group {group.group_id}", todo=todo)
+        until = 0.0
+        if seconds > 0:
+            if group.phase != "AWAITING_RATING":
+                raise NotNow(f"group {group.group_id} does not wait for a rating")
+            until = now + min(seconds, LEASE_CAP)
+            until = until if group.until is None else min(until, group.until)
+        elif group.lease is None:
+            return f"group {group.group_id} was free"
+        self.seat.bus.publish(
+            GroupLeased(
+                server=group.server,
+                group_id=group.group_id,
+                holder=holder,
+                rater=rater,
+                until=until,
+            )
+        )
+        return f"group {group.group_id} is {'yours to rate' if until else 'free again'}"
+
+    async def repeat(self, group_id: str, rating: str, **more: Any) -> str:
+        """Note a second vote."""
+        group = self._group(group_id)
+        order, scores = more.pop("order", ()), more.pop("scores", ())
+        agrees = repeat(self.seat, group, rating, tuple(order), tuple(scores), **more)
+        return "the same as before" if agrees else "not the same as before"
+
+    async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
+        """Keep a correction."""
+        group = self._group(group_id)
+        edit(self.seat, group, index, edited, rater)
+        what = "kept, not sent" if edited else "removed"
+        return f"the correction of answer {index + 1} is {what}"
+
+    async def accept_all(self, server: str = "") -> str:
+        """Seal all that wait; those with neither rating nor automatic reward stay open."""
+        done, left = await self._each(server, self.groups.accept)
+        stay = f"; {left} without an automatic reward still {_wait(left)}" if left else ""
+        return f"{_groups(done)} finished{stay}"
+
+    async def abort_all(self, server: str = "", reason: str = "") -> str:
+        """Abort all that wait and have no rating."""
+        done, left = await self._each(
+            server, lambda one: self.groups.abort(one, reason), unrated=True
+        )
+        stay = f"; {left} {'was' if left == 1 else 'were'} ending already" if left else ""
+        return f"{_groups(done)} aborted{stay}"
+
+    async def _each(
+        self, server: str, order: Callable[[str], Awaitable[str]], unrated: bool = False
+    ) -> tuple[int, int]:
+        """How many groups an order was carried out on, and how many it was not."""
+        if server and server not in self.seat.servers:
+            known = ", ".join(self.seat.servers)
+            raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
+        done = left = 0
+        for group in self.seat.bus.state.waiting():
+            if (server and group.server != server) or (unrated and group.rating is not None):
+                continue
+            try:
+                await order(group.group_id)
+                done += 1
+            except AjetError:  # it has just ended, or has no automatic reward: it is counted
+                left += 1
+        return done, left
+
+
+def _groups(count: int) -> str:
+    return "1 group is" if count == 1 else f"{count} groups are"
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"

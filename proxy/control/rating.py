@@ -1,0 +1,289 @@
+"""The operator's word on one group: rate, undo, accept.
+
+Indices are those of the candidates. Those without an answer are not rated; the rewards of a rating
+are one for each candidate that has an answer, by index.
+"""
+
+from dataclasses import dataclass
+from typing import TypedDict, Unpack, get_args
+
+from core.commands.rating import OVERRIDE_HINT
+from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
+from core.scoring.agreement import agree
+from core.scoring.rating import Kind, rating_rewards
+from core.scoring.rating import Rating as Said
+from core.settings import RatingSettings
+from core.state import Group, Rating
+from proxy.context import Seat
+from proxy.groups.run import Run
+from proxy.http.errors import NotNow
+
+MOST_VOTES = 20
+"""Votes one group takes, those that are replaced or undone counted: each is an event."""
+
+KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+
+
+class Look(TypedDict, total=False):
+    """How a vote came about; see `core.events.GroupRated`."""
+
+    tags: tuple[str, ...]
+    blind: bool
+    shown: tuple[int, ...]
+    seed: str
+    looked: float
+    first_key: float
+    guidelines: str
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """Who votes."""
+
+    rater: str = ""
+    holder: str = ""
+    """Names the console, as in a lease."""
+    override: bool = False
+    """Replaces another rater's vote, and votes despite another's lease."""
+
+
+def rate(
+    run: Run,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    *,
+    voter: Voter,
+    note: str = "",
+    **look: Unpack[Look],
+) -> None:
+    """Note a rating; it holds until the group is sealed. Another rater's equal vote stands.
+
+    Args:
+        run: The group.
+        rating: best, ranking, scores, tie, bad or skip.
+        order: Candidate indices, best first.
+        scores: One for each candidate, or one for each that has an answer, by index.
+        voter: Who.
+        note: Why.
+        **look: What the rater saw.
+
+    Raises:
+        NotNow: not all candidates are there yet, the group is not trained on, it had `MOST_VOTES`
+            votes, or another has rated it otherwise or has its lease.
+        RatingError: the rating does not fit the group.
+    """
+    _check(run)
+    if run.votes >= MOST_VOTES:
+        raise NotNow(
+            f"group {run.group_id} has had {MOST_VOTES} votes, it takes no more",
+            todo="Accept or abort it",
+        )
+    indices = [one.index for one in run.usable]
+    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
+    bounds = _bounds(run.seat.settings.rating)
+    rewards = [one for one in rating_rewards(said, len(indices), bounds) if one is not None]
+    if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
+        return
+    run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
+    run.rated_from = voter.holder
+    now = run.seat.clock()
+    run.votes += 1
+    run.first_rated_at = now if run.rating is None else run.first_rated_at
+    run.rating = Rating(
+        rating=rating,
+        order=order,
+        scores=scores,
+        rewards=tuple(rewards),
+        rater=voter.rater,
+        note=note,
+        at=now,
+    )
+    run.seat.bus.publish(
+        GroupRated(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            rating=rating,
+            order=order,
+            scores=scores,
+            rewards=tuple(rewards),
+            rater=voter.rater,
+            note=note,
+            **look,
+        )
+    )
+    run.wake.set()
+
+
+def unrate(run: Run, rater: str) -> None:
+    """Take the rating back.
+
+    Raises:
+        NotNow: there is none.
+    """
+    if run.rating is None:
+        raise NotNow(f"group {run.group_id} has no rating")
+    run.rating, run.rated, run.first_rated_at = None, {}, None
+    run.seat.bus.publish(
+        RatingUndone(server=run.sense.server.name, group_id=run.group_id, rater=rater)
+    )
+    run.wake.set()
+
+
+def accept(run: Run) -> None:
+    """Seal the group now.
+
+    Raises:
+        NotNow: there is neither a rating nor an automatic reward.
+    """
+    _check(run)
+    if run.rating is None and run.sheet is None:
+        why = "it could not be scored" if run.scored_at else "it is not scored yet"
+        raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
+    run.accepted = True
+    run.wake.set()
+
+
+def repeat(
+    seat: Seat,
+    group: Group,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    *,
+    rater: str = "",
+    shown: tuple[int, ...] = (),
+    seed: str = "",
+    looked: float = 0.0,
+) -> bool:
+    """Note a second vote on a group whose first one was sent; returns whether they agree.
+
+    Raises:
+        NotNow: the group was not rated and sent, or the vote judges nothing.
+        RatingError: the rating does not fit the group.
+    """
+    sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
+    if group.source != "human" or not sent:
+        raise NotNow(f"group {group.group_id} has no rating that was sent")
+    if rating == "skip":
+        raise NotNow("a skip judges nothing", todo="Leave the second vote out")
+    indices = sorted(sent)
+    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, group.n))
+    found = rating_rewards(said, len(indices), _bounds(seat.settings.rating))
+    rewards = {index: one for index, one in zip(indices, found, strict=True) if one is not None}
+    agrees = agree(sent, rewards)
+    seat.bus.publish(
+        RatingRepeated(
+            server=group.server,
+            group_id=group.group_id,
+            rating=rating,
+            order=order,
+            scores=scores,
+            rewards=tuple(rewards.values()),
+            agrees=agrees,
+            rater=rater,
+            shown=shown,
+            seed=seed,
+            looked=looked,
+        )
+    )
+    return agrees
+
+
+def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
+    """Keep a better text for one answer; also on a group that is over. It is never sent.
+
+    Raises:
+        NotNow: the group has no such candidate.
+    """
+    if not 0 <= index < len(group.candidates):
+        raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
+    seat.bus.publish(
+        GroupEdited(
+            server=group.server, group_id=group.group_id, index=index, edited=edited, rater=rater
+        )
+    )
+
+
+def vote_words(vote: Rating) -> str:
+    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating
+
+
+def _bounds(settings: RatingSettings) -> tuple[float, float]:
+    return settings.score_low, settings.score_high
+
+
+def _check(run: Run) -> None:
+    if run.kind == "eval":
+        raise NotNow(f"group {run.group_id} is not trained on")
+    if run.phase not in ("SCORING", "AWAITING_RATING"):
+        raise NotNow(
+            f"group {run.group_id} is {run.phase}: its candidates are not there yet",
+            todo="Wait until all have answered",
+        )
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
+
+
+def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
+    """Whether another rater has given the same vote, which stands.
+
+    Raises:
+        NotNow: another has given a different one, or has the lease; names who, when and what.
+    """
+    now, name = run.seat.clock(), f"group {run.group_id}"
+    old = run.rating
+    if old is not None:
+        named = voter.rater or old.rater
+        same = voter.rater == old.rater if named else voter.holder == run.rated_from
+        if not same and (old.rating, old.rewards) != (rating, rewards):
+            raise NotNow(
+                f"{old.rater or 'another console'} rated {name} {now - old.at:.0f} s ago: "
+                f"{vote_words(old)}",
+                todo=f"Leave it, or {OVERRIDE_HINT}",
+            )
+        return not same
+    group = run.seat.bus.state.groups.get(run.group_id)
+    lease = group.lease if group is not None else None
+    mine = lease is None or not lease.of_another(voter.holder, now)
+    if lease is not None and not mine and not (lease.rater and lease.rater == voter.rater):
+        raise NotNow(
+            f"{lease.rater or 'another console'} is rating {name}, for "
+            f"{lease.until - now:.0f} s more at least",
+            todo=f"Rate another one, or {OVERRIDE_HINT}",
+        )
+    return False
+
+
+def _kind(rating: str) -> Kind:
+    if rating not in KINDS:
+        raise NotNow(f"there is no rating {rating}", todo=f"Known: {', '.join(KINDS)}")
+    return KINDS[rating]
+
+
+def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
+    """Candidate indices as places among those that have an answer."""
+    for index in order:
+        if index not in indices:
+            raise NotNow(
+                f"candidate {index + 1} has no answer",
+                "rating.order",
+                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
+            )
+    return tuple(indices.index(index) for index in order)
+
+
+def _used(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
+    if scores and len(scores) == n:
+        return tuple(scores[index] for index in indices)
+    return scores

@@ -1,0 +1,178 @@
+"""Looking on alone: what a proxy is made of that claims nothing, starts nothing, serves nobody.
+
+Whatever asks a server here goes through `Looking`, which lets through only what tells something.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.http.interface import Response, Streamed, Transport
+from core.commands import COMMANDS, CommandError
+from core.runtime.home import Home
+from core.runtime.version import version
+from core.settings import ProxySettings
+from proxy.alerts import dismiss_alert
+from proxy.context import Seat, ServerSeat
+from proxy.control.dispatch import Reply
+from proxy.control.journal_commands import JournalOrders
+from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
+from proxy.http.errors import NotNow, Refusal
+from proxy.http.router import FrontDoor
+from proxy.servers.slots import SlotsReader
+from proxy.servers.watch import ServerWatch
+
+log = logging.getLogger(__name__)
+
+READING = frozenset({"/get_episode_buffer", "/replay_latest_llm_call"})
+"""What is asked by POST and changes nothing: a server's other routes of that method do."""
+WHY = (
+    "This proxy only watches (--watch-only): it claims no episodes and answers no requests. "
+    "Start one without that flag to serve them."
+)
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+_TODO = "It is watch-only: start one without --watch-only to do that"
+
+
+class OnlyLooking(AjetError):
+    """Something was about to be changed on a server that is only watched."""
+
+
+class Looking:
+    """A transport for requests that change nothing.
+
+    Args:
+        transport: Carries them.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+        repeatable: bool = False,
+    ) -> Response:
+        """See `Transport.request`.
+
+        Raises:
+            OnlyLooking: it could change something.
+        """
+        if method != "GET" and urlsplit(url).path.rpartition("/")[2] not in _NAMES:
+            _refuse(url)
+        return await self._transport.request(
+            method, url, body=body, headers=headers, timeout=timeout, repeatable=repeatable
+        )
+
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> AbstractAsyncContextManager[Streamed]:
+        """Never: only answers of models are streamed."""
+        _refuse(url)
+
+
+_NAMES = frozenset(path.lstrip("/") for path in READING)
+
+
+def _refuse(url: str) -> NoReturn:
+    raise OnlyLooking("nothing is changed here", urlsplit(url).path, _TODO)
+
+
+class WatchOrders:
+    """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self._journal = JournalOrders(seat)
+
+    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+        """Do what `name` says with validated arguments.
+
+        Raises:
+            AjetError: it would change something; says so.
+        """
+        if name == "alert.dismiss":
+            dismiss_alert(self.seat.bus, args["key"])
+            return "dismissed", {}
+        if name in self._journal.table:
+            return await self._journal.table[name](args), {}
+        if name not in COMMANDS:
+            raise CommandError(f"there is no command `{name}`")
+        raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
+
+    def directive(self, mock_id: str) -> str:
+        """A mock user has nothing to do here."""
+        return "stop"
+
+
+class OnlyWatch(ServerWatch):
+    """Watches one server for itself alone: nobody waits for it here, and nothing can be started."""
+
+    def __init__(self, seat: Seat, server: ServerSeat, home: Home | None = None) -> None:
+        super().__init__(seat, server, home)
+        self._slots = SlotsReader(seat, server)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(super().run())
+            group.create_task(self._slots.run())
+
+    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
+        todos = {
+            "lost": "See that it runs and that the URL is right; it is asked again and again",
+            "boot": "A failed start stays so on a real server: its operator has to stop it",
+            "held": "The client that holds them has to end them, or the server takes them back",
+            "off": "Its operator has to start it again",
+        }
+        super()._alert(what, cause, todos.get(what, todo), groups)
+
+
+def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
+    """The application: the control API, and a plain no to everything a client might ask."""
+    refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
+    table: dict[str, Mapping[str, App]] = {
+        path: refused
+        for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
+    }
+    return FrontDoor({**table, "/version": {"GET": _version}}, control, settings)
+
+
+async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
+    refusal = Refusal(503, None, WHY)
+    await refuse_unread(scope, send, refusal.status, refusal.body())
+
+
+async def _version(scope: Scope, receive: Receive, send: Send) -> None:
+    await send_json(send, 200, msgspec.json.encode({"version": version()}))
+
+
+@contextlib.asynccontextmanager
+async def watching(seat: Seat, home: Home) -> AsyncIterator[None]:
+    """Watch all servers of a seat for as long as the context is open."""
+    left_open = len(seat.bus.state.open_groups())
+    if left_open:
+        log.warning("%d groups of an earlier proxy are open: they stay as they are", left_open)
+    targets = seat.settings.servers()
+    for name, server in seat.servers.items():
+        watch = OnlyWatch(seat, server, home if targets[name] == "embedded" else None)
+        seat.tasks.spawn(watch.run(), f"watch:{name}")
+    yield

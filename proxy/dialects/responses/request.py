@@ -1,0 +1,324 @@
+"""Responses requests (`POST /v1/responses`) as chat completions: parsing and checking, no I/O.
+
+| field                              | the upstream gets                                          |
+|------------------------------------|------------------------------------------------------------|
+| `input`, `instructions`            | `messages` (see `responses_items`)                         |
+| `tools`, `tool_choice`             | the tools that it can call (see `responses_tools`)         |
+| `max_output_tokens`                | `max_completion_tokens`                                    |
+| `text.format`                      | `response_format`                                          |
+| `reasoning.effort`                 | `reasoning_effort`                                         |
+| `include` of logprobs              | `logprobs`, `top_logprobs`                                 |
+| `store`                            | nothing; items stay for references (see `responses_kept`)   |
+| `background`, a past response's id | refused, as by vLLM with its store off                     |
+| `conversation`                     | refused like it: none is stored                            |
+| those in `_OWN`                    | nothing                                                    |
+| all others                         | the same                                                   |
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proxy.admission.sessions import session_of
+from proxy.dialects.base import Dialect
+from proxy.dialects.common import (
+    Unreadable,
+    decode,
+    join_key,
+    last_user_text,
+    refusal_body,
+    request_id,
+    trains,
+)
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.responses.input import Conversation
+from proxy.dialects.responses.store import Kept
+from proxy.dialects.responses.tools import Tools, choose, read_tools
+from proxy.dialects.responses.writer import Asked, ResponseWriter
+from proxy.dialects.validation import (
+    FORMATS,
+    INTEGERS,
+    bad_value,
+    check_common,
+    check_effort,
+    check_logprobs,
+    check_numbers,
+)
+from proxy.http.errors import Refusal, invalid
+
+_encode = msgspec.json.Encoder().encode
+
+_TOLD_ANEW = frozenset(
+    [
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "max_output_tokens",
+        "text",
+        "reasoning",
+        "include",
+        "top_logprobs",
+        "stream",
+        "stream_options",
+        "messages",
+        "n",
+    ]
+)
+"""What is told in other words, and what would take its place."""
+_OWN = frozenset(
+    [
+        "background",
+        "client_metadata",
+        "context_management",
+        "conversation",
+        "enable_response_messages",
+        "max_tool_calls",
+        "metadata",
+        "previous_input_messages",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "request_id",
+        "safety_identifier",
+        "store",
+        "truncation",
+    ]
+)
+"""What a chat completion does not know."""
+
+_INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
+_FLAGS = ("stream", "store", "background", "parallel_tool_calls")
+_STRINGS = ("instructions", "previous_response_id")
+_OBJECTS = ("text", "reasoning", "metadata", "stream_options")
+_LOGPROBS = "message.output_text.logprobs"
+_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
+
+
+def responses(kept: Kept) -> Dialect:
+    """The dialect.
+
+    Args:
+        kept: Where items that clients may refer to are put and looked up.
+    """
+
+    def read(data: bytes, headers: Mapping[str, str], client: str) -> ChatRequest:
+        return read_request(data, headers, client, kept)
+
+    def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
+        return ResponseWriter(request.extra, model, created, kept)
+
+    return Dialect("responses", read, writer, refusal_body)
+
+
+def read_request(data: bytes, headers: Mapping[str, str], client: str, kept: Kept) -> ChatRequest:
+    """Parse and check one request.
+
+    Args:
+        data: The raw body.
+        headers: Lower-case names.
+        client: Where it comes from; with key and session it tells senders apart.
+        kept: Items told earlier.
+
+    Raises:
+        Refusal: vLLM would refuse it too, or it cannot be answered.
+    """
+    body = decode(data, headers.get("content-type", ""))
+    try:
+        return _request(body, data, headers, client, kept)
+    except RecursionError:
+        raise Unreadable from None
+
+
+def _request(
+    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, kept: Kept
+) -> ChatRequest:
+    _check(body)
+    tools = read_tools(body.get("tools"))
+    talk = Conversation(body.get("instructions"), body["input"], kept)
+    if not talk.messages:
+        raise bad_value("input must contain at least one message.", "input")
+    train = trains(headers)
+    session = session_of(headers, body)
+    named = request_id(headers)
+    query = talk.query if talk.query is not None else last_user_text(talk.messages)
+    return ChatRequest(
+        dialect="responses",
+        request_id=named,
+        body=_upstream(body, tools, talk),
+        messages=talk.messages,
+        query=query,
+        model=body.get("model") or "",
+        stream=bool(body.get("stream")),
+        train=train,
+        session=session,
+        key=join_key(data, headers, client, session, train, "responses"),
+        address=client,
+        headers=headers,
+        extra=_asked(body, tools, named),
+    )
+
+
+RESPONSES = responses(Kept())
+"""OpenAI's Responses, as vLLM with its store off speaks it."""
+
+
+# --- checking -----------------------------------------------------------------------------------
+
+
+def _check(body: dict[str, Any]) -> None:
+    if body.get("background") and not body.get("store", True):
+        text = "Value error, background can only be used when `store` is true"
+        raise invalid("value_error", "body", text, body)
+    if body.get("prompt") is not None:
+        raise bad_value("prompt template is not supported", "prompt")
+    if "input" not in body:
+        raise invalid("missing", "body.input", "Field required", body)
+    if not isinstance(body["input"], str | list):
+        text = "Input should be a valid string"
+        raise invalid("string_type", "body.input", text, body["input"])
+    _check_types(body)
+    _check_values(body)
+
+
+def _check_types(body: dict[str, Any]) -> None:
+    check_numbers(body, integers=_INTEGERS, flags=_FLAGS)
+    for name in _STRINGS:
+        if (value := body.get(name)) is not None and not isinstance(value, str):
+            raise invalid("string_type", f"body.{name}", "Input should be a valid string", value)
+    for name in _OBJECTS:
+        if (value := body.get(name)) is not None and not isinstance(value, dict):
+            text = "Input should be a valid dictionary"
+            raise invalid("dict_type", f"body.{name}", text, value)
+    if (value := body.get("include")) is not None and not isinstance(value, list):
+        raise invalid("list_type", "body.include", "Input should be a valid list", value)
+
+
+def _check_values(body: Mapping[str, Any]) -> None:
+    check_common({key: value for key, value in body.items() if key != "stream_options"})
+    check_logprobs(body.get("top_logprobs"), "top_logprobs")
+    check_effort((body.get("reasoning") or {}).get("effort"), "body.reasoning.effort")
+    if (value := body.get("max_output_tokens")) is not None and value < 1:
+        text = f"max_output_tokens must be at least 1, got {value}."
+        raise bad_value(text, "max_output_tokens", value)
+    if body.get("background"):
+        text = (
+            "This server does not support `store=True` and therefore does not support the "
+            "background mode."
+        )
+        raise Refusal(400, None, text, kind="invalid_request_error", param="background")
+    if (past := body.get("previous_response_id")) is not None:
+        text = f"Response with id '{past[:100]}' not found."
+        raise Refusal(404, None, text, kind="invalid_request_error", param="response_id")
+    if (past := body.get("conversation")) is not None:
+        name = past.get("id") if isinstance(past, dict) else past
+        text = f"Conversation with id '{str(name)[:100]}' not found."
+        raise Refusal(404, None, text, kind="invalid_request_error", param="conversation")
+
+
+# --- what the upstream is asked -----------------------------------------------------------------
+
+
+def _upstream(body: Mapping[str, Any], tools: Tools, talk: Conversation) -> dict[str, Any]:
+    choice = choose(body.get("tool_choice"), tools)
+    dropped = _TOLD_ANEW | _OWN
+    asked: dict[str, Any] = {"messages": talk.messages}
+    asked |= {key: value for key, value in body.items() if key not in dropped}
+    told = {
+        "tools": tools.chat or None,
+        "tool_choice": choice,
+        "parallel_tool_calls": body.get("parallel_tool_calls") if tools.chat else None,
+        "max_completion_tokens": body.get("max_output_tokens"),
+        "response_format": _format((body.get("text") or {}).get("format")),
+        "reasoning_effort": (body.get("reasoning") or {}).get("effort"),
+    }
+    asked |= {key: value for key, value in told.items() if value is not None}
+    if _LOGPROBS in (body.get("include") or ()):
+        asked |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
+    if talk.unfinished:
+        asked |= {"add_generation_prompt": False, "continue_final_message": True}
+    return asked
+
+
+def _format(form: Any) -> dict[str, Any] | None:
+    if form is None:
+        return None
+    if not isinstance(form, dict):
+        raise invalid("dict_type", "body.text.format", "Input should be a valid dictionary", form)
+    kind = form.get("type")
+    if "type" not in form:
+        raise invalid("missing", "body.text.format.type", "Field required", form)
+    if kind == "text":
+        return None
+    if kind not in FORMATS:
+        text = "Input should be {}, {}, {} or {}".format(*(f'"{one}"' for one in FORMATS))
+        raise invalid("literal_error", "body.text.format.type", text, kind)
+    if kind != "json_schema":
+        return form
+    inner = form.get("json_schema")  # as in chat completions
+    if not isinstance(inner, dict):
+        _check_schema(form)
+        known = ("name", "description", "schema", "strict")
+        inner = {key: form[key] for key in known if form.get(key) is not None}
+    return {"type": "json_schema", "json_schema": inner}
+
+
+def _check_schema(form: Mapping[str, Any]) -> None:
+    where, schema = "body.text.format.schema", form.get("schema")
+    if schema is None:
+        raise invalid("missing", where, "Field required", form)
+    if not isinstance(schema, dict):
+        raise invalid("dict_type", where, "Input should be a valid dictionary", schema)
+
+
+# --- what the response repeats ------------------------------------------------------------------
+
+
+def _asked(body: Mapping[str, Any], tools: Tools, named: str) -> Asked:
+    own = body.get("request_id")
+    own = _UNPRINTABLE.sub("", own)[:128] if isinstance(own, str) else ""
+    default = "auto" if tools.told else "none"
+    parallel = body.get("parallel_tool_calls")
+    logprobs = _LOGPROBS in (body.get("include") or ())
+    echo = {
+        "instructions": body.get("instructions"),
+        "metadata": body.get("metadata"),
+        "parallel_tool_calls": True if parallel is None else parallel,
+        "temperature": _float(body.get("temperature"), 1.0),
+        "tool_choice": _or(body.get("tool_choice"), default) if tools.told else default,
+        "tools": tools.told,
+        "top_p": _float(body.get("top_p"), 1.0),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "max_tool_calls": body.get("max_tool_calls"),
+        "reasoning": body.get("reasoning"),
+        "service_tier": body.get("service_tier") or "auto",
+        "text": body.get("text"),
+        "top_logprobs": body.get("top_logprobs") or 0 if logprobs else None,
+        "truncation": body.get("truncation") or "disabled",
+        "user": body.get("user"),
+        "presence_penalty": _float(body.get("presence_penalty"), 0.0),
+        "frequency_penalty": _float(body.get("frequency_penalty"), 0.0),
+    }
+    return Asked(
+        response_id=own or f"resp_{named}",
+        echo={key: msgspec.Raw(_encode(value)) for key, value in echo.items()},
+        names=tools.names,
+        custom=frozenset(tools.custom),
+        logprobs=logprobs,
+        store=body.get("store") is not False,
+    )
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _float(value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    return float(value) if abs(value) < 1 << 53 else value  # a whole number beyond is told as such

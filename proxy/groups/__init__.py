@@ -1,0 +1,1 @@
+"""One group's life, from claim to last reward."""

@@ -1,0 +1,136 @@
+"""Claims the episodes of a run: its turn, all of them or none, and fresh ones for failed ones."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from ajet_swarm.common.tasks import Begun
+from core.events import ClaimIntended, ClaimsReturned
+from proxy.groups.run import Candidate, Run
+
+REFILL_WAIT = 10.0
+"""Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
+
+
+async def take_turn(run: Run) -> None:
+    """Wait for the run's turn among the sessions; once in, it stays in until nothing is held.
+
+    Raises:
+        TimeoutError: it did not come before the run's deadline.
+    """
+    if run.gate is None or run.entered:
+        return
+    entering = Begun(run.gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer))
+    if entering.done:
+        await entering
+    else:
+        with run.sense.queueing():
+            await entering
+    run.entered = True
+
+
+async def claim(run: Run, *, durable: bool = True) -> None:
+    """Claim all `run.n` episodes, or none.
+
+    Args:
+        run: Its candidates are made anew.
+        durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
+            trained on, and the next start finds what is left of it at the server.
+
+    Raises:
+        ClaimTimedOut: not before the run's deadline; nothing is held.
+        JournalError: the intent could not be committed; nothing was claimed.
+    """
+    run.reset(run.n)
+    run.begun = False
+    server = run.sense.server
+
+    async def intend() -> None:
+        event = ClaimIntended(
+            server=server.name,
+            group_id=run.group_id,
+            n=run.n,
+            discard_timeout=run.discard_timeout,
+        )
+        if durable:
+            await run.seat.bus.publish_committed(event)
+        else:
+            run.seat.bus.publish(event)
+
+    way = run.sense.way
+    way.begin()
+    try:
+        claimed = await server.desk.claim_group(
+            run.n,
+            episode_type=run.kind,
+            discard_timeout=run.discard_timeout,
+            deadline=lambda: run.deadline,
+            lane=run.lane,
+            newcomer=run.newcomer,
+            on_intent=intend,
+            on_claimed=partial(_took, run),
+            on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+        )
+    finally:
+        way.end()
+    run.notes.tell()
+    by_uuid = {one.episode_uuid: one for one in claimed}
+    for candidate in run.candidates:
+        candidate.claimed = by_uuid[candidate.uuid]
+        candidate.active_at = candidate.claimed.at
+    run.first_claim_at = min([one.at for one in claimed])
+
+
+async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
+    """Claim a fresh episode for one place of a group that holds others.
+
+    Args:
+        run: The group.
+        candidate: The place; it holds nothing.
+        deadline: On the loop's clock.
+
+    Returns:
+        False when none was free in time, or the engine does not roll.
+    """
+    claimed = await run.sense.server.desk.refill(
+        episode_type=run.kind,
+        discard_timeout=run.discard_timeout,
+        deadline=min(deadline, run.loop.time() + REFILL_WAIT),
+        on_claimed=lambda uuid: _took(run, uuid, candidate),
+        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+    )
+    if claimed is None:
+        return False
+    candidate.claimed = claimed
+    candidate.active_at = claimed.at
+    return True
+
+
+def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
+    free: list[Candidate] = []
+    if place is None:
+        free = [one for one in run.candidates if not one.uuid]
+        place = free[0]
+    run.take(place, uuid)
+    step = run.sense.server.watcher.current.step
+    run.notes.claimed(place.index, uuid, place.attempt, step)
+    if len(free) == 1:  # the last place: most groups get all their episodes in one turn of the loop
+        run.begun = run.notes.begins(
+            run.n, run.seat.clock() + run.discard_timeout, run.sense.damping
+        )
+
+
+def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
+    run.notes.tell()
+    run.begun = False
+    for candidate in run.candidates:
+        if candidate.uuid in uuids:
+            run.put_down(candidate)
+            candidate.attempt = 0
+    run.seat.bus.publish(
+        ClaimsReturned(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            episode_uuids=tuple(uuids),
+            cause=cause,
+        )
+    )

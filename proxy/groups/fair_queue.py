@@ -1,0 +1,246 @@
+"""Lets senders take turns at a server's episodes, and bounds the groups that hold some.
+
+A sender with a hundred requests does not keep one with a single request waiting: API keys go in
+turn, then addresses, then sessions; the requests of one lane in order, while newcomers pass in
+every second turn (`ajet_swarm.claims.shares`). Only
+`CLAIMING` groups claim at a time, so that who is next is decided here and not in the order in which
+they began to claim.
+
+A lane of which nobody claims yet is let in beyond that, up to as many again, and once more as many
+where nobody of its key and address claims: the claimer gives its turns by lane too, so what one
+has waiting there does not keep another one out.
+
+The last place is kept for a group that is smaller than all that claim: large ones that wait in vain
+for more episodes than there are do not keep the small one out that could have its own. Among those
+inside the claimer then lets the small one go first.
+"""
+
+import asyncio
+from collections import Counter
+
+from ajet_swarm.claims.shares import Lane, Shares
+from ajet_swarm.common.tasks import Deadline, Limit
+
+CLAIMING = 32
+"""Groups that claim at once at most: enough to keep the server busy while some of them wait until
+their intent is committed."""
+
+
+class FairGate:
+    """One server's gate. Lives on one event loop.
+
+    Args:
+        limit: Groups that may be inside; 0 is no limit.
+        claiming: Groups inside that hold nothing yet.
+    """
+
+    def __init__(self, limit: int = 0, claiming: int = CLAIMING) -> None:
+        self.limit = limit
+        self.inside = 0
+        """Groups that claim or hold episodes."""
+        self._most = claiming
+        self._trying: set[Turn] = set()
+        """Of these, the ones that hold none yet."""
+        self._lanes: Counter[Lane] = Counter()
+        """How many of those each lane has."""
+        self._senders: Counter[Lane] = Counter()
+        """How many of those each sender has: a lane without its session."""
+        self._beyond = 0
+        """How many of them were let in beyond the places."""
+        self._queue: Shares[_Place] = Shares()
+        self._wishes: Counter[tuple[Lane, int]] = Counter()
+        """How many in the queue have the same lane and size: all of them may go in, or none."""
+
+    @property
+    def claiming(self) -> int:
+        """Groups inside that hold no episode yet."""
+        return len(self._trying)
+
+    @property
+    def waiting(self) -> int:
+        """Groups before the gate."""
+        return len(self._queue)
+
+    def turn(self) -> "Turn":
+        """The turn of one group."""
+        return Turn(self)
+
+    def _beyond_places(self, lane: Lane, size: int) -> bool | None:
+        """Whether a group that goes in now is beyond the places; None where it may not go in."""
+        if self.limit and self.inside >= self.limit:
+            return None
+        claiming = len(self._trying)
+        # Nobody inside has anything to give back: the limit's last place is for a smaller one.
+        stuck = self.inside == self.limit - 1 and claiming == self.inside
+        if not claiming or not (stuck or claiming >= self._most - 1):
+            return False
+        taken = claiming - self._beyond
+        if taken < self._most - 1 and not stuck:
+            return False
+        if taken < self._most and all(size < one.size for one in self._trying):
+            return False
+        if stuck or lane in self._lanes:
+            return None
+        most = (2 if lane[:-1] in self._senders else 3) * self._most
+        return True if claiming < most else None
+
+    def _may_enter(self, lane: Lane, size: int) -> bool:
+        return self._beyond_places(lane, size) is not None
+
+    def _take(self, turn: "Turn", beyond: bool) -> None:
+        turn.beyond = beyond
+        self.inside += 1
+        self._trying.add(turn)
+        self._lanes[turn.lane] += 1
+        self._senders[turn.lane[:-1]] += 1
+        self._beyond += turn.beyond
+
+    async def _enter(self, turn: "Turn", deadline: Deadline) -> None:
+        if not self._queue:
+            beyond = self._beyond_places(turn.lane, turn.size)
+            if beyond is not None:
+                self._take(turn, beyond)
+                return
+        place = _Place(asyncio.get_running_loop().create_future(), turn)
+        self._queue.push(turn.lane, place, turn.newcomer)
+        self._wishes[turn.lane, turn.size] += 1
+        entered = False
+        try:
+            if self._may_enter(turn.lane, turn.size):  # it may be smaller than those before it
+                self._admit()
+            async with Limit(deadline):
+                await place.open
+            entered = True
+        finally:
+            if not entered:
+                self._withdraw(place)
+
+    def _withdraw(self, place: "_Place") -> None:
+        gate = place.open
+        if gate.done() and not (gate.cancelled() or gate.exception()):  # in and gone at once
+            self._out(place.turn)
+        else:
+            self._remove(place)
+
+    def _remove(self, place: "_Place") -> None:
+        """Take it out of the queue, where it may be no more."""
+        if not self._queue.remove(place.turn.lane, place):
+            return
+        wish = place.turn.lane, place.turn.size
+        self._wishes[wish] -= 1
+        if not self._wishes[wish]:
+            del self._wishes[wish]
+
+    def _out(self, turn: "Turn") -> None:
+        self.inside -= 1
+        if self.limit or turn in self._trying:  # else nobody waited for it
+            self._claimed(turn)
+
+    def _claimed(self, turn: "Turn") -> None:
+        if turn in self._trying:
+            self._trying.remove(turn)
+            self._beyond -= turn.beyond
+            for counts, lane in ((self._lanes, turn.lane), (self._senders, turn.lane[:-1])):
+                counts[lane] -= 1
+                if not counts[lane]:
+                    del counts[lane]
+        if self._queue:
+            self._admit()
+
+    def _admit(self) -> None:
+        while (entry := self._next()) is not None:
+            place, beyond = entry
+            self._queue.served(place.turn.lane, place)
+            self._remove(place)
+            if not place.open.done():
+                self._take(place.turn, beyond)
+                place.open.set_result(None)
+
+    def _next(self) -> "tuple[_Place, bool] | None":
+        """Whose turn it is: the first of all that may go in, the kept place is for a small one; and
+        whether that is beyond the places."""
+        if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
+            return None
+        first = self._queue.first()
+        if first is None:
+            return None
+        refused = first.turn.lane, first.turn.size
+        beyond = self._beyond_places(*refused)
+        if beyond is not None:
+            return first, beyond
+        for wish in self._wishes:  # they are few, places many
+            if wish != refused and self._may_enter(*wish):
+                break
+        else:
+            return None
+        tried = {refused}
+        for lane, place in self._queue:
+            wish = (lane, place.turn.size)
+            beyond = None if wish in tried else self._beyond_places(*wish)
+            if beyond is not None:
+                return place, beyond
+            tried.add(wish)
+        return None
+
+
+class _Place:
+    """Before the gate."""
+
+    __slots__ = ("open", "turn")
+
+    def __init__(self, gate: "asyncio.Future[None]", turn: "Turn") -> None:
+        self.open = gate
+        self.turn = turn
+
+
+class Turn:
+    """One group at the gate.
+
+    Attributes:
+        lane: Whom it takes turns with.
+        size: Episodes it wants.
+        newcomer: It passes others of its key and address in every second turn.
+        beyond: It was let in beyond the places, as the only one of its lane.
+    """
+
+    __slots__ = ("_gate", "_holding", "_inside", "beyond", "lane", "newcomer", "size")
+
+    def __init__(self, gate: FairGate) -> None:
+        self._gate = gate
+        self._inside = False
+        self._holding = False
+        self.lane: Lane = ()
+        self.size = 1
+        self.newcomer = False
+        self.beyond = False
+
+    async def enter(
+        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+    ) -> None:
+        """Wait for a turn; at once when inside already.
+
+        Args:
+            lane: Whose turn it is: key, address, session.
+            deadline: On the loop's clock.
+            size: Episodes it wants.
+            newcomer: See `Shares`.
+
+        Raises:
+            TimeoutError: it did not come before the deadline.
+        """
+        if not self._inside:
+            self.lane, self.size, self.newcomer = lane, size, newcomer
+            await self._gate._enter(self, deadline)
+            self._inside = True
+
+    def claimed(self) -> None:
+        """The group has all its episodes: the next one may claim."""
+        if self._inside and not self._holding:
+            self._holding = True
+            self._gate._claimed(self)
+
+    def leave(self) -> None:
+        """Nothing is held any more; no matter when it was left before."""
+        if self._inside:
+            self._inside = self._holding = False
+            self._gate._out(self)

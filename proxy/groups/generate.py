@@ -1,0 +1,409 @@
+"""Asks each claimed episode for its candidate: retries, the live one, those that are late."""
+
+import asyncio
+import logging
+from typing import Any
+
+from ajet_swarm.api.outcomes import ChatAnswer
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.common.tasks import Crew, Limit
+from ajet_swarm.common.text import content_text
+from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
+from proxy.groups.claim import REFILL_WAIT, refill
+from proxy.groups.run import Candidate, Run
+from proxy.groups.stragglers import StragglerRule
+from proxy.groups.submit import release
+from proxy.http.errors import busy
+from proxy.servers.cut_prompts import was_cut
+from proxy.servers.server_facts import ROLLING, has_lost_all
+
+log = logging.getLogger(__name__)
+
+MAYBE_GONE = frozenset({ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN})
+"""Failures after which the episode may not be ours any more."""
+GONE = frozenset({ChatErrorKind.UNREACHABLE.value, *(kind.value for kind in MAYBE_GONE)})
+RETRIED = frozenset(ChatErrorKind) - {
+    ChatErrorKind.UNAUTHORIZED,
+    ChatErrorKind.REFUSED,
+    ChatErrorKind.LIMITED,
+}
+_ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
+LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
+TOO_LATE, NO_TIME = "too late for its group", "no time is left"
+AGAIN = "its group claims fresh episodes"
+_UNFINISHED = frozenset({"", "abort", "error"})
+"""Finish reasons of a completion that broke off."""
+LAST_TRY = 1.0
+"""Seconds before the end after which nothing is begun anew."""
+
+
+async def generate(run: Run) -> None:
+    """Ask all candidates at once and wait until each has answered or failed for good.
+
+    Bounded by the stream budget from now, by the clock of the candidates that have answered (they
+    are idle meanwhile) and by the rule for stragglers. What takes longer is a failed candidate.
+    """
+    limit = run.seat.settings.proxy.stream_budget
+    if not run.begun:
+        run.seat.bus.publish(
+            GenerationStarted(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                n=run.n,
+                expires_at=run.seat.clock() + run.discard_timeout,
+                damping=run.sense.damping,
+            )
+        )
+    if run.gate is not None:
+        run.gate.claimed()
+    run.gave_way = False
+    scope = Limit(run.loop.time() + limit, run.loop)
+    effort = _Effort(run, scope, limit)
+    try:
+        async with scope:
+            await effort.fill_all()
+    except TimeoutError:
+        effort.cut_off()
+    finally:
+        run.notes.tell()
+    if times := [one.seconds for one in run.usable]:
+        run.latency["slowest"] = round(max(times), 6)
+
+
+class _Effort:
+    """Gets the candidates of one run."""
+
+    def __init__(self, run: Run, scope: Limit, limit: float) -> None:
+        self.run = run
+        self.body = run.request.encoded()
+        self.seeds = run.request.seeds
+        """Each candidate has a seed of its own in its body."""
+        self.headers = {"X-Request-Id": run.request.request_id}
+        self.scope = scope
+        self.limit = limit
+        self.overflows = 0
+        self._asked: dict[int, asyncio.Task[None] | Call[ChatAnswer]] = {}
+        """By candidate, the call that is under way, or the task that minds it."""
+        self._given_up: dict[int, ChatError] = {}
+        """Of these, the ones whose answer is not waited for any more, and why."""
+        self._minded = False
+        self._hedged = False
+        self._too_late = TOO_LATE
+        """Why candidates that have not answered at the end are given back."""
+        self._stragglers = StragglerRule(run, self._cut, self._hedge)
+
+    async def fill_all(self) -> None:
+        """All candidates, side by side."""
+        remove = self.run.sense.server.watcher.add_listener(self._seen)
+        try:
+            await self._ask_all()
+        finally:
+            remove()
+            self._stragglers.close()
+
+    async def _ask_all(self) -> None:
+        """The first call of each candidate; what is more than that gets a task."""
+        crew = Crew(self.run.loop)
+        client = self.run.sense.server.client
+        begun: list[Call[ChatAnswer]] = []
+        asked: list[Candidate] = []
+        live = self.run.streams  # then the first goes first, and has a task to read it
+        began = self.run.loop.time()
+
+        def heard(index: int) -> None:
+            candidate = asked[index]
+            del self._asked[candidate.index]
+            failure = self._read(candidate, begun[index], began)
+            if failure is not None:
+                crew.add(self._fill(candidate, failure))
+
+        for candidate in self.run.candidates:
+            call = None
+            if not live and candidate.claimed is not None:
+                body = self._body_of(candidate)
+                call = client.begin_chat(candidate.claimed, body, self.headers, self.limit)
+            if call is None:
+                crew.add(self._fill(candidate))
+            else:
+                self._asked[candidate.index] = call
+                begun.append(call)
+                asked.append(candidate)
+        try:
+            if begun:
+                await settle(begun, heard)
+            if crew:
+                await crew.results()
+        except BaseException:  # nothing goes on behind whoever gives the episodes back
+            await crew.cancel()
+            raise
+
+    def _body_of(self, candidate: Candidate) -> bytes:
+        return self.run.request.encoded(candidate.index) if self.seeds else self.body
+
+    def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
+        given_up = self._given_up.pop(candidate.index, None)
+        if given_up is not None:
+            return given_up
+        try:
+            answer = call.result()
+        except ChatError as error:
+            return error
+        return self._take(candidate, answer, began)
+
+    async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
+        """One candidate: an episode, its answer; a fresh episode when it fails.
+
+        `failure` is that of its first call, when that was made before.
+        """
+        retries = self.run.seat.settings.rewards.retries
+        while True:
+            failure = failure or await self._ask(candidate)
+            if failure is None:
+                return
+            used_up = "" if failure is LATE or candidate.attempt <= retries else _used_up(retries)
+            unretried = used_up or self._why_final(failure)
+            self._failed(candidate, failure, unretried)
+            if unretried:
+                self.run.give_back(release(self.run, [candidate], failure.text))
+                break
+            await release(self.run, [candidate], failure.text)
+            if not await refill(self.run, candidate, self.deadline):
+                candidate.unretried = self._why_none_free()
+                break
+            failure = None
+        self._stragglers.failed()
+
+    async def _ask(self, candidate: Candidate) -> ChatError | None:
+        began = self.run.loop.time()
+        self._stragglers.restart()
+        task = asyncio.current_task()
+        assert task is not None
+        self._asked[candidate.index] = task
+        try:
+            answer = await self._answer_of(candidate)
+        except ChatError as error:
+            return error
+        except asyncio.CancelledError:
+            failure = self._given_up.pop(candidate.index, None)
+            if failure is None or task.uncancel():
+                raise
+            return failure
+        finally:
+            del self._asked[candidate.index]
+        return self._take(candidate, answer, began)
+
+    def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
+        run, message = self.run, answer.message
+        candidate.active_at = run.seat.clock()
+        if fault := incomplete(answer):
+            return ChatError(ChatErrorKind.UPSTREAM, fault)
+        candidate.answer = answer
+        run.see_usable()
+        candidate.seconds = run.loop.time() - began
+        candidate.error = candidate.unretried = ""
+        run.sense.answer_seconds.append(candidate.seconds)
+        if not self._minded:
+            self._mind_the_clock()
+        run.notes.answered(answered(candidate, answer, message))
+        if run.live:
+            self._answered_live(candidate)
+        self._stragglers.settled()
+        return None
+
+    async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
+        run, claimed = self.run, candidate.claimed
+        assert claimed is not None
+        client = run.sense.server.client
+        if not (candidate.index == 0 and run.streams):
+            body = self._body_of(candidate)
+            return await client.chat(claimed, body, self.headers, self.limit)
+
+        def tell(delta: dict[str, Any]) -> None:
+            self._stragglers.restart()
+            if run.reply is None:
+                run.lead = candidate
+                run.tell(delta)
+
+        return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
+
+    def _answered_live(self, candidate: Candidate) -> None:
+        run = self.run
+        if candidate.index == 0 or run.candidates[0].error:
+            run.notes.tell()
+            run.resolve(candidate, "live")
+
+    # --- time ----------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """On the loop's clock."""
+        when = self.scope.when()
+        assert when is not None
+        return when
+
+    def _mind_the_clock(self) -> None:
+        """The first one that has answered is the first one the server takes back."""
+        self._minded = True
+        left = self.run.clock - self.run.seat.clock()
+        end = self.run.loop.time() + left
+        if end < self.deadline and not self.scope.expired():
+            self.scope.reschedule(end)
+
+    def _cut(self, why: str) -> None:
+        """Give back what has not answered: see `cut_off`."""
+        run = self.run
+        if not self.scope.expired():
+            run.gave_way = run.limit_used = True
+            self._too_late = why
+            self.scope.reschedule(run.loop.time())
+
+    def _hedge(self) -> bool:
+        """Ask fresh episodes in place of the late ones; False where it is off, or was done."""
+        if not self.run.seat.settings.proxy.hedge or self._hedged or not self._rolls_on():
+            return False
+        self._hedged = True
+        self._give_up(LATE)
+        return True
+
+    def _seen(self, seen: Seen) -> None:
+        """The server changed: what is asked of it may never be answered."""
+        if has_lost_all(seen):
+            self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
+        elif seen.down:
+            self._give_up(ChatError(ChatErrorKind.UNREACHABLE, seen.error))
+        else:
+            self._stragglers.engine_changed()
+
+    def _give_up(self, why: ChatError) -> None:
+        """Wait no longer for those that are being asked."""
+        for index, task in tuple(self._asked.items()):
+            reading = why is LATE and self.run.candidates[index] is self.run.lead
+            if not reading and index not in self._given_up:
+                self._given_up[index] = why
+                task.cancel()
+
+    def cut_off(self) -> None:
+        """Time is up: fail and give back every candidate that has not answered."""
+        run, unretried = self.run, self._why_not_now()
+        if unretried == NO_TIME and self._too_late != TOO_LATE:
+            unretried = "its group goes on without it" if run.usable else AGAIN
+        failure = ChatError(ChatErrorKind.TIMED_OUT, self._too_late)
+        for candidate in run.candidates:
+            if not (candidate.uuid or candidate.usable or candidate.unretried):
+                candidate.unretried = unretried  # it waited for a fresh episode
+        late = [one for one in run.candidates if one.uuid and not (one.usable or one.unretried)]
+        for candidate in late:
+            self._failed(candidate, failure, unretried)
+        run.give_back(release(run, late, self._too_late))
+
+    # --- failures ------------------------------------------------------------------------------
+
+    def _why_final(self, failure: ChatError) -> str:
+        """Why no fresh episode can take the place of one that failed so; empty when one can."""
+        if failure.kind is ChatErrorKind.OVERFLOW:
+            # One may be a fault of its episode; a second one means that the prompt is too long.
+            self.overflows += 1
+            if self.overflows > 1 or self.run.n == 1:
+                return "a fresh episode cannot shorten the prompt"
+        if failure.kind not in RETRIED:
+            return "a fresh episode would get the same answer"
+        return self._why_not_now()
+
+    def _why_not_now(self) -> str:
+        """Why nothing can be asked of a fresh episode now; empty when it can."""
+        seen = self.run.sense.server.watcher.current
+        if not seen.is_in(ROLLING):
+            return f"the engine is {seen.shown.value}"
+        return "" if self._rolls_on() else NO_TIME
+
+    def _why_none_free(self) -> str:
+        return self._why_not_now() or f"no episode was free in {REFILL_WAIT:g} s"
+
+    def _rolls_on(self) -> bool:
+        """Whether there is an engine and time for a fresh episode."""
+        rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
+        return rolling and self.run.loop.time() < self.deadline - LAST_TRY
+
+    def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
+        """Note a failure; `unretried` is why no fresh episode follows, empty when one does."""
+        run = self.run
+        candidate.error, candidate.failure = failure.kind.value, failure
+        candidate.unretried = unretried
+        run.notes.tell()
+        # A call that was lost on the way may still be running: its episode is ours all the same.
+        candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
+        run.seat.bus.publish(
+            CandidateFailed(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                index=candidate.index,
+                episode_uuid=candidate.uuid,
+                cause=f"{failure.kind.value}: {failure.text}"
+                if failure.text
+                else failure.kind.value,
+                retried=not unretried,
+                unretried=unretried,
+            )
+        )
+        if candidate is run.lead:  # no other answer may follow what the user has read of this one
+            run.refuse(busy(1, "The answer broke off. Please try again."))
+        elif run.live and candidate.index == 0 and run.usable:
+            run.resolve(run.usable[0], "live")
+
+
+def _used_up(retries: int) -> str:
+    if not retries:
+        return "retries are off"
+    return "the retry is used up" if retries == 1 else f"all {retries} retries are used up"
+
+
+def incomplete(answer: ChatAnswer) -> str:
+    """Why a completion is no answer; empty when it is one.
+
+    A completion without text, reasoning and tool calls is an answer when it has a finish reason:
+    the model stopped at once, or a limit stopped it. Content that is neither text nor null is a
+    fault of the server.
+    """
+    message = answer.message
+    if answer.finish_reason not in _UNFINISHED and isinstance(message.get("content"), str):
+        return ""
+    if message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content"):
+        return ""
+    content = message.get("content")
+    if content is not None and not isinstance(content, str | list):
+        return "its content is no text"
+    if answer.finish_reason in _UNFINISHED and not content_text(content).strip():
+        return "an empty answer without a finish reason"
+    return ""
+
+
+def answered(
+    candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
+) -> AnsweredCandidate:
+    """What the event tells of an answer."""
+    usage = answer.usage
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return AnsweredCandidate(
+        index=candidate.index,
+        episode_uuid=candidate.uuid,
+        message=message,
+        finish_reason=answer.finish_reason,
+        seconds=round(candidate.seconds, 4),
+        prompt_tokens=read if isinstance(read, int) else 0,
+        completion_tokens=written if isinstance(written, int) else 0,
+        truncated="ajetc" in answer.parsed and was_cut(answer),
+    )
+
+
+def may_go_again(run: Run) -> bool:
+    """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
+    are gone, or the rule for stragglers aborted them, or what failed could not be retried
+    because the engine did not roll any more."""
+    retries = run.seat.settings.rewards.retries
+    return run.gave_way or any(
+        one.error in GONE
+        or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
+        for one in run.candidates
+    )

@@ -1,0 +1,73 @@
+"""What one run of the proxy leaves to the next: the rating mode, and word of what waited.
+
+The mode the operator switched to holds over restarts and kills. The setting `rating.mode`, of file
+or environment, rules the first start, and each start at which it is another than at the one before.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from core.commands import MODES
+from core.state import Group, State
+from proxy.alerts import show_alert
+from proxy.context import Seat
+
+log = logging.getLogger(__name__)
+
+KEY = "recovered"
+"""Of the alert that says what became of groups that waited."""
+_SETTING = "rating_mode_setting"
+_LEFT = "waited_at_stop"
+_LEFT_GROUPS = "groups_waited_at_stop"
+
+
+def mode_at_start(seat: Seat) -> str:
+    """The rating mode to begin with; to be asked once, before the start is announced."""
+    setting, known = seat.settings.rating.mode, seat.bus.state.rating_mode
+    if seat.journal.meta(_SETTING) != setting:
+        seat.journal.put_meta(_SETTING, setting)
+        return setting
+    if known not in MODES or known == setting:
+        return setting
+    log.info("the rating mode stays %s, as it was switched to; the setting is %s", known, setting)
+    return known
+
+
+def unrated(state: State) -> list[Group]:
+    """Groups that wait for the operator's word and have none; not those in a window of mode off."""
+    return [one for one in state.waiting() if is_unrated(one)]
+
+
+def is_unrated(group: Group) -> bool:
+    """Whether it waits for the operator's word and has none."""
+    waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
+    return waits and group.rating is None
+
+
+def note_waited(seat: Seat, waited: Sequence[Group]) -> None:
+    """Keep for the next start what became of groups that had waited when the stop was asked."""
+    fates = Counter(_fate(group) for group in waited)
+    if not fates:
+        return
+    groups = "1 group" if len(waited) == 1 else f"{len(waited)} groups"
+    said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
+    seat.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
+    seat.journal.put_meta(_LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}")
+
+
+def tell_waited(seat: Seat) -> None:
+    """Say what `note_waited` kept, once."""
+    told = seat.journal.meta(_LEFT)
+    if not told:
+        return
+    seat.journal.put_meta(_LEFT, "")
+    todo = "Enter opens them: each group says what it was"
+    groups = (seat.journal.meta(_LEFT_GROUPS) or "").split()
+    show_alert(seat.bus, KEY, told, todo, level="info", groups=groups)
+
+
+def _fate(group: Group) -> str:
+    if group.sealed_at is None:
+        return "given up, nothing was sent"
+    return "rated in time" if group.source == "human" else "sent with the automatic reward"

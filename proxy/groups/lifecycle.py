@@ -1,0 +1,424 @@
+"""Walks one group from its request to its last reward.
+
+QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or
+ABORTED or FAILED with a cause. The user's answer is a fact of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from ajet_swarm.common.tasks import Limit, Tasks, finish, within
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from core.events import GroupClosed, RatingAwaited
+from core.journal.writer import JournalError
+from proxy.alerts import clear_alert, show_alert
+from proxy.groups import refill
+from proxy.groups.capacity import fit, room_of
+from proxy.groups.claim import claim, take_turn
+from proxy.groups.generate import generate, may_go_again
+from proxy.groups.outcome import sealed, short_of, why_failed, why_none
+from proxy.groups.run import Run, best_of
+from proxy.groups.score import score
+from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
+from proxy.groups.submit import TAKEN, release, submit
+from proxy.http.errors import Refusal, Stopping
+from proxy.rewards.source import is_told
+from proxy.servers.cut_prompts import CutPrompts
+from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
+
+log = logging.getLogger(__name__)
+
+HOOK_LIMIT = 10.0
+"""Seconds the hook that is told of a new request may hold it up."""
+ROUNDS = 3
+"""Times a group is begun anew when the engine takes all its episodes away."""
+
+
+class Ended(Exception):
+    """The run is over: its phase and cause."""
+
+    def __init__(self, phase: str, cause: str) -> None:
+        super().__init__(cause)
+        self.phase = phase
+        self.cause = cause
+
+
+class Lifecycle:
+    """Walks runs; one for all groups.
+
+    Args:
+        rescue: Owner of clean-up that must come to its end.
+        draining: Whether no new requests are taken any more.
+        closing: Whether waiting for the operator is over.
+        attended_until: Until when somebody is taken to be at a console.
+    """
+
+    def __init__(
+        self,
+        rescue: Tasks,
+        *,
+        draining: Callable[[], bool],
+        closing: Callable[[], bool],
+        attended_until: Callable[[], float],
+    ) -> None:
+        self._rescue = rescue
+        self._draining = draining
+        self._closing = closing
+        self._attended_until = attended_until
+        self._cut_prompts = CutPrompts()
+
+    async def walk(self, run: Run) -> None:
+        """Live the whole life of `run`; whatever happens, nothing stays claimed."""
+        run.lap("")
+        try:
+            await self._phases(run)
+        except Ended as ended:
+            await self._surely_finish(run, ended)
+        except asyncio.CancelledError:
+            stop = run.stop
+            if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
+                run.leave_gate()
+                raise
+            end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
+            refusal = stop.refusal if stop else Stopping()
+            await self._rescued(run, end, refusal)
+            if stop is None:
+                raise
+        except Exception as error:  # one group's fault must not reach the others
+            log.exception("group %s failed", run.group_id)
+            cause = f"{type(error).__name__}: {error}"
+            refusal = Refusal(500, None, "The request could not be completed.")
+            await self._rescued(run, Ended("FAILED", cause), refusal)
+
+    async def _rescued(self, run: Run, end: Ended, refusal: Refusal) -> None:
+        best = run.best()
+        if best is not None and run.reply is None and run.tickets:
+            run.resolve(best, "provisional")
+        run.refuse(refusal)
+        await self._surely_finish(run, end)
+
+    async def _surely_finish(self, run: Run, end: Ended) -> None:
+        """Give back what is held and close the group, also when cancelled meanwhile."""
+        run.closing = True
+        if run.held or run.returning:
+            await finish(self._finish(run, end), self._rescue, f"end:{run.group_id}")
+        else:
+            await self._finish(run, end)
+
+    async def _finish(self, run: Run, end: Ended) -> None:
+        run.notes.tell()
+        await run.returned()
+        if run.held:
+            await release(run, run.held, end.cause)
+        run.leave_gate()
+        run.lap("submit" if run.sealed else run.lapping)
+        if run.row is not None and (run.reply is None or run.reply.index is None):
+            run.seat.rows.again(run.row)  # it was not answered: its next try finds it again
+        run.phase = end.phase
+        run.seat.bus.publish(
+            GroupClosed(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                phase=end.phase,
+                cause=end.cause,
+                latency=run.latency,
+            )
+        )
+        if run.leftovers:
+            run.sense.sweep_soon()
+
+    async def _phases(self, run: Run) -> None:
+        await self._tell_source(run)
+        await self._get_answers(run)
+        if run.kind == "eval":
+            await self._end_untrained(run)
+            raise Ended("DONE", run.untrained)
+        await self._score(run)
+        self._drop_cut(run)
+        try:
+            source = await self._decide(run)
+        finally:
+            run.sense.unscored.pop(run.group_id, None)
+        await self._seal_and_send(run, source)
+
+    # --- before the answers --------------------------------------------------------------------
+
+    async def _tell_source(self, run: Run) -> None:
+        source = run.seat.rewards
+        request = run.request
+        if not is_told(source):
+            clear_alert(run.seat.bus, "hook")
+            run.n = max(run.n, request.n)
+            return
+        try:
+            report = await within(
+                HOOK_LIMIT,
+                source.request(request.request_id, run.task_id, request.query, run.metadata),
+            )
+        except TimeoutError:
+            self._alert(run, "hook", "the hook for new requests took too long and was left out")
+            return
+        if report.error is None:
+            clear_alert(run.seat.bus, "hook")
+        elif source.health().ok:  # a folder that does not load has an alert of its own
+            self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
+        own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
+        run.metadata = {**report.metadata, **own}
+        run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
+        run.n = max(run.n, request.n)
+
+    async def _get_answers(self, run: Run) -> None:
+        for _ in range(ROUNDS):
+            try:
+                await self._claim(run)
+            except ClaimTimedOut as error:
+                run.refuse(run.busy(2))
+                raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
+            run.phase = "GENERATING"
+            run.lap("claim")
+            run.live = self._is_live(run)
+            await generate(run)
+            run.lap("generate")
+            if run.usable or not self._another_round(run):
+                break
+            await run.returned()  # an aborted episode may be claimed again, under the same id
+        if not run.usable:
+            run.refuse(why_none(run))
+            raise Ended("FAILED", f"no candidate gave an answer: {why_failed(run)}")
+        if run.kind == "eval":
+            run.resolve(run.usable[0], "only")
+
+    def _is_live(self, run: Run) -> bool:
+        """Whether the first candidate is the answer. An operator who holds answers goes before, and
+        several choices are the best ones."""
+        mode = run.seat.bus.state.rating_mode
+        return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
+
+    def _another_round(self, run: Run) -> bool:
+        in_time = run.loop.time() < run.deadline - 1.0
+        return run.reply is None and in_time and may_go_again(run)
+
+    async def _claim(self, run: Run) -> None:
+        run.phase = "CLAIMING"
+        if not run.held:  # another round: it queues again
+            run.leave_gate()
+        watcher = run.sense.server.watcher
+        try:
+            if not watcher.current.is_in(ROLLING):
+                async with Limit(lambda: run.deadline, run.loop):
+                    await watcher.wait_for(ROLLING)
+            if run.sense.recovering:
+                await run.sense.recovered(max(run.deadline - run.loop.time(), 0.0))
+            await take_turn(run)
+        except TimeoutError:
+            seen = watcher.current
+            cause = "no turn" if seen.is_in(ROLLING) else seen.shown.value
+            raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
+        if run.kind != "eval":
+            run.n = max(run.n, await run.sense.repeats())
+        if refusal := fit(run):
+            run.refuse(refusal)
+            raise Ended("ABORTED", refusal.message)
+        run.lap("queue")
+        settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
+        off = mode == "off"
+        run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
+        if not run.seat.journal.error:
+            try:
+                await claim(run)
+                return
+            except JournalError:
+                log.error("group %s: the intent cannot be committed", run.group_id)
+        # Nothing may be trained on without the journal; the user is answered all the same.
+        self._alert(run, "journal", "the journal cannot be written: nothing is trained on")
+        run.kind, run.n = "eval", run.request.n
+        run.untrained = "not trained on: the journal cannot be written"
+        await claim(run, durable=False)
+
+    # --- rewards -------------------------------------------------------------------------------
+
+    async def _score(self, run: Run) -> None:
+        run.phase = "SCORING"
+        enough = len(run.usable) >= min(2, run.n)
+        if enough:
+            version = run.seat.rewards.version
+            await score(run)
+            if run.sheet is None and version and run.seat.rewards.version not in ("", version):
+                await score(run)  # another version was loaded meanwhile
+        run.lap("score")
+        state = run.seat.bus.state
+        best = run.best()
+        assert best is not None
+        short = len(run.usable) < run.n
+        abort = short and (not enough or run.seat.settings.rewards.short_group == "abort")
+        if state.rating_mode != "hold" or abort:
+            run.resolve(best, self._why(run))
+        if abort:
+            raise Ended("ABORTED", short_of(run))
+
+    def _drop_cut(self, run: Run) -> None:
+        """Answer a group whose prompt was cut, and abort it: its answers are to another prompt.
+
+        Raises:
+            Ended: it was cut.
+        """
+        cause = self._cut_prompts.cause(run)
+        if cause and (best := run.best()) is not None:
+            run.resolve(best, self._why(run))
+            raise Ended("ABORTED", cause)
+
+    async def _end_untrained(self, run: Run) -> None:
+        """End the episodes of an eval group with the automatic reward, where there is one.
+
+        The trainer never sees it. A helper call is no answer to judge; it is aborted, as is what
+        the source abstains from.
+        """
+        if run.request.train or run.request.helper:
+            return
+        run.phase = "SCORING"
+        await score(run)
+        run.lap("score")
+        if run.sheet is not None:
+            run.phase = "SUBMITTING"
+            await submit(run, self._rewards(run, "auto"))
+
+    def _why(self, run: Run) -> str:
+        if len(run.usable) == 1:
+            return "only"
+        final = run.sheet is not None and run.seat.bus.state.rating_mode == "off"
+        return "winner" if final else "provisional"
+
+    async def _decide(self, run: Run) -> str:
+        """Wait for the operator as long as the rules say; returns whose rewards are sealed."""
+        shown: tuple[float, str, str] | None = None
+        while True:
+            run.wake.clear()
+            if run.refill is not None:
+                await refill.carry_out(run)
+                shown = None
+            now = run.seat.clock()
+            decision = decide(self._situation(run, now))
+            if isinstance(decision, Seal):
+                run.lap("rate")
+                return decision.source
+            if isinstance(decision, Drop):
+                self._dropped(run, decision)
+            assert isinstance(decision, Wait)
+            run.phase = "AWAITING_RATING"
+            key = (decision.until, decision.fallback, decision.why)
+            if key != shown:
+                shown = key
+                self._await(run, decision)
+            with run.sense.window(run.wake), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(decision.wake - now, 0.001)):
+                    await run.wake.wait()
+
+    def _dropped(self, run: Run, decision: Drop) -> None:
+        if (best := run.best()) is not None:
+            run.resolve(best, "provisional")
+        run.lap("rate")
+        for one in run.candidates:
+            one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
+        unscored = decision.cause.startswith("unscored: ") and run.abstained
+        raise Ended("ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause)
+
+    def _await(self, run: Run, decision: Wait) -> None:
+        run.seat.bus.publish(
+            RatingAwaited(
+                server=run.sense.server.name,
+                group_id=run.group_id,
+                until=decision.until,
+                fallback=decision.fallback,
+                why=decision.why,
+            )
+        )
+
+    def _situation(self, run: Run, now: float) -> Situation:
+        state, settings = run.seat.bus.state, run.seat.settings.rating
+        seen = run.sense.server.watcher.current
+        return Situation(
+            now=now,
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            attended_until=self._attended_until(),
+            rolling=seen.is_in(ROLLING) and not self._draining(),
+            crowded=run.sense.crowded,
+            gone=has_lost_all(seen),
+            closing=self._closing(),
+            scored=run.sheet is not None,
+            scored_at=run.scored_at,
+            clock=run.clock,
+            window=settings.window,
+            fallback=settings.fallback,
+            rated_at=run.rating.at if run.rating is not None else None,
+            first_rated_at=run.first_rated_at,
+            skip=run.rating is not None and run.rating.rating == "skip",
+            accepted=run.accepted,
+            over_half=self._over_half(run),
+            blocks_update=seen.is_in(ROLLING_POST),
+        )
+
+    def _over_half(self, run: Run) -> bool:
+        """Whether unscored groups would hold more than half of the pool with this one.
+
+        A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
+        the operator has to have something to rate where a group is the whole pool.
+        """
+        unscored = run.sense.unscored
+        others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
+        if run.sheet is not None or run.rating is not None:
+            return False
+        room = room_of(run.sense.server, run.seat.settings)
+        held = len(run.held)
+        rates = others == 0 and run.seat.bus.state.rating_mode != "off"
+        if room is not None and 2 * (others + held) > room and not rates:
+            return True
+        unscored[run.group_id] = held
+        return False
+
+    # --- sending -------------------------------------------------------------------------------
+
+    async def _seal_and_send(self, run: Run, source: str) -> None:
+        rewards = self._rewards(run, source)
+        winner = best_of(run.usable, rewards)
+        assert winner is not None
+        run.phase = "SUBMITTING"
+        run.sealed = True
+        event = sealed(run, rewards, winner.index, source)
+        run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
+        try:
+            await run.seat.bus.publish_durable(event)
+        except JournalError:
+            self._alert(run, "journal", "the journal cannot be written: no reward is sent")
+            run.sealed = False
+            raise Ended("ABORTED", "the journal cannot be written") from None
+        sense = run.sense
+        if sense.way.crowded and not sense.crowded:  # else others wait for what this one holds
+            await sense.way.turn()
+        outcomes = await submit(run, rewards)
+        if run.ended == len(outcomes):
+            raise Ended("DONE", short_of(run))
+        counted = ", ".join(
+            f"{outcomes.count(kind)} {kind}"
+            for kind in dict.fromkeys(outcomes)
+            if kind not in TAKEN
+        )
+        if run.ended or "unknown" in outcomes:
+            raise Ended("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
+        expired = all(outcome == "expired" for outcome in outcomes)
+        raise Ended("ABORTED" if expired else "FAILED", "expired" if expired else counted)
+
+    def _rewards(self, run: Run, source: str) -> dict[int, float]:
+        if source == "human":
+            return dict(run.rated)
+        assert run.sheet is not None
+        return {score.index: score.reward for score in run.sheet.scores}
+
+    def _alert(self, run: Run, key: str, cause: str) -> None:
+        if key == "journal" and not run.seat.journal.error:
+            return  # it is written again, and nobody would clear the alert
+        if key != "journal" or key not in run.seat.bus.state.alerts:
+            groups = (run.group_id,) if key == "hook" else ()
+            show_alert(run.seat.bus, key, cause, level="error", groups=groups)

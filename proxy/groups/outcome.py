@@ -1,0 +1,131 @@
+"""What a group came to: its sealed rewards, or why there was no answer."""
+
+from collections.abc import Container, Sequence
+
+from ajet_swarm.common.text import one_line
+from ajet_swarm.protocol.errors import ChatErrorKind
+from core.events import GroupSealed, SentReward
+from core.scoring.advantage import advantages, is_dead, spread
+from core.state import Group
+from proxy.groups.generate import GONE
+from proxy.groups.run import Candidate, Run
+from proxy.http.errors import Refusal
+from proxy.http.upstream_errors import refusal_of
+
+
+def sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
+    """The event that fixes these rewards, by candidate."""
+    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
+    return _seal(
+        run.sense.server.name,
+        run.group_id,
+        [(one.index, one.uuid, rewards[one.index]) for one in mine],
+        best,
+        source,
+        run.sense.damping,
+        run.sheet.version if run.sheet is not None else "",
+    )
+
+
+def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
+    """The event that fixes the rewards of a group's committed vote, from state alone.
+
+    Args:
+        group: Not sealed.
+        held: Episodes that can still be ended.
+
+    Returns:
+        None when there is no vote that means rewards, or an episode of it can not be ended.
+    """
+    answered = [one for one in group.candidates if one.phase == "answered"]
+    rewards = group.rating.rewards if group.rating is not None else ()
+    if not rewards or len(rewards) != len(answered):
+        return None
+    if any(one.episode_uuid not in held for one in answered):
+        return None
+    values = [
+        (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
+    ]
+    best = max(values, key=lambda value: (value[2], -value[0]))[0]
+    return _seal(group.server, group.group_id, values, best, "human", group.damping, group.version)
+
+
+def _seal(
+    server: str,
+    group_id: str,
+    values: Sequence[tuple[int, str, float]],
+    best: int,
+    source: str,
+    damping: float,
+    version: str,
+) -> GroupSealed:
+    """The event; `values` are candidate index, episode and reward."""
+    rewards = [reward for _, _, reward in values]
+    dead = ""
+    if is_dead(rewards):
+        dead = "equal rewards" if len(rewards) > 1 else "a single candidate"
+    return GroupSealed(
+        server=server,
+        group_id=group_id,
+        rewards=tuple(
+            [
+                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
+                for (index, uuid, reward), advantage in zip(
+                    values, advantages(rewards, damping), strict=True
+                )
+            ]
+        ),
+        best=best,
+        source=source,
+        dead=dead,
+        spread=spread(rewards),
+        version=version,
+    )
+
+
+def why_failed(run: Run) -> str:
+    """Why the candidates failed, and why they were not retried."""
+    errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
+    reasons = dict.fromkeys(one.unretried for one in run.candidates if one.unretried)
+    return f"{errors}; not retried: {', '.join(reasons)}" if reasons else errors
+
+
+def short_of(run: Run) -> str:
+    """How many candidates answered and why the others did not; empty when all did."""
+    if len(run.usable) >= run.n:
+        return ""
+    causes: dict[str, list[str]] = {}
+    for one in run.candidates:
+        if not one.usable:
+            causes.setdefault(_why_failed(one), []).append(str(one.index + 1))
+    told = [
+        f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
+        for cause, numbers in causes.items()
+    ]
+    return "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *told])
+
+
+def _why_failed(candidate: Candidate) -> str:
+    failure = candidate.failure
+    if failure is None:
+        return "not asked"
+    what = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    why = one_line(failure.text, 160) or failure.kind.value
+    more = f" (not retried: {candidate.unretried})" if candidate.unretried else ""
+    return f"{what}: {why}{more}"
+
+
+def why_none(run: Run) -> Refusal:
+    """What the user is told when no candidate gave an answer."""
+    if (told := refusal_of(one.failure for one in run.candidates)) is not None:
+        return told
+    errors = {one.error for one in run.candidates}
+    if errors == {ChatErrorKind.OVERFLOW.value}:
+        text = (
+            "This model's maximum context length is exceeded by your prompt. "
+            "Please reduce the length of the input prompt."
+        )
+        return Refusal(400, None, text, param="input_tokens")
+    if errors & GONE:
+        return run.busy(5)
+    return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")

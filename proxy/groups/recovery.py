@@ -1,0 +1,273 @@
+"""Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
+
+The journal says which groups were open and which of them were sealed; the server's buffer says
+which episodes still live as ours. Sealed rewards whose episode lives are sent; a group with a
+committed vote whose episodes all live is sealed with the vote's rewards and sent; everything else
+is aborted. One alert for each server says what was lost, and which votes.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.schemas import WorkflowOutput
+from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
+from core.state import Candidate, Group
+from proxy.alerts import show_alert
+from proxy.context import Seat, ServerSeat
+from proxy.control.rating import vote_words
+from proxy.groups.handover import is_unrated
+from proxy.groups.outcome import sealed_by_vote
+from proxy.groups.submit import Ending, end, ours, publish_end
+from proxy.servers.server_facts import Sense
+
+log = logging.getLogger(__name__)
+
+CAUSE = "proxy was killed"
+OVER = frozenset({"ended", "recorded", "aborted", "expired"})
+"""Phases of candidates that need nothing more. A failed one may not have been given back yet."""
+LISTED = 5
+"""Lost votes that the alert names."""
+SENT = frozenset({"ended", "recorded"})
+
+_WORDS = {
+    "ended": "{} finished and sent now",
+    "recorded": "{} finished and recorded",
+    "unknown": "{} finished, perhaps sent before, not confirmed",
+    "expired": "{} finished too late to be sent",
+    "refused": "{} finished and refused by the server",
+    "given back": "{} not finished and given back",
+    "gone": "{} not finished and no longer held by the server",
+    "stray": "{} claimed and not yet noted in the journal, given back",
+}
+"""What became of episodes, in the order in which it is said."""
+
+
+class Recovery:
+    """One start's clean-up."""
+
+    def __init__(self, seat: Seat, senses: Mapping[str, Sense], tasks: Tasks) -> None:
+        self.seat = seat
+        self.senses = senses
+        self._tasks = tasks
+
+    async def run(self, seconds: float) -> None:
+        """Clean up at every server; what takes longer than `seconds` goes on in the background.
+
+        Meanwhile requests are taken; only the claims of a server that has groups left wait.
+        """
+        left: dict[str, list[Group]] = {name: [] for name in self.seat.servers}
+        strange: dict[str, list[Group]] = {}
+        for group in self.seat.bus.state.open_groups():
+            if group.server in left:
+                left[group.server].append(group)
+            else:
+                strange.setdefault(group.server, []).append(group)
+                self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
+        for name, lost in strange.items():
+            cause = f"{_open(len(lost))} on {name}, which is no longer configured"
+            cause += ": what it holds of them is freed only by its own time limit"
+            self._alert(name, cause, lost)
+        works = [
+            self._tasks.spawn(self._server(self.senses[name], groups), f"recover:{name}")
+            for name, groups in left.items()
+        ]
+        if works:
+            _, pending = await asyncio.wait(works, timeout=seconds)
+            for work in pending:
+                log.warning("%s goes on in the background", work.get_name())
+
+    async def _server(self, sense: Sense, groups: list[Group]) -> None:
+        with contextlib.ExitStack() as claims_wait:
+            if groups:
+                claims_wait.enter_context(sense.recovery())
+            await self._begin(sense, groups, claims_wait)
+
+    async def _begin(
+        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+    ) -> None:
+        name = sense.server.name
+        if groups:
+            text = "%s: %d groups were open when the proxy was killed"
+            log.warning(text, name, len(groups))
+        held = await ours(sense.server)
+        if held is not None:
+            await self._clean(sense, groups, held)
+            return
+        if groups:  # they stay open until then, and it is said why
+            why = "the server does not answer, they stay open until it does"
+            self._alert(name, f"{_open(len(groups))} on {name}: {why}", groups)
+        # The start does not wait for a server that is not there.
+        later = self._later(sense, groups, claims_wait.pop_all())
+        self._tasks.spawn(later, f"recover later:{name}")
+
+    async def _later(
+        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+    ) -> None:
+        """Clean up once the server answers; its groups stay open until then."""
+        with claims_wait:
+            await self._once_there(sense, groups)
+
+    async def _once_there(self, sense: Sense, groups: list[Group]) -> None:
+        pause = 0.1
+        while (held := await ours(sense.server)) is None:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 5.0)
+            await sense.server.watcher.wait_for(lambda seen: seen.reachable)
+        await self._clean(sense, groups, held)
+
+    async def _clean(self, sense: Sense, groups: list[Group], held: set[str]) -> None:
+        mine = {uuid for uuid in held if not sense.holds(uuid)}
+        owners = await asyncio.to_thread(self._owners, groups)
+        known = {one.episode_uuid for group in groups for one in group.candidates}
+        came: Counter[str] = Counter({"stray": len(mine - known)})
+        opened = _open(len(groups), sum(map(is_unrated, groups)))
+        works = (
+            self._group(sense.server, group, _of(group, mine, owners), came) for group in groups
+        )
+        for failure in await asyncio.gather(*works, return_exceptions=True):
+            if failure is not None:  # it stays open in the journal: the next start tries again
+                log.error("a group was not cleaned up", exc_info=failure)
+        sense.sweep_soon()
+        lost = _lost_votes(groups)
+        self._tell(sense.server.name, opened + lost if groups else "", came, groups)
+        if groups:  # a frozen server may still run a claim of the proxy that was killed
+            self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
+
+    async def _look_again(self, sense: Sense) -> None:
+        await asyncio.sleep(sense.server.desk.releaser.second_look)
+        sense.sweep_soon()
+
+    def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
+        """Episodes that several groups have claimed -> the group that did so last.
+
+        A record keeps its uuid when the server takes it back, and another group may get it.
+        """
+        counted = Counter(
+            one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
+        )
+        several = {uuid for uuid, count in counted.items() if count > 1}
+        last: dict[str, tuple[int, str]] = {}
+        for group in groups:
+            if several.isdisjoint(one.episode_uuid for one in group.candidates):
+                continue
+            told = self.seat.journal.group_events(group.group_id)
+            for event in chain.from_iterable(map(singles, told)):
+                if isinstance(event, EpisodeClaimed) and event.episode_uuid in several:
+                    found = (event.seq, group.group_id)
+                    last[event.episode_uuid] = max(found, last.get(event.episode_uuid, found))
+        return {uuid: group_id for uuid, (_, group_id) in last.items()}
+
+    async def _group(
+        self, server: ServerSeat, group: Group, held: set[str], came: Counter[str]
+    ) -> None:
+        mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
+        if group.sealed_at is None:
+            live = {one.episode_uuid for one in mine} if server.observes else held
+            if (seal := sealed_by_vote(group, live)) is not None:
+                await self.seat.bus.publish_durable(seal)
+        sealed = group.sealed_at is not None
+        ended = any(one.phase in SENT for one in group.candidates)
+        works = []
+        for one in mine:
+            if sealed and one.reward is not None and one.phase != "failed":
+                works.append(self._end(server, group, one, one.reward, held))
+            else:
+                works.append(self._abort(server, group, one, held))
+        outcomes = await asyncio.gather(*works)
+        came.update(outcomes)
+        sent = ended or not {*SENT, "unknown"}.isdisjoint(outcomes)
+        self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
+
+    async def _end(
+        self, server: ServerSeat, group: Group, one: Candidate, reward: float, held: set[str]
+    ) -> str:
+        metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
+        ending = Ending(
+            group_id=group.group_id,
+            index=one.index,
+            uuid=one.episode_uuid,
+            reward=reward,
+            task_id=group.task_id,
+            output=WorkflowOutput(reward=reward, metadata=metadata),
+            active_at=0.0,
+            claimed_at=0.0,
+            discard_timeout=0.0,
+        )
+        if one.episode_uuid in held or server.observes:
+            outcome, text = await end(server, ending, self.seat.clock())
+        else:
+            outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
+        publish_end(self.seat.bus, server.name, ending, outcome, text)
+        return outcome
+
+    async def _abort(self, server: ServerSeat, group: Group, one: Candidate, held: set[str]) -> str:
+        reason, outcome = CAUSE, "given back"
+        if one.episode_uuid in held:
+            await server.desk.give_back([one.episode_uuid], CAUSE)
+        else:
+            reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"
+        self.seat.bus.publish(
+            EpisodeAborted(
+                server=server.name,
+                group_id=group.group_id,
+                index=one.index,
+                episode_uuid=one.episode_uuid,
+                reason=reason,
+            )
+        )
+        return outcome
+
+    # --- what is said of it ----------------------------------------------------------------------
+
+    def _close(self, group: Group, phase: str, cause: str) -> None:
+        self.seat.bus.publish(
+            GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
+        )
+
+    def _tell(self, name: str, opened: str, came: Counter[str], groups: Sequence[Group]) -> None:
+        said = [text.format(came[what]) for what, text in _WORDS.items() if came[what]]
+        if opened:
+            told = f"; episodes: {', '.join(said)}" if said else "; they held no episode"
+            self._alert(name, f"{opened} on {name}{told}", groups)
+        elif strays := came["stray"]:
+            what = "an episode was" if strays == 1 else f"{strays} episodes were"
+            cause = f"{what} claimed for us on {name} that no group here has: given back"
+            self._alert(name, cause, ())
+
+    def _alert(self, name: str, cause: str, groups: Sequence[Group]) -> None:
+        log.warning("%s", cause)
+        todo = "Nothing is left to do"
+        if groups:
+            todo = "Users without an answer were cut off. Enter opens the groups"
+        ids = [group.group_id for group in groups]
+        show_alert(self.seat.bus, f"recovered:{name}", cause, todo, groups=ids, server=name)
+
+
+def _open(count: int, unrated: int = 0) -> str:
+    groups = "1 group was" if count == 1 else f"{count} groups were"
+    waited = f" ({unrated} waiting for a rating)" if unrated else ""
+    return f"the proxy was killed while {groups} open{waited}"
+
+
+def _lost_votes(groups: Sequence[Group]) -> str:
+    """The committed votes of groups whose episodes could not be ended; empty without one."""
+    lost = [
+        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
+        for one in groups
+        if one.rating is not None and one.rating.rewards and one.source != "human"
+    ]
+    if not lost:
+        return ""
+    more = f" and {len(lost) - LISTED} more" if len(lost) > LISTED else ""
+    votes = "1 vote is lost" if len(lost) == 1 else f"{len(lost)} votes are lost"
+    return f"; {votes}, the server no longer holds the episodes: {', '.join(lost[:LISTED])}{more}"
+
+
+def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
+    """What the server holds, without what another group has claimed since."""
+    return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}

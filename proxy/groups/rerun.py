@@ -1,0 +1,147 @@
+"""Once more: a group scored with the present rewards, a request asked as a new group."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.tasks import Tasks
+from core.events import GroupOpened
+from proxy.dataset_rows import HEADER, Row, Rows
+from proxy.dialects.images import has_images
+from proxy.dialects.request import ChatRequest
+from proxy.groups.run import Reply, Run, Ticket
+from proxy.groups.score import evaluate, take
+from proxy.http.errors import NotNow, Refusal
+from proxy.rewards.source import Abstention, Listener, SourceHealth
+
+if TYPE_CHECKING:
+    from proxy.context import Seat
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 30.0
+
+
+async def rescore(run: Run) -> None:
+    """Score the answers again and put the new rewards in place of the old ones.
+
+    Raises:
+        NotNow: the answers are not all there, the group was finished meanwhile, or the rewards
+            abstain. Nothing has changed then.
+    """
+    if run.kind == "eval":
+        raise NotNow(f"group {run.group_id} is not trained on")
+    if run.phase not in ("SCORING", "AWAITING_RATING") or not run.scored_at:
+        raise NotNow(
+            f"group {run.group_id} is {run.phase}: it was not scored yet",
+            todo="Wait until all have answered",
+        )
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled: it is scored again with that")
+    sheet = await evaluate(run)
+    if run.sealed or run.closing:
+        raise NotNow(f"group {run.group_id} was finished meanwhile")
+    if isinstance(sheet, Abstention):
+        raise NotNow(
+            f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
+            todo="It stays as it is: correct the rewards, or rate it by hand",
+        )
+    if [one.index for one in run.usable] != sorted(score.index for score in sheet.scores):
+        raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
+    take(run, sheet)
+    run.wake.set()
+
+
+def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
+    """A listener of the rewards that scores unscored open groups again once the rewards are well.
+
+    Args:
+        runs: The groups that live.
+        tasks: Owner of the work.
+    """
+
+    def changed(health: SourceHealth) -> None:
+        if health.ok:
+            for run in runs.values():
+                again = run.phase == "AWAITING_RATING" and run.sheet is None
+                if again and run.rescored != health.version:  # once for each version
+                    run.rescored = health.version
+                    tasks.spawn(_try_again(run), f"rescore:{run.group_id}")
+
+    return changed
+
+
+async def _try_again(run: Run) -> None:
+    try:
+        await rescore(run)
+    except NotNow as error:  # it abstains with the new version too, or ended meanwhile
+        log.info("not scored again: %s", error)
+
+
+def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
+    """The request of a group as a new one that repeats nothing.
+
+    Where it came from a dataset its row is announced again, so that reference and metadata are
+    known.
+    """
+    headers = {}
+    if opened.row_id:
+        name = opened.row_id
+        if rows.match({HEADER: name}, "") is not None:  # the mock user is about to ask it
+            name = f"{name}~{secrets.token_hex(2)}"
+        rows.register(
+            Row(
+                row_id=name,
+                query=opened.query,
+                task_id=opened.dataset_task_id,
+                reference=opened.reference,
+                metadata=opened.metadata or {},
+            )
+        )
+        headers[HEADER] = name
+    return ChatRequest(
+        request_id=secrets.token_hex(8),
+        body=opened.body,
+        messages=opened.body.get("messages", []),
+        query=opened.query,
+        model=opened.model,
+        stream=True,
+        train=opened.episode_type != "eval",
+        session=f"again-{secrets.token_hex(4)}",
+        key=secrets.token_hex(16),
+        headers=headers,
+    )
+
+
+async def listen(ticket: Ticket) -> None:
+    """Be the user of a request that was asked again: wait for the answer."""
+    try:
+        while not isinstance(await ticket.next(_PATIENCE), Reply):
+            if ticket.left:
+                return
+        ticket.delivered()
+    finally:
+        ticket.leave()
+
+
+def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
+    """The event that opened a group, from the journal; blocks.
+
+    Raises:
+        NotNow: it is not there.
+    """
+    for event in seat.journal.group_events(group_id):
+        if isinstance(event, GroupOpened):
+            messages = event.body.get("messages")
+            if isinstance(messages, list):
+                if has_images(messages):
+                    raise NotNow(f"the images of group {group_id} are not kept")
+                return event
+            break
+    raise NotNow(f"the request of group {group_id} is not kept")
+
+
+def not_now(refusal: Refusal) -> NotNow:
+    """A refusal in the operator's words."""
+    return NotNow(f"it cannot be asked again now: {refusal.message}")

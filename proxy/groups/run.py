@@ -1,0 +1,411 @@
+"""One group while it lives: its candidates, who waits for its answer, and what is known of it.
+
+Only facts and small moves on them; `lifecycle` walks a run through its phases.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ajet_swarm.api.outcomes import ChatAnswer, Claimed
+from ajet_swarm.claims.shares import Lane
+from ajet_swarm.common.tasks import Deadline
+from ajet_swarm.common.text import content_text
+from ajet_swarm.protocol.errors import ChatError
+from core.events import AnswerReturned
+from core.state import Rating
+from proxy.context import Seat
+from proxy.dataset_rows import Row
+from proxy.dialects.request import ChatRequest
+from proxy.groups.event_batch import Notes
+from proxy.groups.waiter import Piece, Reply, Ticket
+from proxy.http.errors import BUSY, Refusal
+from proxy.rewards.source import ScoreSheet
+from proxy.servers.server_facts import Sense
+
+if TYPE_CHECKING:
+    from proxy.groups.refill import Refill
+
+_LAPS = {
+    "QUEUED": "queue",
+    "GENERATING": "generate",
+    "SCORING": "score",
+    "AWAITING_RATING": "rate",
+    "SUBMITTING": "submit",
+}
+
+__all__ = ["Candidate", "Gate", "Piece", "Reply", "Run", "Stop", "Ticket", "best_of", "ranked"]
+
+
+class Candidate(msgspec.Struct):
+    """One place in a group, and the episode that fills it now."""
+
+    index: int
+    uuid: str = ""
+    claimed: Claimed | None = None
+    attempt: int = 0
+    answer: ChatAnswer | None = None
+    seconds: float = 0.0
+    active_at: float = 0.0
+    """Unix seconds of the last sign of life the server saw."""
+    error: str = ""
+    failure: ChatError | None = None
+    """The last one, whatever came of the place since."""
+    unretried: str = ""
+    """Why no fresh episode took the place of the failed one; empty when one did."""
+    lost: bool = False
+    """The server no longer knows the episode as ours, or may not: never abort it unseen."""
+    taken: bool = False
+    """The same episode was claimed anew for another candidate of ours since: hands off."""
+
+    @property
+    def usable(self) -> bool:
+        return self.answer is not None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether its answer has neither text nor tool calls."""
+        message = {} if self.answer is None else self.answer.message
+        return not (message.get("tool_calls") or content_text(message.get("content")).strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a run was told to end before its time."""
+
+    cause: str
+    phase: str
+    refusal: Refusal
+
+
+class Gate(Protocol):
+    """Bounds the groups that hold episodes, and lets senders take turns."""
+
+    async def enter(
+        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+    ) -> None:
+        """Wait for a turn.
+
+        Args:
+            lane: Whose turn it is: key, address, session.
+            deadline: On the loop's clock.
+            size: Episodes it wants.
+            newcomer: It passes others of its key and address in every second turn.
+
+        Raises:
+            TimeoutError: it did not come before the deadline.
+        """
+        ...
+
+    def claimed(self) -> None:
+        """The group has all its episodes: the next one may claim."""
+        ...
+
+    def leave(self) -> None:
+        """Nothing is held any more."""
+        ...
+
+
+class Run(msgspec.Struct, eq=False):
+    """A group from its request to its last reward."""
+
+    seat: Seat
+    sense: Sense
+    group_id: str
+    request: ChatRequest
+    row: Row | None
+    n: int
+    task_id: str
+    metadata: dict[str, Any]
+    opened_at: float
+    on_alone: "Callable[[Run], None]"
+    """Called when the last listener has left before the answer."""
+    kind: str = "train"
+    untrained: str = "not trained on"
+    """What an eval group is closed with."""
+    phase: str = "QUEUED"
+    candidates: list[Candidate] = []
+    usable: list[Candidate] = []
+    """Candidates with an answer, by index; see `see_usable`."""
+    tickets: set[Ticket] = set()
+    lane: Lane = ("", "", "")
+    """Whom it takes turns with: key, address, session."""
+    newcomer: bool = False
+    """It passes others of its key and address in every second turn."""
+    gate: Gate | None = None
+    """Entered before claiming, left when nothing is held any more."""
+    entered: bool = False
+    begun: bool = False
+    """That its generation starts was told with its claims."""
+    reply: Reply | None = None
+    live: bool = False
+    """The user gets the first candidate, whatever wins."""
+    lead: Candidate | None = None
+    """Whose pieces the user has begun to read: no other answer may follow them."""
+    pieces: list[dict[str, Any]] = []
+    """The lead's deltas so far."""
+    sheet: ScoreSheet | None = None
+    """Scores of the usable candidates; None before, and when the source abstained."""
+    abstained: str = ""
+    """Part and cause of the abstention, where the source abstained."""
+    rating: Rating | None = None
+    votes: int = 0
+    """How many there were, replaced and undone ones too."""
+    first_rated_at: float | None = None
+    """Unix seconds of the first vote since there was none."""
+    rated: dict[int, float] = {}
+    """Rewards by candidate that the rating means."""
+    rated_from: str = ""
+    """The console that the rating came from; empty when it did not say."""
+    accepted: bool = False
+    refill: "Refill | None" = None
+    """Fresh candidates that were ordered and are not there yet."""
+    scored_at: float = 0.0
+    discard_timeout: float = 240.0
+    first_claim_at: float = 0.0
+    sealed: bool = False
+    rescored: str = ""
+    """Version of the rewards by which the group was last scored again on its own accord."""
+    gave_way: bool = False
+    """The rule for stragglers aborted its candidates in this round."""
+    limit_used: bool = False
+    """The rule for stragglers aborted its candidates in any round: `straggler_limit` no longer
+    applies while the run has no answer, else a slow model would never finish one."""
+    returning: list[asyncio.Task[None]] = []
+    """Episodes being given back while the group goes on."""
+    leftovers: bool = False
+    """The server may hold an episode that nobody here ends or aborts any more."""
+    ended: int = 0
+    """Rewards the server took."""
+    stop: Stop | None = None
+    closing: bool = False
+    """The last steps are under way: nothing can stop it any more."""
+    task: asyncio.Task[None] | None = None
+    wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    latency: dict[str, float] = {}
+    notes: Notes = None  # type: ignore[assignment]  # made once the others are known
+    """Of its episodes."""
+    loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
+    """Asked for once: asyncio's own look-up costs a call to the system each time."""
+    _lap: float = 0.0
+
+    def __post_init__(self) -> None:
+        name = self.sense.server.name
+        self.notes = Notes(self.seat.bus, name, self.group_id, self.loop)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap belongs to `name`; the first call begins."""
+        now = self.loop.time()
+        if name and self._lap:
+            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
+        self._lap = now
+
+    @property
+    def lapping(self) -> str:
+        """What the time since the last lap was spent on; empty after the last phase."""
+        if self.phase == "CLAIMING":
+            return "claim" if "queue" in self.latency else "queue"
+        return _LAPS.get(self.phase, "")
+
+    @property
+    def deadline(self) -> float:
+        """When the last listener's patience is over, on the loop's clock; it may be postponed."""
+        now = self.loop.time()
+        return max([ticket.deadline for ticket in self.tickets], default=now)
+
+    @property
+    def clock(self) -> float:
+        """Unix seconds at which the group must be sealed: its first episode is taken back soon.
+
+        A margin of a tenth, at most 10 s, leaves time for the ends.
+        """
+        limit = self.discard_timeout
+        margin = min(10.0, limit / 10)
+        active = min([one.active_at for one in self.usable], default=self.first_claim_at)
+        return min(active + limit, self.first_claim_at + 2 * limit) - margin
+
+    # --- candidates ----------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> bool:
+        """Whether somebody would read the first candidate as it comes.
+
+        What pieces cannot carry (logprobs, token ids) is told with a whole answer only.
+        """
+        if not self.live or self.reply is not None or self.lead is not None:
+            return False
+        body = self.request.body
+        whole = body.get("logprobs") or body.get("return_token_ids")
+        return not whole and any(ticket.stream for ticket in self.tickets)
+
+    @property
+    def held(self) -> list[Candidate]:
+        """Candidates whose episode is still ours to end or abort."""
+        return [one for one in self.candidates if one.uuid]
+
+    def reset(self, n: int) -> None:
+        """`n` empty places."""
+        self.n = n
+        self.candidates = [Candidate(index) for index in range(n)]
+        self.see_usable()
+
+    def see_usable(self) -> None:
+        """Candidates, or their answers, have changed."""
+        self.usable = [one for one in self.candidates if one.answer is not None]
+
+    def take(self, place: Candidate, uuid: str) -> None:
+        """An episode was claimed for this place."""
+        place.uuid = uuid
+        place.attempt += 1
+        place.lost = place.taken = False
+        self.sense.hold(uuid, place)
+
+    def put_down(self, place: Candidate) -> None:
+        """The place's episode was ended or given back."""
+        self.sense.drop(place.uuid, place)
+        place.uuid, place.claimed = "", None
+
+    def give_back(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which gives back episodes, while the group goes on: a server may answer an
+        abort late, and the user must not wait for that."""
+        self.returning.append(self.sense.spawn(work, f"return:{self.group_id}"))
+
+    async def returned(self) -> None:
+        """Wait until the episodes of `give_back` are given back."""
+        while self.returning:
+            await asyncio.wait(self.returning)
+            self.returning = [one for one in self.returning if not one.done()]
+
+    def best(self) -> Candidate | None:
+        """The usable candidate with the highest automatic reward; unscored the first with text."""
+        usable = self.usable
+        if self.sheet is None or not self.sheet.scores:
+            return min(usable, key=lambda one: one.is_blank, default=None)
+        rewards = {score.index: score.reward for score in self.sheet.scores}
+        return best_of(usable, rewards)
+
+    def leave_gate(self) -> None:
+        """Nothing is held any more: the next one's turn."""
+        if self.gate is not None and self.entered:
+            self.entered = False
+            self.gate.leave()
+
+    # --- the answer ----------------------------------------------------------------------------
+
+    def join(self, stream: bool) -> Ticket:
+        """One listener more."""
+        proxy = self.seat.settings.proxy
+        budget = proxy.stream_budget if stream else proxy.answer_budget
+        ticket = Ticket(self, stream, budget, self.loop)
+        self.tickets.add(ticket)
+        if self.reply is not None:
+            ticket.give(self.reply)
+        return ticket
+
+    def left(self, ticket: Ticket) -> None:
+        """A listener has gone."""
+        self.tickets.discard(ticket)
+        if not self.tickets and self.reply is None:
+            self.on_alone(self)
+
+    def busy(self, retry_after: int, message: str = BUSY) -> Refusal:
+        """A 503 of the group's server: see `ServerSeat.busy`."""
+        return self.sense.server.busy(self.request.model, retry_after, message)
+
+    def spend_budget(self, ticket: Ticket) -> None:
+        """A listener's patience is over: give it what there is."""
+        if self.lead is None and (best := self.best()) is not None:
+            self.resolve(best, "provisional")
+            return
+        text = "No answer was ready in time. Please try again later."
+        late = Reply(None, (), "error", ticket.late or self.busy(2, text))
+        ticket.give(late)
+        self.tickets.discard(ticket)
+        if not self.tickets:
+            self.settle(late, (ticket,))
+            self.on_alone(self)
+
+    def resolve(self, candidate: Candidate, why: str) -> None:
+        """The user gets this candidate's answer first; the first word holds.
+
+        Once pieces of an answer were told, only that answer can be given.
+        """
+        if self.reply is None and (self.lead is None or self.lead is candidate):
+            chosen = self._choices(candidate)
+            answers = tuple([one.answer for one in chosen if one.answer is not None])
+            others = tuple([one.index for one in chosen[1:]])
+            self.settle(Reply(candidate.index, answers, why, others=others))
+
+    def _choices(self, first: Candidate) -> list[Candidate]:
+        """As many usable candidates as choices were asked for, by the order known now."""
+        wanted = self.request.n
+        if wanted == 1:
+            return [first]
+        rewards = dict(self.rated)
+        if not rewards and self.sheet is not None:
+            rewards = {score.index: score.reward for score in self.sheet.scores}
+        others = [one for one in self.usable if one is not first]
+        return [first, *ranked(others, rewards)][:wanted]
+
+    def tell(self, delta: dict[str, Any]) -> None:
+        """A part of the lead's answer came."""
+        if not self.pieces and self.tickets:
+            self.latency["first_piece"] = self._waited(self.tickets)
+        self.pieces.append(delta)
+        for ticket in self.tickets:
+            ticket.wake()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """The user gets an error; nothing when it was answered before."""
+        self.settle(Reply(None, (), "error", refusal))
+
+    def settle(self, reply: Reply, told: tuple[Ticket, ...] = ()) -> None:
+        """Fix the reply and tell everybody; only the first one counts."""
+        if self.reply is not None:
+            return
+        self.reply = reply
+        listeners = (*self.tickets, *told)
+        if listeners:
+            waited = self._waited(listeners)
+            keepalives = max([ticket.keepalives for ticket in listeners])
+            self.latency |= {"answered": waited, "keepalives": keepalives}
+            self.seat.bus.publish(
+                AnswerReturned(
+                    server=self.sense.server.name,
+                    group_id=self.group_id,
+                    index=reply.index,
+                    why=reply.why,
+                    waited=waited,
+                    keepalives=keepalives,
+                    others=reply.others,
+                )
+            )
+        for ticket in tuple(self.tickets):
+            ticket.give(reply)
+
+    def _waited(self, listeners: Iterable[Ticket]) -> float:
+        """Seconds since the first of them came."""
+        now = self.loop.time()
+        return round(now - min([ticket.began for ticket in listeners]), 6)
+
+
+def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:
+    """Highest reward first; a tie goes to the lowest index; those without a reward come last."""
+    worst = float("-inf")
+    return sorted(candidates, key=lambda one: (-rewards.get(one.index, worst), one.index))
+
+
+def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
+    """The first of `ranked`."""
+    worst = float("-inf")
+    best, most = None, worst
+    for one in candidates:
+        reward = rewards.get(one.index, worst)
+        if best is None or reward > most or (reward == most and one.index < best.index):
+            best, most = one, reward
+    return best

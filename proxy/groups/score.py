@@ -1,0 +1,88 @@
+"""Turns the answers of a run into rewards, or into the reason why there are none."""
+
+from ajet_swarm.common.text import one_line
+from core.events import GroupScored, ScoringAbstained
+from proxy.groups.run import Run
+from proxy.rewards.asking import ask
+from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet
+
+
+def context_of(run: Run) -> GroupContext:
+    """What a source may look at."""
+    row = run.row
+    return GroupContext(
+        group_id=run.group_id,
+        request_id=run.request.request_id,
+        task_id=run.task_id,
+        query=run.request.query,
+        messages=run.request.shown or run.request.messages,
+        metadata=run.metadata,
+        reference=row.reference if row is not None else None,
+        answers=tuple(
+            [
+                Answer(
+                    index=one.index,
+                    message=one.answer.message,
+                    finish_reason=one.answer.finish_reason,
+                    episode_uuid=one.uuid,
+                    seconds=one.seconds,
+                    completion=one.answer.parsed,
+                )
+                for one in run.usable
+                if one.answer is not None
+            ]
+        ),
+        tools=tools if isinstance(tools := run.request.body.get("tools"), list) else (),
+    )
+
+
+async def score(run: Run) -> None:
+    """Score the usable candidates; sets `run.sheet`, or leaves it None when the source abstains.
+
+    Never raises for what a source does, and never takes longer than its limit and some slack.
+    """
+    found = await evaluate(run)
+    if isinstance(found, Abstention):
+        abstain(run, found)
+    else:
+        take(run, found)
+
+
+async def evaluate(run: Run) -> ScoreSheet | Abstention:
+    """What the source says of the usable candidates now; changes nothing."""
+    return await ask(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
+
+
+def take(run: Run, sheet: ScoreSheet) -> None:
+    """The scores are those of the group from now on."""
+    run.sheet, run.abstained = sheet, ""
+    run.scored_at = run.seat.clock()
+    best = run.best()
+    run.seat.bus.publish(
+        GroupScored(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            scores=sheet.scores,
+            best=best.index if best is not None else 0,
+            version=sheet.version,
+            seconds=sheet.seconds,
+        )
+    )
+
+
+def abstain(run: Run, abstention: Abstention) -> None:
+    """The group has no automatic rewards."""
+    run.scored_at = run.seat.clock()
+    run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
+    run.seat.bus.publish(
+        ScoringAbstained(
+            server=run.sense.server.name,
+            group_id=run.group_id,
+            part=abstention.part,
+            cause=abstention.cause,
+            traceback=abstention.traceback,
+            file=abstention.file,
+            line=abstention.line,
+            late=abstention.late,
+        )
+    )

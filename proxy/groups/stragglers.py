@@ -1,0 +1,167 @@
+"""Decides when candidates that have not answered are late, and what is done about them."""
+
+import asyncio
+from collections.abc import Callable
+
+from ajet_swarm.protocol.schemas import EngineState
+from proxy.groups.run import Run
+from proxy.servers.server_facts import ROLLING
+
+POST = frozenset({EngineState.ROLLING_POST})
+CROWD_CHECK = 1.0
+"""Seconds between two checks whether other requests wait for what a late candidate holds."""
+SLACK = 2.0
+"""A candidate is not late before it took this many times as long as most answers of its server."""
+
+
+class StragglerRule:
+    """Watches one run while it generates.
+
+    Candidates are late `straggler_after` seconds after the others of their group were settled
+    (answered, or failed for good), or `straggler_limit` seconds after they were asked. In
+    ROLLING_POST late candidates are given back: the batch of all users waits for them. In any other
+    state the user is answered, where there is an answer, and late candidates may go on until
+    another request waits for their episodes.
+
+    A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes,
+    when its user waits long enough for another try. The limit does so once for each run, in any
+    state: a slow answer cannot be told from a silent runner, and must not be aborted each time.
+    From then on the limit applies to what is late after an answer of the group. A comment that
+    keeps a stream alive is no sign of life: servers send it for a silent runner, too.
+
+    Args:
+        run: The group.
+        cut: Gives back all candidates that have not answered, with the reason.
+        hedge: Asks fresh episodes in place of the late candidates; False when that is not possible.
+    """
+
+    def __init__(self, run: Run, cut: Callable[[str], object], hedge: Callable[[], bool]) -> None:
+        self._run = run
+        self._settings = run.seat.settings.proxy
+        self._cut: Callable[[str], object] = cut
+        self._hedge: Callable[[], bool] = hedge
+        self._failed = 0
+        """Candidates that failed for good."""
+        self._active_at = run.loop.time()
+        """When a candidate was asked, or a piece of an answer came, on the loop's clock."""
+        self._settled_at: float | None = None
+        """When enough candidates were settled."""
+        self._alarm: asyncio.TimerHandle | None = None
+        limit = self._settings.straggler_limit
+        self._limit = limit and max(limit, SLACK * run.sense.usual_seconds)
+        """Seconds after which a candidate is late whatever the others do; 0 for never."""
+        self._schedule()
+
+    def restart(self) -> None:
+        """Count from now: a candidate was asked, or a piece of its answer came."""
+        self._active_at = self._run.loop.time()
+
+    def failed(self) -> None:
+        """A candidate failed for good."""
+        self._failed += 1
+        self.settled()
+
+    def settled(self) -> None:
+        """A candidate answered, or failed for good."""
+        run = self._run
+        if run.limit_used:
+            self.restart()
+        if self._settled_at is None and self._settings.straggler_after and run.usable:
+            chosen = self._settings.straggler_first
+            first = max(2, chosen) if chosen else run.n - 1
+            if first <= len(run.usable) + self._failed < run.n:
+                self._settled_at = run.loop.time()
+                self._schedule()
+        if self._alarm is None:  # the limit passed while there was no answer to give
+            self._schedule()
+
+    def engine_changed(self) -> None:
+        """The engine was seen in another state."""
+        self._check()
+
+    def close(self) -> None:
+        """The run generates no more; what made the rule is let go, else both form a cycle."""
+        self._silence()
+        self._cut = self._hedge = _unused
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _schedule(self) -> None:
+        due, _ = self._due()
+        if due is not None:
+            self._ring_at(due)
+
+    def _ring_at(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._run.loop.call_at(when, self._check)
+
+    def _due(self) -> tuple[float | None, bool]:
+        """When what has not answered is late, on the loop's clock, None for never; and whether it
+        is late since the others were settled."""
+        late_at = None
+        if self._limit and (self._run.usable or not self._run.limit_used):
+            late_at = self._active_at + self._limit
+        if self._settled_at is not None:
+            active_at, settled_at = self._active_at, self._settled_at
+            behind_at = active_at if active_at > settled_at else settled_at
+            behind_at += self._settings.straggler_after
+            if late_at is None or behind_at <= late_at:
+                return behind_at, True
+        return late_at, False
+
+    def _why(self, behind: bool) -> str:
+        """Why what has not answered is late."""
+        if not behind:
+            return f"no answer in {self._limit:.3g} s"
+        count = len(self._run.usable)
+        others = f"the other {count}" if count > 1 else "the other one"
+        return f"no answer {self._settings.straggler_after:.3g} s after {others}"
+
+    def _check(self) -> None:
+        run = self._run
+        self._silence()
+        if len(run.usable) + self._failed >= run.n:
+            return
+        due, behind = self._due()
+        if due is not None and due > run.loop.time():
+            self._ring_at(due)
+        elif due is not None:
+            self._act(self._why(behind))
+
+    def _act(self, why: str) -> None:
+        run = self._run
+        if run.sense.server.watcher.current.is_in(POST):
+            self._cut(f"{why}, the batch waits for it")
+        elif not run.usable:
+            if self._may_start_again():
+                self._cut(why)
+        elif self._hedge():
+            self.restart()
+            self._schedule()
+        elif self._settings.straggler == "cut":
+            self._cut(why)
+        elif run.seat.bus.state.rating_mode == "hold":
+            self._cut(f"{why}, the operator cannot rate before")
+        else:
+            best = run.best()
+            assert best is not None
+            run.resolve(best, "provisional")
+            if run.sense.crowded:
+                self._cut(f"{why}, other requests wait for its episode")
+            else:
+                self._ring_at(run.loop.time() + CROWD_CHECK)
+
+    def _may_start_again(self) -> bool:
+        """Whether a run without an answer can claim fresh episodes, and has time for theirs."""
+        run = self._run
+        rolling = run.sense.server.watcher.current.is_in(ROLLING)
+        left = run.deadline - run.loop.time()
+        return rolling and run.lead is None and left > self._limit
+
+
+def _unused(*_: object) -> bool:
+    return False

@@ -1,0 +1,295 @@
+"""Ends and aborts: what happens to an episode at the end of its time with us.
+
+Ends go in parallel and are never sent twice without proof that the first one did not arrive. An
+abort is sent blindly only while the episode is surely ours: the server asks nobody's name.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.common.tasks import Crew
+from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import WorkflowOutput
+from core.bus import Bus
+from core.events import EpisodeAborted, EpisodeEnded
+from proxy.context import ServerSeat
+from proxy.groups.run import Candidate, Run
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
+"""Seconds between looks at the buffer after an end whose outcome is not known: the server may still
+be at it."""
+TAKEN = frozenset({"ended", "recorded"})
+"""Outcomes of a reward that is where it should be."""
+REACH_FOR = 60.0
+"""Seconds an end that was never sent waits for the server to come back."""
+
+
+_WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
+
+
+async def ours(server: ServerSeat) -> set[str] | None:
+    """Episodes the server holds as claimed by us; None when it does not say."""
+    try:
+        records = await server.client.buffer()
+    except SwarmError:
+        return None
+    me = server.client.client_uuid
+    return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+
+
+# --- giving back -------------------------------------------------------------------------------
+
+
+async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
+    """Give back the episodes of these candidates; what cannot be done now is swept later.
+
+    Episodes that may not be ours any more are looked up first.
+    """
+    run.notes.tell()
+    mine = [one for one in candidates if one.uuid]
+    late = run.seat.clock() - run.discard_timeout
+    doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
+    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.taken]
+    doubtful -= {one.uuid for one in mine if one.taken}
+    for one in mine:
+        one.lost = True  # when this is cut short, whoever tries again looks first
+    server = run.sense.server
+    why = "the server had taken it back"
+    if not server.watcher.current.reachable:  # nobody waits for that
+        why = "the server is not there"
+        sure, doubtful = [], set()
+        run.sense.sweep_soon()
+    if doubtful:
+        found = await ours(server)
+        if found is None:
+            run.leftovers = True
+        else:
+            sure += [uuid for uuid in doubtful if uuid in found]
+    await server.desk.give_back(sure, reason)
+    for one in mine:
+        uuid = one.uuid
+        run.put_down(one)
+        told = reason if uuid in sure else f"{reason} ({why})"
+        run.seat.bus.publish(
+            EpisodeAborted(
+                server=server.name,
+                group_id=run.group_id,
+                index=one.index,
+                episode_uuid=uuid,
+                reason=told,
+            )
+        )
+
+
+# --- ending ------------------------------------------------------------------------------------
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """One reward to send."""
+
+    group_id: str
+    index: int
+    uuid: str
+    reward: float
+    task_id: str
+    output: WorkflowOutput
+    active_at: float
+    """Unix seconds of its last call; 0 when that is not known."""
+    claimed_at: float
+    discard_timeout: float
+
+
+async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
+    """Send the sealed rewards, all at once.
+
+    Returns:
+        One outcome for each reward, as in `EpisodeEnded`.
+    """
+    server, now, crew = run.sense.server, run.seat.clock(), Crew(run.loop)
+    outcomes: list[str] = []
+    begun: list[Call[EndOutcome]] = []
+    sent: list[tuple[Candidate, Ending]] = []
+
+    def heard(index: int) -> None:
+        outcome, (one, ending) = begun[index].result(), sent[index]
+        well = _WELL.get(outcome.kind)
+        if well is not None:
+            outcomes.append(_tell(run, one, ending, well, ""))
+        else:
+            crew.add(_end_and_tell(run, one, ending, outcome))
+
+    for one in run.usable:
+        if not one.uuid:
+            continue
+        ending = _ending(run, one, rewards[one.index])
+        call = None
+        if not (one.taken or _is_late(ending, now)):
+            call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
+        if call is None:
+            crew.add(_end_and_tell(run, one, ending))
+        else:
+            begun.append(call)
+            sent.append((one, ending))
+    try:
+        if begun:
+            await settle(begun, heard)
+    except BaseException:
+        await crew.cancel()
+        raise
+    return outcomes + await crew.results() if crew else outcomes
+
+
+def _ending(run: Run, one: Candidate, reward: float) -> Ending:
+    assert one.claimed is not None
+    return Ending(
+        group_id=run.group_id,
+        index=one.index,
+        uuid=one.uuid,
+        reward=reward,
+        task_id=run.task_id,
+        output=WorkflowOutput(reward=reward, metadata=run.metadata),
+        active_at=one.active_at,
+        claimed_at=one.claimed.at,
+        discard_timeout=run.discard_timeout,
+    )
+
+
+async def _end_and_tell(
+    run: Run, one: Candidate, ending: Ending, first: EndOutcome | None = None
+) -> str:
+    """The long way; `first` is what came of it when it was sent before."""
+    if one.taken:
+        outcome, text = "expired", "the server had taken it back; another candidate has it now"
+    else:
+        outcome, text = await end(run.sense.server, ending, run.seat.clock(), first)
+    return _tell(run, one, ending, outcome, text)
+
+
+def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> str:
+    run.notes.ended(ending.index, ending.uuid, ending.reward, outcome, text)
+    run.ended += outcome in TAKEN
+    run.put_down(one)
+    run.leftovers = run.leftovers or outcome in ("unknown", "refused")
+    return outcome
+
+
+def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) -> None:
+    """Tell what became of one reward."""
+    bus.publish(
+        EpisodeEnded(
+            server=server,
+            group_id=ending.group_id,
+            index=ending.index,
+            episode_uuid=ending.uuid,
+            reward=ending.reward,
+            outcome=outcome,
+            text=text,
+        )
+    )
+
+
+def _is_late(ending: Ending, now: float) -> bool:
+    """Whether the server may have taken the episode back."""
+    limit = ending.discard_timeout
+    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
+        return True
+    return bool(ending.active_at) and now > ending.active_at + limit
+
+
+async def end(
+    server: ServerSeat, ending: Ending, now: float, first: EndOutcome | None = None
+) -> tuple[str, str]:
+    """Send one reward, as late as it may be.
+
+    Args:
+        server: Where to.
+        ending: The reward.
+        now: Unix seconds.
+        first: What came of it when it was sent just before.
+
+    Returns:
+        The outcome (ended, expired, refused or unknown) and the reason for people.
+    """
+    limit = ending.discard_timeout
+    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
+        await _abort_if_ours(server, ending.uuid)
+        return "expired", f"more than {2 * limit:g} s after its claim: aborted"
+    late = ending.active_at and now > ending.active_at + limit
+    if late and await server.client.can_continue(ending.uuid) is False:
+        return "expired", "the server had taken the episode back"
+    outcome = first
+    if outcome is None or outcome.kind is EndKind.UNREACHABLE:
+        outcome = await _send_when_it_can(server, ending)
+    if outcome.kind is EndKind.ERROR and ending.uuid in (await ours(server) or ()):
+        outcome = await _send(server, ending)  # it failed before it took the reward: once more
+    if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+        return await _resolve(server, ending, outcome)
+    return await _judge(server, ending, outcome)
+
+
+async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
+    """Send it; for as long as it surely never left, wait for the server and try again."""
+    until = 0.0
+    while True:
+        outcome = await _send(server, ending)
+        if outcome.kind is not EndKind.UNREACHABLE:
+            return outcome
+        until = until or asyncio.get_running_loop().time() + REACH_FOR
+        try:
+            async with asyncio.timeout_at(until):
+                await server.watcher.refresh()
+                await server.watcher.wait_for(lambda seen: seen.reachable)
+        except TimeoutError:
+            return outcome
+
+
+async def _send(server: ServerSeat, ending: Ending) -> EndOutcome:
+    return await server.client.end(ending.uuid, ending.task_id, ending.output)
+
+
+async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+    match outcome.kind:
+        case EndKind.ENDED:
+            return "ended", ""
+        case EndKind.RECORDED:
+            return "recorded", ""
+        case EndKind.NOT_CLAIMED | EndKind.OTHER_CLIENT:
+            return "expired", outcome.text
+        case EndKind.UNKNOWN_OUTCOME:
+            return "unknown", outcome.text
+        case EndKind.UNREACHABLE:
+            return "refused", f"never sent: {outcome.text}"
+        case EndKind.ERROR:
+            await _abort_if_ours(server, ending.uuid)
+            return "refused", outcome.text
+        case _:
+            return "refused", outcome.text
+
+
+async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+    """No answer came. Gone from the buffer it was taken, most likely; still ours it never was."""
+    held: set[str] | None = None
+    for pause in LOOK_AGAIN:
+        await asyncio.sleep(pause)
+        held = await ours(server)
+        if held is not None and ending.uuid not in held:
+            return "unknown", "no answer came; the server no longer holds the episode"
+    if held is None:
+        return "unknown", f"no answer came, and the server does not say: {outcome.text}"
+    return await _judge(server, ending, await _send(server, ending))
+
+
+async def _abort_if_ours(server: ServerSeat, uuid: str) -> None:
+    held = await ours(server)
+    if held is not None and uuid in held:
+        await server.desk.give_back([uuid], "not ended")
+
+
+__all__ = ["Ending", "end", "ours", "publish_end", "release", "submit"]

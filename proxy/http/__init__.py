@@ -1,0 +1,1 @@
+"""Bytes and ASGI: server protocol, TLS, router, error shapes; knows no groups."""

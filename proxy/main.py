@@ -1,0 +1,464 @@
+"""The proxy's process: everything is made here, once, and taken down in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks, together
+from ajet_swarm.http.transport import HttpTransport
+from core.bus import Bus
+from core.events import ProxyStarted, ProxyStopped, RewardsChanged
+from core.journal.prune import Keep, Pruner
+from core.journal.start import open_journal
+from core.journal.writer import JournalError
+from core.runtime.home import Home, Role, running
+from core.runtime.log_format import setup
+from core.runtime.process import calm_collector
+from core.runtime.secrets import told_of, with_proxy_key
+from core.runtime.sockets import (
+    BindError,
+    bind,
+    is_loopback,
+    loop_factory,
+    public_url,
+    raise_file_limit,
+)
+from core.runtime.tls import absolute, check_files
+from core.runtime.version import version
+from core.settings import ProxySettings, Settings
+from proxy.admission.registry import Groups
+from proxy.alerts import clear_alert, expire_alerts, show_alert
+from proxy.api.handler import Desk
+from proxy.context import Seat, ServerSeat
+from proxy.control.api import Control
+from proxy.control.dispatch import Orders
+from proxy.control.journal_alerts import follow_journal
+from proxy.control.watch_only import Looking, WatchOrders, watch_app, watching
+from proxy.dataset_rows import Rows
+from proxy.endpoint import create_app
+from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
+from proxy.http.router import FrontDoor
+from proxy.http.tls_listener import Server
+from proxy.rewards.model.live import kind_of, parts_of
+from proxy.rewards.monitor.unscored import UnscoredWatch
+from proxy.rewards.monitor.watcher import RewardGuard
+from proxy.rewards.select import chosen, source_of
+from proxy.rewards.source import Abstention, SourceHealth
+from proxy.servers.observe_mode import seat_of as observing
+from proxy.servers.watch import ServerWatch
+
+log = logging.getLogger(__name__)
+
+GRACE = 10.0
+"""Seconds a SIGTERM leaves to requests in flight."""
+PUBLISH_AGAIN = 2.0
+"""Seconds until a run file that could not be written is tried again."""
+KEEP_ALIVE = 120
+"""Seconds an idle connection stays open: longer than clients keep theirs."""
+GONE = "rewards:gone"
+"""Key of the alert that the rewards of the run before no longer exist."""
+FALLEN = "Where it goes on, correct what ends it and save the file; 6 shows the fault"
+"""Way out when the process of rewards that had loaded ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """How to start the proxy."""
+
+    home: Home
+    settings: Settings
+    allow_next_port: bool = False
+    """Take the next free port when the wanted one is taken."""
+
+
+def run(options: ProxyOptions) -> int:
+    """Serve until told to stop.
+
+    Returns:
+        The exit code: 1 when it ended without being told to.
+
+    Raises:
+        AjetError: it cannot start; says why.
+    """
+    setup()
+    options = replace(options, settings=with_proxy_key(options.settings))
+    settings = options.settings.proxy
+    if not is_loopback(settings.host) and not settings.api_key:
+        raise BindError(
+            "the fake vLLM is not opened to the network without a key",
+            where=f"proxy.host {settings.host}",
+            todo="Give --api-key-file, or bind 127.0.0.1",
+        )
+    check_files(absolute(settings.tls_cert), absolute(settings.tls_key))
+    raise_file_limit()
+    with Role(options.home, "proxy") as role:
+        port = "`proxy.port` (--port)"
+        sock = bind(settings.host, settings.port, options.allow_next_port, setting=port)
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                return runner.run(_serve(options, role, sock))
+        finally:
+            sock.close()
+
+
+async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
+    host, port = sock.getsockname()[:2]
+    settings = options.settings.proxy
+    url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
+    async with _parts(options, url) as (seat, groups):
+        hosts = frozenset({settings.host, socket.gethostname()})
+        orders = WatchOrders(seat) if groups is None else Orders(seat, groups)
+        control = Control(seat, orders, options.home.token(), hosts)
+        desk = None if groups is None else Desk(seat, groups)
+        if groups is None:
+            app = watch_app(settings, control.app())
+        else:
+            app = create_app(seat, groups, control.app(), desk)
+        config = http_config(settings, app)
+        server = Server(config, settings.header_timeout, settings.max_connections)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
+        servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
+        extra = {
+            "argv": told_of(sys.argv[1:]),
+            "cert": absolute(settings.tls_cert),
+            **({"watch_only": "yes"} if groups is None else {}),
+        }
+        calm_collector()
+        publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
+        if not _published(publish):
+            seat.tasks.spawn(_publish_later(publish), "run file")
+        what = "watch-only, control API" if groups is None else "the fake vLLM listens"
+        log.info("%s on %s, swarm servers: %s", what, url, servers)
+        await _first(stop, serving)
+        log.info("stopping")
+        server.answer_no_more()
+        if groups is not None and desk is not None:
+            hurry = loop.call_later(GRACE, desk.hurry)
+            waited = unrated(seat.bus.state)
+            await groups.drain(GRACE)
+            note_waited(seat, waited)
+            hurry.cancel()
+            desk.hurry()
+        control.close()
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=5)
+    return 0 if stop.is_set() else 1  # without being told to it ends by a fault alone
+
+
+def _published(publish: Callable[[], object]) -> bool:
+    """Write the file by which others find this process; False on a full disk."""
+    try:
+        publish()
+    except OSError as error:
+        log.error("consoles cannot find this proxy by its home: %s", error)
+        return False
+    return True
+
+
+async def _publish_later(publish: Callable[[], object]) -> None:
+    """Try again until there is room for it."""
+    while True:
+        await asyncio.sleep(PUBLISH_AGAIN)
+        if await asyncio.to_thread(_published, publish):
+            return
+
+
+def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
+    """How the application is served."""
+    try:
+        from proxy.http.protocol import bounded
+    except ImportError:  # the parser is not made for every platform
+        protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"
+    else:
+        protocol = bounded(settings)
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        h11_max_incomplete_event_size=settings.max_header_kb << 10,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        proxy_headers=False,  # else who asks could say where from: part of what tells senders apart
+        lifespan="off",
+        ssl_certfile=absolute(settings.tls_cert) or None,
+        ssl_keyfile=absolute(settings.tls_key) or None,
+    )
+
+
+async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    async with Tasks("stop") as tasks:
+        waiting = tasks.spawn(stop.wait(), "signal")
+        await asyncio.wait([waiting, serving], return_when=asyncio.FIRST_COMPLETED)
+
+
+@contextlib.asynccontextmanager
+async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups | None]]:
+    home, settings = options.home, options.settings
+    if unknown := settings.unknown_servers():
+        log.warning("%s", unknown)
+    opened = await asyncio.to_thread(open_journal, home.journal)
+    journal = opened.journal
+    pruner = Pruner(journal, Keep(settings.journal.keep_days, settings.journal.keep_bytes))
+    try:
+        client_uuid = home.client_uuid(journal.meta("client_uuid"))
+        journal.put_meta("client_uuid", client_uuid)
+        run_id = uuid.uuid4().hex[:12]
+        bus = Bus(journal, run_id, opened.state)
+        async with HttpTransport() as transport, Tasks("proxy") as tasks:
+            servers = {
+                name: _server(home, settings, bus, name, target, transport, client_uuid)
+                for name, target in settings.servers().items()
+            }
+            seat = Seat(
+                settings=settings,
+                journal=journal,
+                bus=bus,
+                servers=servers,
+                rewards=chosen(home, settings, bus.publish),
+                rows=Rows(),
+                tasks=tasks,
+                client_uuid=client_uuid,
+                pruner=pruner,
+            )
+            pruner.start()
+            async with _running(seat, home, url, opened.notice) as groups:
+                yield seat, groups
+    finally:
+        await asyncio.to_thread(pruner.close)
+        await asyncio.to_thread(journal.close)
+
+
+@contextlib.asynccontextmanager
+async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterator[Groups | None]:
+    """Everything at work until the context is left; no groups where servers are only watched."""
+    follow_journal(seat)
+    seat.tasks.spawn(expire_alerts(seat.bus), "alerts")
+    if seat.settings.proxy.watch_only:
+        await _announce(seat, url, notice)
+        async with watching(seat, home):
+            try:
+                yield None
+            finally:
+                await _farewell(seat)
+        return
+    groups = Groups(seat)
+    rewards_before = seat.bus.state.rewards.source
+    left_open = [group.group_id for group in seat.bus.state.open_groups()]
+    await _announce(seat, url, notice)
+    tell_waited(seat)
+    if left_open:
+        log.warning("%d groups were open when the proxy was last killed", len(left_open))
+    told: list[SourceHealth] = []
+
+    def changed(health: SourceHealth) -> None:
+        told.append(health)
+        _rewards_changed(seat, health)
+
+    seat.rewards.add_listener(changed)
+    await seat.rewards.start()
+    if not told:
+        changed(seat.rewards.health())
+    _note_missing_rewards(seat, rewards_before)
+    seat.tasks.spawn(RewardGuard(seat.bus).run(), "reward watch")
+    limit = seat.settings.reward_limit
+    seat.tasks.spawn(UnscoredWatch(seat.bus, limit).run(), "unscored watch")
+    targets = seat.settings.servers()
+    for name, server in seat.servers.items():
+        own = home if targets[name] == "embedded" else None
+        watch = ServerWatch(seat, server, own, partial(groups.postpone, name))
+        seat.tasks.spawn(watch.run(), f"watch:{name}")
+    await groups.recover()
+    try:
+        yield groups
+    finally:
+        await groups.close()
+        await _farewell(seat)
+
+
+async def _announce(seat: Seat, url: str, notice: str) -> None:
+    started = seat.bus.publish(
+        ProxyStarted(
+            client_uuid=seat.client_uuid,
+            pid=os.getpid(),
+            url=url,
+            version=version(),
+            servers={name: server.url for name, server in seat.servers.items()},
+            embedded=tuple(
+                name for name, url in seat.settings.servers().items() if url == "embedded"
+            ),
+            rewards=source_of(seat.settings, seat.rewards),
+            rating_mode=mode_at_start(seat),
+            watch_only=seat.settings.proxy.watch_only,
+        )
+    )
+    with contextlib.suppress(JournalError):  # the alert says so; users are answered all the same
+        await seat.journal.durable(started)
+    wanted, port = seat.settings.proxy.port, urlsplit(url).port
+    if wanted and port != wanted:
+        cause = f"port {wanted} is taken: the fake vLLM listens on {url}"
+        todo = (
+            f"Point applications at {url}/v1. For port {wanted}: free it, stop the proxy (Ctrl+Q, "
+            "then s) and start again"
+        )
+        show_alert(seat.bus, "port", cause, todo)
+    if notice:
+        show_alert(seat.bus, "journal_file", notice, level="error")
+
+
+async def _farewell(seat: Seat) -> None:
+    await together(*(server.desk.close() for server in seat.servers.values()))
+    await seat.rewards.close()
+    seat.bus.publish(ProxyStopped(reason="asked to"))
+    seat.journal.append_snapshot(seat.bus.state)
+
+
+def _server(
+    home: Home,
+    settings: Settings,
+    bus: Bus,
+    name: str,
+    target: str,
+    transport: HttpTransport,
+    client_uuid: str,
+) -> ServerSeat:
+    if settings.upstream.url:
+        return observing(settings, name, transport, client_uuid, lambda: _held(bus, name))
+    url = target
+    if target == "embedded":
+        info = running(home, "engine")
+        url = info.url if info and info.url else _expected(settings)
+    only = settings.proxy.watch_only
+    client = AsyncSwarmClient(
+        url, Looking(transport) if only else transport, client_uuid, name=name
+    )
+    watcher = Watcher(client)
+    desk = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
+    return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
+
+
+def _expected(settings: Settings) -> str:
+    """Where the embedded engine will be: nowhere yet when somebody else's is at its port.
+
+    It tells its address once it listens, and is found by that.
+    """
+    host, port = settings.engine.host, settings.engine.port
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.2):
+        port = 0  # no connection is ever made to that
+    return f"http://{host}:{port}"
+
+
+_HELD = frozenset({"claimed", "answered", "failed", "unknown"})
+
+
+def _held(bus: Bus, server: str) -> set[str]:
+    """Episodes that a group of ours answers for."""
+    return {
+        candidate.episode_uuid
+        for group in bus.state.open_groups()
+        if group.server == server
+        for candidate in group.candidates
+        if candidate.episode_uuid and candidate.phase in _HELD
+    }
+
+
+def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+    """Tell state, operator and log when the rewards loaded, or would not."""
+    error, key = health.error, ""
+    judging = error is not None and kind_of(seat.rewards, error.part) == "judge"
+    if error is not None:
+        key, what, todo = _reward_trouble(error.part if judging else "", health)
+        cause = f"{what}: {_place(error)}{error.cause}"
+        if error.fell:
+            cause, todo = error.cause, FALLEN
+        log.log(
+            logging.WARNING if health.level == "warning" else logging.ERROR,
+            "%s\n%s", cause, error.traceback,
+        )  # fmt: skip
+        if not error.fell:  # that says itself what becomes of groups
+            cause = f"{cause}; {_serving(health, judging)}"
+        show_alert(seat.bus, key, cause, todo, level=health.level)
+    source = source_of(seat.settings, seat.rewards)
+    over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
+    for old in over - {key}:
+        clear_alert(seat.bus, old)
+    seat.bus.publish(
+        RewardsChanged(
+            source=source,
+            ok=health.ok,
+            version=health.version,
+            cause=error.cause if error else "",
+            traceback=error.traceback if error else "",
+            file=error.file if error else "",
+            line=error.line if error else 0,
+            part=error.part if error else "",
+            judge=judging,
+            level=health.level,
+            fell=error.fell if error else False,
+            waits=health.waits,
+            parts=parts_of(seat.rewards),
+        )
+    )
+
+
+def _note_missing_rewards(seat: Seat, before: str) -> None:
+    """Raise an alert when the built-in rewards replace a file or folder that no longer exists.
+
+    Args:
+        seat: The proxy's shared parts.
+        before: What made the rewards of the run before: a path, `builtin`, or empty.
+    """
+    path = Path(before).expanduser()
+    builtin = source_of(seat.settings, seat.rewards) == "builtin"
+    if builtin and path.is_absolute() and not path.exists():
+        cause = f"the built-in rewards train now: the rewards of the last run are gone, {before}"
+        todo = "Restore that file or folder; dismiss this when the built-in rewards are wanted"
+        show_alert(seat.bus, GONE, cause, todo)
+
+
+def _place(error: Abstention) -> str:
+    if not error.file:
+        return ""
+    return f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
+
+
+def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
+    """Key, first words and way out of an alert about the rewards, or about a judge of them."""
+    if not judge:
+        todo = "Correct the file and save it: it is loaded again at once. 6 shows its fault"
+        return "rewards", "the rewards did not load", todo
+    off = f"`rewards-enable {judge} off` scores without it"
+    if health.level == "warning":
+        todo = f"It is looked at again by itself; {off}"
+        return "judge", f"the judge {judge} was not reached yet", todo
+    todo = f"6 shows its counts, e there opens the file; {off}"
+    return "judge", f"the judge {judge} is in trouble", todo
+
+
+def _serving(health: SourceHealth, judging: bool) -> str:
+    """What becomes of groups meanwhile."""
+    if health.version and judging and not health.waits:
+        return "groups that its cache does not answer are not scored meanwhile"
+    return "the last good version stays active" if health.version else "groups go to the operator"

@@ -1,0 +1,1 @@
+"""Operator's Python in a child process."""

@@ -1,0 +1,102 @@
+"""Strict reading of what a hook gives back."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from core.scoring.advantage import REWARD_LIMIT, usable
+from proxy.rewards.hooks.protocol import Note
+
+TEXT_LIMIT = 2_000
+NOTES_LIMIT = 64
+
+
+class BadResultError(Exception):
+    """A hook's return value cannot be used; the text says what came and what was expected."""
+
+
+def checked_rewards(result: object, n: int) -> list[float]:
+    """The `n` rewards a hook returned, as floats.
+
+    Arrays and tensors (what has `.tolist()`) count as the lists and numbers they hold.
+
+    Raises:
+        BadResultError: it is not a list or tuple of `n` finite numbers within `REWARD_LIMIT`.
+    """
+    expected = f"expected a list of {n} numbers, one for each answer"
+    result = _plain(result)
+    if not isinstance(result, list | tuple):
+        raise BadResultError(f"returned {_shown(result)}, {expected}{_hint(result)}")
+    if len(result) != n:
+        raise BadResultError(f"returned {len(result)} rewards for {n} answers, {expected}")
+    return [_reward(value, index, expected) for index, value in enumerate(result)]
+
+
+def _reward(value: object, index: int, expected: str) -> float:
+    number = _number(value)
+    if number is None:
+        raise BadResultError(f"reward {index} is {_shown(value)}, {expected}{_hint(value)}")
+    if not usable(number):
+        limit = f"finite and at most {REWARD_LIMIT:g} in size"
+        raise BadResultError(f"reward {index} is {number}, {expected}, {limit}")
+    return number
+
+
+def _plain(value: object) -> object:
+    """What an array or tensor of another library holds; anything else as it is."""
+    if isinstance(value, Real | str) or not callable(listed := getattr(value, "tolist", None)):
+        return value
+    try:
+        return listed()
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # it is shown as what it is
+        return value
+
+
+def _number(value: object) -> float | None:
+    value = _plain(value)
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+    except (TypeError, ValueError):
+        return None
+
+
+def _hint(value: object) -> str:
+    """What a beginner forgot."""
+    if not inspect.isawaitable(value):
+        return "; write float(...)" if hasattr(type(value), "__float__") else ""
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns, later and elsewhere, that nobody awaited it
+    return "; it was never awaited"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "None"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:80] + '...'}"
+
+
+def notes_of(before: Sequence[Mapping[str, Any]], after: Sequence[dict[str, Any]]) -> list[Note]:
+    """What a hook added to the answers: finite numbers are values, texts are reasons."""
+    return [_note(old, new) for old, new in zip(before, after, strict=True)]
+
+
+def _note(old: Mapping[str, Any], new: dict[str, Any]) -> Note:
+    values: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for key, value in list(new.items()):
+        if key in old or len(values) + len(texts) >= NOTES_LIMIT:
+            continue
+        if (number := _number(value)) is not None:
+            if usable(number):
+                values[str(key)] = number
+            else:
+                texts[str(key)] = f"{number} (not a usable number)"
+        elif isinstance(value, str):
+            texts[str(key)] = value[:TEXT_LIMIT]
+    return Note(values, texts)

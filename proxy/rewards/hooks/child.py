@@ -1,0 +1,387 @@
+"""One process that runs hooks, seen from the proxy."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ajet_swarm.common.tasks import Tasks
+from proxy.rewards.hooks.errors import FallenError, Fell, HookError, how
+from proxy.rewards.hooks.protocol import (
+    CancelCall,
+    Failed,
+    FrameError,
+    Loaded,
+    Noted,
+    Refused,
+    RequestCall,
+    ScoreCall,
+    Scored,
+    Stack,
+    Trouble,
+    Up,
+    pack,
+    read_up,
+)
+from proxy.rewards.hooks.thread_owner import Mark, shared
+
+ROOT = Path(__file__).resolve().parents[3]
+BOOT = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from proxy.rewards.hooks.host import main; del sys.path[0]; sys.exit(main())"
+)
+"""Imports our side of the child from wherever we are, and leaves no trace on the hooks' path."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookLimits:
+    """What hooks may use."""
+
+    call_seconds: float = 30.0
+    """Time for one call; past it the call is cancelled, and the process killed if that fails."""
+    load_seconds: float = 60.0
+    """Time to import the modules."""
+    grace_seconds: float = 1.0
+    """Time a cancelled call has to end by itself."""
+    memory_bytes: int = 2 << 30
+    """Memory the process may allocate; 0 for no bound."""
+    poll_seconds: float = 0.15
+    """How often the folder is looked at."""
+    retry_seconds: float = 10.0
+    """How often loading is tried again while it fails and the files stay the same."""
+    log_bytes: int = 16 << 20
+    """Size at which the log of what hooks print is cut back."""
+
+
+Reply = Scored | Noted
+Answered = Up | Fell
+T = TypeVar("T")
+
+
+class HookChild:
+    """Starts a process for one version of a folder, calls it, ends it.
+
+    Its reading task, which `readers` owns, also reaps: it must not be cancelled before `close`.
+    `on_end` is called when the child takes no more calls, perhaps twice.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        version: str,
+        limits: HookLimits,
+        readers: Tasks,
+        log: Path | None,
+        on_end: Callable[["HookChild"], None],
+    ) -> None:
+        self.version = version
+        self.has_submit = False
+        self.end = ""
+        """How the process ended; empty while it runs."""
+        self._folder = folder
+        self._limits = limits
+        self._readers = readers
+        self._log = log
+        self._on_end = on_end
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Answered]] = {}
+        self._stacks: dict[int, Stack] = {}
+        self._looks: dict[int, asyncio.Future[Stack]] = {}
+        self._minded: set[int] = set()
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._greeting: asyncio.Future[Up] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._closing = False
+        self._killer: Trouble | None = None
+        """Where the hook stood for which the process was killed."""
+        self._guilty = 0
+        """The call that ended the process; 0 while none is known to."""
+        self._mark: Mark | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 before the start."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the process has ended and is reaped, or never began."""
+        return self._over.is_set() or self._process is None
+
+    @property
+    def calls(self) -> int:
+        """Calls under way."""
+        return len(self._pending)
+
+    async def start(self) -> None:
+        """Start the process and wait until the hooks are imported.
+
+        Raises:
+            HookError: they cannot be imported, or not in time; the process is gone by then.
+        """
+        try:
+            await self._launch()
+            greeting = await self._wait(self._greeting, self._limits.load_seconds)
+            if greeting is None:
+                raise HookError(
+                    Trouble(f"the hooks were not loaded within {self._limits.load_seconds:g} s")
+                )
+            if isinstance(greeting, Refused):
+                raise HookError(greeting.trouble)
+            self.has_submit = isinstance(greeting, Loaded) and greeting.submit
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def _launch(self) -> None:
+        try:
+            reader = await self._connected()
+        except OSError as error:
+            raise HookError(Trouble(f"the hooks' process cannot be started: {error}")) from error
+        self._readers.spawn(self._read(reader), f"hooks {self.version}")
+
+    async def _connected(self) -> asyncio.StreamReader:
+        """Start the process; what it says can be read."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(self._folder)]
+        command += ["--channel", str(theirs.fileno()), "--memory", str(self._limits.memory_bytes)]
+        try:
+            with theirs, _output(self._log) as output, shared() as page:
+                self._mark = Mark(page)
+                command += ["--mark", str(page)]
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(theirs.fileno(), page),
+                    start_new_session=True,
+                )
+            reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        return reader
+
+    async def call(self, call: ScoreCall | RequestCall) -> Reply:
+        """Run one call in the child; its `id` is set here.
+
+        Raises:
+            FallenError: the process ended, and perhaps by the doing of another call.
+            HookError: it raised, gave back nonsense, took too long, or ended the process.
+        """
+        if self.end:
+            raise FallenError(Trouble(self.end), victim=True)
+        call = msgspec.structs.replace(call, id=next(self._ids))
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._pending[call.id] = future
+        try:
+            self._post(call)
+            reply = await self._wait(future, self._limits.call_seconds)
+            if reply is None:
+                reply = await self._overdue(call.id, future)
+        except asyncio.CancelledError:
+            self._post(CancelCall(call.id))
+            raise
+        finally:
+            self._pending.pop(call.id, None)
+            self._stacks.pop(call.id, None)
+        if isinstance(reply, Fell):
+            raise FallenError(reply.trouble, reply.victim)
+        if isinstance(reply, Failed):
+            raise HookError(reply.trouble)
+        assert isinstance(reply, Scored | Noted)
+        return reply
+
+    async def _overdue(self, id_: int, future: asyncio.Future[Answered]) -> Answered:
+        """Ask the child to give the call up; kill it when it cannot.
+
+        Where calls block the thread one after the other, this one is given up alone: the one that
+        has the thread is within its time, and minded until that ends.
+        """
+        limit = f"{self._limits.call_seconds:g} s"
+        late = f"the hook did not answer within {limit}"
+        self._post(CancelCall(id_))
+        reply = await self._wait(future, self._limits.grace_seconds)
+        if isinstance(reply, Failed):
+            return Failed(id_, msgspec.structs.replace(reply.trouble, cause=late, late=True))
+        if reply is not None:
+            return reply
+        stack = self._stacks.get(id_, Stack(id_, Trouble("")))
+        if stack.running and stack.seconds < 0.9 * self._limits.call_seconds:
+            if stack.running not in self._minded:
+                self._minded.add(stack.running)
+                self._readers.spawn(self._mind(stack), f"mind {self.version}")
+            cause = f"{late}: calls block its thread, one after the other"
+            return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause, late=True))
+        await self._kill_blocked(stack.trouble, stack.running or id_)
+        place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
+        if stack.running not in (0, id_):  # another one took this one's time as well
+            return Fell(msgspec.structs.replace(place, cause=self.end), victim=True)
+        return Failed(
+            id_, msgspec.structs.replace(place, cause=f"{late}; it was killed", late=True)
+        )
+
+    async def _mind(self, before: Stack) -> None:
+        """Kill the process if the call that has the thread still has it when its time is over."""
+        await asyncio.sleep(self._limits.call_seconds - before.seconds)
+        id_ = next(self._ids)
+        self._looks[id_] = look = asyncio.get_running_loop().create_future()
+        try:
+            self._post(CancelCall(id_))  # no call has this id: it only says where the thread is
+            await asyncio.wait([look], timeout=self._limits.grace_seconds)
+        finally:
+            self._minded.discard(before.running)
+            del self._looks[id_]
+        if not look.done() or look.result().running == before.running:
+            trouble = (look.result() if look.done() else before).trouble
+            await self._kill_blocked(trouble, before.running)
+
+    async def _kill_blocked(self, trouble: Trouble, guilty: int) -> None:
+        """Kill the process for a call; all that fall with it are told where the hook stood."""
+        if self._killer is None or not self._killer.line:
+            self._killer = trouble
+        self._guilty = self._guilty or guilty
+        limit = f"{self._limits.call_seconds:g} s"
+        await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
+
+    async def _wait(self, future: asyncio.Future[T], seconds: float) -> T | None:
+        done, _ = await asyncio.wait([future], timeout=seconds)
+        return future.result() if done else None
+
+    def _post(self, message: ScoreCall | RequestCall | CancelCall) -> None:
+        try:
+            frame = pack(message)
+        except FrameError as error:
+            raise HookError(Trouble(f"the group cannot be handed to the hook: {error}")) from error
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(frame)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                self._take(await read_up(reader))
+        except (EOFError, OSError):
+            pass
+        except FrameError as error:
+            self.end = f"the hooks' process sent nonsense: {error}"
+        finally:
+            await self._finish()
+
+    def _take(self, message: Up) -> None:
+        if isinstance(message, Loaded | Refused):
+            if not self._greeting.done():
+                self._greeting.set_result(message)
+        elif isinstance(message, Stack):
+            if message.id in self._pending:
+                self._stacks[message.id] = message
+            elif (look := self._looks.get(message.id)) is not None and not look.done():
+                look.set_result(message)
+        elif (future := self._pending.get(message.id)) is not None and not future.done():
+            future.set_result(message)
+        if isinstance(message, Failed) and message.last:
+            self.end = self.end or f"the hooks' process gave up: {message.trouble.cause}"
+            self._guilty = self._guilty or message.id
+            self._on_end(self)
+
+    async def _finish(self) -> None:
+        """The channel is closed: see the process end, tell all who wait."""
+        assert self._process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5 if not self._closing else 2.0):
+                await self._process.wait()
+        self._signal()
+        code = await self._process.wait()
+        self.end = self.end or f"the hooks' process ended ({how(code)})"
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+        place = self._killer or Trouble("")
+        failure = msgspec.structs.replace(place, cause=self.end)
+        if not self._greeting.done():
+            self._greeting.set_result(Refused(failure))
+        self._tell_pending(failure, code)
+        self._over.set()
+        self._on_end(self)
+
+    def _tell_pending(self, failure: Trouble, code: int) -> None:
+        """Tell the calls that were in the process; a call alone in it is what ended it.
+
+        One that had the thread did it, unless the system killed the process: then any may have.
+        """
+        guilty = self._guilty
+        if self._mark is not None:
+            guilty = guilty or (0 if code == -signal.SIGKILL else self._mark.get())
+            self._mark.close()
+        if not guilty and len(self._pending) == 1:
+            guilty = next(iter(self._pending))
+        for id_, future in self._pending.items():
+            if future.done():
+                continue
+            if self._closing or id_ == guilty:
+                future.set_result(Failed(id_, failure))
+            else:
+                future.set_result(Fell(failure, victim=guilty != 0))
+
+    def _signal(self) -> None:
+        """Kill the process and whatever it started: they are a group of their own."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def kill(self, end: str = "") -> None:
+        """End the process at once and wait until it is reaped."""
+        if self._process is None or self._over.is_set():
+            return
+        self.end = self.end or end
+        self._signal()
+        if self._writer is None:  # the start was cut short: nobody reads, nobody else reaps
+            await self._process.wait()
+            self._over.set()
+        else:
+            await self._over.wait()
+
+    async def close(self) -> None:
+        """Let the process end by itself, with its clean-up; kill it when it does not."""
+        self._closing = True
+        self.end = self.end or "the hooks' process was closed"
+        if self._writer is not None and not self._over.is_set():
+            self._writer.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(3):
+                    await self._over.wait()
+        await self.kill()
+
+    async def retire(self) -> None:
+        """Let the calls under way end, within their limits, then close."""
+        try:
+            if waiting := list(self._pending.values()):
+                limit = self._limits.call_seconds + self._limits.grace_seconds
+                await asyncio.wait(waiting, timeout=limit)
+        finally:
+            await self.close()
+
+
+@contextlib.contextmanager
+def _output(log: Path | None) -> Iterator[int]:
+    """Where the child's prints go: appended to `log`, or our own error stream."""
+    if log is None:
+        yield 2
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,331 @@
+"""The process that runs an operator's hooks: `python -m proxy.rewards.hooks.host FOLDER`.
+
+With `--channel FD` it serves a proxy; without, it only loads the folder and says whether that
+worked, which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash,
+`sys.exit`, too much memory, any output) reaches the proxy.
+"""
+
+import argparse
+import asyncio
+import atexit
+import contextlib
+import faulthandler
+import importlib
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.tasks import Tasks
+from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
+from proxy.rewards.hooks.logs import install_logs
+from proxy.rewards.hooks.protocol import (
+    CancelCall,
+    Down,
+    Failed,
+    FrameError,
+    Loaded,
+    Noted,
+    Refused,
+    RequestCall,
+    ScoreCall,
+    Scored,
+    Stack,
+    Trouble,
+    Up,
+    pack,
+    receive,
+    unpack_down,
+)
+from proxy.rewards.hooks.thread_owner import Mark
+from proxy.rewards.hooks.traceback import keep_sources, trouble_at, trouble_of
+from proxy.rewards.hooks.tutorial_api import EpisodeResult, Task, install_shim, reward_caller
+
+REWARD = "on_compute_relative_reward"
+SUBMIT = "on_user_submit_new_requests"
+OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm", "swarm")
+"""Our own packages; a hook's helper module of such a name must win over them."""
+GRACE = 1.0
+"""Seconds hooks have to clean up once the proxy is gone."""
+CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
+"""Also said where the proxy cancelled it, who knows better."""
+
+
+class Hooks:
+    """The functions found in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.submit: Callable[..., Any] | None = None
+        self.reward: Callable[..., Any] | None = None
+        self.written_at = (str(folder / f"{REWARD}.py"), 0)
+        """File and line of the reward function."""
+
+    def load(self) -> Trouble | None:
+        """Import the modules; what went wrong, or None."""
+        file = self.folder / f"{REWARD}.py"
+        if not file.is_file():
+            return Trouble(f"there is no {REWARD}.py in {self.folder}", file=str(file))
+        try:
+            if (self.folder / f"{SUBMIT}.py").is_file():
+                self.submit = self._function(SUBMIT)
+            function = self._function(REWARD)
+            self.reward = reward_caller(function)
+            keep_sources(self.folder)
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
+            trouble = trouble_of(error, self.folder)
+            return trouble if trouble.file else Trouble(trouble.cause, file=str(file))
+        if code := getattr(inspect.unwrap(function), "__code__", None):
+            self.written_at = (code.co_filename, code.co_firstlineno)
+        return None
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        function = getattr(importlib.import_module(name), name, None)
+        if not callable(function):
+            raise AttributeError(f"{name}.py has no function {name}")
+        return function  # type: ignore[no-any-return]  # callable() tells mypy no signature
+
+    def bad_result(self, cause: str) -> Trouble:
+        """A trouble at the place where the reward function is written."""
+        file, line = self.written_at
+        return Trouble(f"{REWARD} {cause}", file=file, line=line)
+
+
+class Marked:
+    """A call that says when it has the thread: a blocking hook holds up the others."""
+
+    def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, Up]) -> None:
+        self._host = host
+        self._id = id_
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Up]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            self._host.mark(self._id)
+            try:
+                asked = self._work.send(value) if error is None else self._work.throw(error)
+            except StopIteration as end:
+                answer: Up = end.value
+                return answer
+            finally:
+                self._host.mark(0)
+            value = error = None
+            try:
+                value = yield asked
+            except BaseException as thrown:  # noqa: BLE001 - handed on: also a cancellation
+                error = thrown
+
+
+class Host:
+    """Reads calls on a thread, runs them on the loop, writes what came of them."""
+
+    def __init__(self, hooks: Hooks, channel: socket.socket, page: int) -> None:
+        self._hooks = hooks
+        self._mark = Mark(page)
+        os.close(page)
+        self._channel = channel
+        self._writing = threading.Lock()
+        self._main = threading.get_ident()
+        self._calls: dict[int, asyncio.Task[Any]] = {}
+        self._tasks = Tasks("hooks")
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self.running = (0, 0.0)
+        """The call that has the thread, and since when (monotonic); 0 for none."""
+        self._ending = False
+        atexit.register(self._last)  # registered before the hooks' own: runs after them
+
+    def mark(self, id_: int) -> None:
+        """This call has the thread now; 0 for none."""
+        self.running = (id_, time.monotonic() if id_ else 0.0)
+        self._mark.put(id_)
+
+    def run(self) -> int:
+        """Load, serve until the proxy closes the channel; the exit code."""
+        threading.Thread(target=self._read, name="channel", daemon=True).start()
+        trouble = self._hooks.load()  # outside the running loop, where a hook may use its own
+        if trouble is not None:
+            self._send(Refused(trouble))
+            return 1
+        self._send(Loaded(self._hooks.submit is not None))
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._tasks.close())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+        return 0
+
+    def _last(self) -> None:
+        if self._ending:
+            end_group()
+
+    def _read(self) -> None:
+        """The reading thread: it also hears of the proxy's end while a hook blocks the loop."""
+        while (body := receive(self._channel)) is not None:
+            message = unpack_down(body)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
+                self._loop.call_soon_threadsafe(self._take, message)
+            if isinstance(message, CancelCall):
+                running, since = self.running
+                seconds = time.monotonic() - since if running else 0.0
+                self._send(Stack(message.id, self._whereabouts(), running, seconds))
+        self._ending = True
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        threading.Event().wait(GRACE)
+        end_group()
+
+    def _whereabouts(self) -> Trouble:
+        frames: list[FrameType] = []
+        frame = sys._current_frames().get(self._main)
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        return trouble_at("", frames[::-1], self._hooks.folder)
+
+    def _take(self, message: Down) -> None:
+        if isinstance(message, CancelCall):
+            if (task := self._calls.pop(message.id, None)) is not None:
+                task.cancel()  # one that has not begun says nothing: the proxy knows why
+            return
+        work = self._score(message) if isinstance(message, ScoreCall) else self._request(message)
+        task = self._tasks.spawn(self._guard(message.id, work), f"call {message.id}")
+        self._calls[message.id] = task
+        task.add_done_callback(lambda _: self._over(message.id, work))
+
+    def _over(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
+        """A call whose task another hook cancelled before it began has said nothing yet."""
+        work.close()
+        if self._calls.pop(id_, None) is not None:
+            self._send(Failed(id_, Trouble(CANCELLED)))
+
+    async def _guard(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
+        try:
+            answer = await Marked(self, id_, work)
+        except BadResultError as error:
+            answer = Failed(id_, self._hooks.bad_result(str(error)))
+        except asyncio.CancelledError as error:
+            trouble = trouble_of(error, self._hooks.folder)
+            answer = Failed(id_, msgspec.structs.replace(trouble, cause=CANCELLED))
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
+            full = isinstance(error, MemoryError)  # and stays so: a new process is better
+            answer = Failed(id_, trouble_of(error, self._hooks.folder), last=full)
+        self._send(answer)
+        self._calls.pop(id_, None)
+        if isinstance(answer, Failed) and answer.last:
+            end_group()
+
+    async def _score(self, call: ScoreCall) -> Up:
+        assert self._hooks.reward is not None
+        results = [
+            EpisodeResult(answer.episode_uuid, answer.completion, call.query)
+            for answer in call.answers
+        ]
+        answers = [dict(answer.message) for answer in call.answers]
+        value = self._hooks.reward(results, list(answers), call.query)
+        if inspect.isawaitable(value):
+            value = await value
+        rewards = checked_rewards(value, len(answers))
+        return Scored(call.id, rewards, notes_of([a.message for a in call.answers], answers))
+
+    async def _request(self, call: RequestCall) -> Up:
+        assert self._hooks.submit is not None
+        task_class: Any = sys.modules["ajet.schema.task"].Task if _has_task() else Task
+        task = task_class(task_id=call.task_id, main_query=call.query, metadata=dict(call.metadata))
+        value = self._hooks.submit(call.request_id, task)
+        if inspect.isawaitable(value):
+            value = await value
+        wanted = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        metadata = task.metadata if isinstance(task.metadata, dict) else {}
+        return Noted(call.id, metadata, value if wanted else None)
+
+    def _send(self, message: Up) -> None:
+        try:
+            frame = pack(message)
+        except FrameError as error:
+            if not isinstance(message, Scored | Noted):
+                raise
+            frame = pack(Failed(message.id, Trouble(f"what the hook left behind {error}")))
+        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader ends us
+            self._channel.sendall(frame)
+
+
+def _has_task() -> bool:
+    return hasattr(sys.modules.get("ajet.schema.task"), "Task")
+
+
+def end_group() -> None:
+    """End this process with all that hooks started, when it leads a group of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def limit_memory(size: int) -> None:
+    """Bound what hooks may allocate, in bytes, where the system can; 0 means no bound."""
+    if size <= 0 or sys.platform == "win32":
+        return
+    import resource
+
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    with contextlib.suppress(ValueError, OSError):  # a lower hard limit, or a system that refuses
+        hard = resource.getrlimit(kind)[1]
+        bound = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(kind, (bound, hard))
+
+
+def prepare(folder: Path) -> None:
+    """Make this process look as if the hooks were started from their own folder."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are real files here
+    sys.dont_write_bytecode = True
+    for name in list(sys.modules):
+        if name.partition(".")[0] in OURS:
+            del sys.modules[name]
+    sys.argv = [str(folder)]
+    sys.path.insert(0, str(folder))
+    install_shim()
+    install_logs()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(prog="hookhost", description="Load and run a folder of hooks.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--channel", type=int, default=-1, help=argparse.SUPPRESS)
+    parser.add_argument("--mark", type=int, default=-1, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    folder = options.folder.resolve()
+    if options.channel >= 0:
+        os.set_inheritable(options.channel, False)
+        os.set_inheritable(options.mark, False)
+    prepare(folder)
+    limit_memory(options.memory)
+    hooks = Hooks(folder)
+    if options.channel >= 0:
+        return Host(hooks, socket.socket(fileno=options.channel), options.mark).run()
+    trouble = hooks.load()
+    if trouble is None:
+        print(f"{folder}: loads")  # noqa: T201 - the answer of the check
+        return 0
+    print(trouble.traceback or trouble.cause, file=sys.stderr)  # noqa: T201 - the answer as well
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

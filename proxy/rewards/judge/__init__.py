@@ -1,0 +1,1 @@
+"""LLM as a part."""

@@ -1,0 +1,207 @@
+"""How a group becomes questions and the replies become values: pointwise, listwise, pairwise.
+
+Equal answers are judged once and get equal values.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import random
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from core.events import Part
+from proxy.rewards.judge import prompt
+from proxy.rewards.judge import reply as replies
+from proxy.rewards.judge.addressed import MARK, addressed
+from proxy.rewards.judge.budget import Tally
+from proxy.rewards.judge.cache import key_of
+from proxy.rewards.judge.question import Asker, Budget, Question
+from proxy.rewards.judge.reply import Choice, Verdict
+from proxy.rewards.judge.settings import Options
+from proxy.rewards.part import Abstains, PartValue
+from proxy.rewards.source import GroupContext
+
+T = TypeVar("T")
+
+
+class Sitting:
+    """The judging of one group.
+
+    Args:
+        options: Of the judge.
+        source: Endpoint and model, for the key of the cache.
+        asker: Asks.
+        tally: Counts pairs.
+        context: The group.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        source: Sequence[str],
+        asker: Asker,
+        tally: Callable[[], Tally],
+        context: GroupContext,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._asker = asker
+        self._tally = tally
+        self._group_id = context.group_id
+        self._budget = Budget(options)
+        self._talk = prompt.conversation(context.messages, options.conversation_chars)
+        self._reference = context.reference if options.reference else None
+        shown = [prompt.shown(one.message, options.answer_chars) for one in context.answers]
+        self._answers = list(dict.fromkeys(shown))
+        """Each answer once."""
+        self._places = [self._answers.index(one) for one in shown]
+        """For each candidate, which of these is its own."""
+        self._addressed = [addressed(one.message) for one in context.answers]
+        """The words with which each candidate addresses the judge; empty for none."""
+
+    async def values(self) -> list[PartValue]:
+        """A value for each candidate.
+
+        Raises:
+            Abstains: there is none for at least one of them.
+        """
+        work = {
+            "pointwise": self._pointwise,
+            "listwise": self._listwise,
+            "pairwise": self._pairwise,
+        }[self._options.mode]
+        seconds = self._options.group_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                values = await work()
+        except TimeoutError:
+            last = f"; the last trouble: {self._budget.last}" if self._budget.last else ""
+            raise Abstains(f"the judge was not done within {seconds:g} s{last}") from None
+        return [
+            _marked(one, words) if words else one
+            for one, words in zip(values, self._addressed, strict=True)
+        ]
+
+    async def _pointwise(self) -> list[PartValue]:
+        found = await _all([self._scores([one]) for one in self._answers])
+        return self._valued([verdicts[0] for verdicts in found])
+
+    async def _listwise(self) -> list[PartValue]:
+        order = list(range(len(self._answers)))
+        seed = hashlib.sha256(self._group_id.encode()).digest()
+        random.Random(seed).shuffle(order)
+        verdicts = await self._scores([self._answers[place] for place in order])
+        by_place = dict(zip(order, verdicts, strict=True))
+        return self._valued([by_place[place] for place in range(len(order))])
+
+    async def _scores(self, answers: list[bytes]) -> list[Verdict]:
+        options, count = self._options, len(answers)
+
+        def read(reply: str) -> list[Verdict]:
+            return replies.scores(reply, count, options.low, options.high)
+
+        def make(tag: str) -> prompt.Messages:
+            return prompt.scoring(options, self._talk, self._reference, answers, tag)
+
+        schema = prompt.scores_schema(count)
+        question = Question(self._key(make), make(_tag()), schema, "scores", read, list[Verdict])
+        return await self._asker.ask(question, self._budget)
+
+    def _valued(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
+        low, high = self._options.low, self._options.high
+        values = [
+            PartValue((one.score - low) / (high - low), f"{one.score:g} of {high:g}: {one.reason}")
+            for one in verdicts
+        ]
+        return [values[place] for place in self._places]
+
+    async def _pairwise(self) -> list[PartValue]:
+        if len(self._places) < 2:
+            raise Abstains("the judge compares answers in pairs, and there is only one")
+        pairs = list(itertools.combinations(range(len(self._answers)), 2))
+        found = await _all([self._compare(*pair) for pair in pairs])
+        results = dict(zip(pairs, found, strict=True))
+        split = sum(one is None for one in found)
+        self._tally().add(pairs=len(pairs), split=split)
+        share = split / len(pairs) if pairs else 0.0
+        note = Part("split", share, weight=0.0, reason="pairs in which the order decided")
+        return [self._standing(place, results, note) for place in self._places]
+
+    async def _compare(self, first: int, second: int) -> Choice | None:
+        """Which is better, 0 or 1 of the two, -1 neither; None when the order decided."""
+        there, back = await _all([self._choice(first, second), self._choice(second, first)])
+        if back.winner >= 0:
+            back = Choice(1 - back.winner, back.reason)
+        return there if there.winner == back.winner else None
+
+    async def _choice(self, first: int, second: int) -> Choice:
+        answers = [self._answers[first], self._answers[second]]
+
+        def make(tag: str) -> prompt.Messages:
+            return prompt.comparing(self._options, self._talk, self._reference, answers, tag)
+
+        schema = prompt.winner_schema()
+        question = Question(self._key(make), make(_tag()), schema, "winner", replies.winner, Choice)
+        return await self._asker.ask(question, self._budget)
+
+    def _standing(
+        self, mine: int, results: dict[tuple[int, int], Choice | None], note: Part
+    ) -> PartValue:
+        """The share of its comparisons that an answer won, a tie being half; equals tie."""
+        won, lost, tied = 0, 0, -1  # the first tie met is the answer itself
+        reason = ""
+        for other in self._places:
+            result = results.get((min(mine, other), max(mine, other)))
+            if result is None or result.winner < 0:
+                tied += 1
+            elif (result.winner == 0) == (mine < other):
+                won += 1
+                reason = reason or result.reason
+            else:
+                lost += 1
+                reason = reason or result.reason
+        value = (won + tied / 2) / (len(self._places) - 1)
+        text = f"won {won}, tied {tied}, lost {lost}" + (f": {reason}" if reason else "")
+        return PartValue(value, text, (note,))
+
+    def _key(self, make: Callable[[str], prompt.Messages]) -> bytes:
+        """What determines the reply; the random code of the tags does not."""
+        options = self._options
+        tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
+        return key_of(options.mode, list(self._source), tuned, make(""))
+
+
+def _marked(value: PartValue, words: str) -> PartValue:
+    """The value of an answer that addresses the judge, marked as such."""
+    mark = Part(MARK, 1.0, weight=0.0, reason=f"it addresses the judge: {words}")
+    return msgspec.structs.replace(
+        value, reason=f"addresses the judge! {value.reason}", notes=(*value.notes, mark)
+    )
+
+
+def _tag() -> str:
+    return secrets.token_hex(8)
+
+
+async def _all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """What came of all `works`, side by side; the first that abstains ends the others.
+
+    Raises:
+        Abstains: one of them.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in works]
+    except BaseExceptionGroup as found:
+        ours, others = found.split(Abstains)
+        if ours is None or others is not None:
+            raise
+        first: BaseException = ours
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+    return [one.result() for one in tasks]

@@ -1,0 +1,203 @@
+"""The settings of a judge, checked when its part is made."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ajet_swarm.common.urls import web_address
+from core.runtime.sockets import is_loopback
+from proxy.rewards.part import Setting, SettingsFault
+
+Mode = Literal["pointwise", "listwise", "pairwise"]
+MODES: tuple[Mode, ...] = ("pointwise", "listwise", "pairwise")
+OWN = "own"
+"""As `url`: the server that the policy's own answers come from."""
+RUBRIC_LIMIT = 64 << 10
+"""Bytes of a rubric file."""
+
+RUBRIC = """\
+Give a high score to an answer that does what the last user message asks for: it is correct,
+relevant, complete, and no longer than it needs to be. Give a low score to an answer that is wrong,
+beside the point, empty, cut off, repeats itself, or makes up facts.
+"""
+"""What is judged by when no rubric file is named."""
+
+SETTINGS: Mapping[str, Setting] = {
+    "url": Setting(
+        "text",
+        ...,
+        "Base URL of an OpenAI-compatible API, as `https://HOST/v1`; `own` is the policy's own "
+        "server in observe mode",
+    ),
+    "model": Setting("text", None, "Model to ask; left out: the first one the server lists"),
+    "key_env": Setting("text", None, "Name of the environment variable that holds the API key"),
+    "key_file": Setting("file", None, "File that holds the API key and nothing else"),
+    "rubric": Setting("file", None, "Markdown file that says what is good; else a general one"),
+    "mode": Setting(
+        "text",
+        "listwise",
+        "One call for each answer, one for the whole group, or two for each pair of answers",
+        choices=MODES,
+    ),
+    "low": Setting("number", 0.0, "The lowest score the judge may give; becomes 0", -1000, 1000),
+    "high": Setting("number", 10.0, "The highest score; becomes 1", -1000, 1000),
+    "reference": Setting("flag", False, "Show the judge the reference answer of the dataset"),
+    "temperature": Setting("number", 0.0, "Of the judge's own sampling", 0, 2),
+    "max_tokens": Setting("int", 2048, "Tokens of one reply, its reasoning among them", 16, 65536),
+    "extra": Setting("mapping", {}, "Further fields of the request, as `reasoning_effort: low`"),
+    "timeout": Setting("number", 20.0, "Seconds one call may take", 0.05, 3600),
+    "group_seconds": Setting(
+        "number", 25.0, "Seconds all calls for one group may take together", 0.05, 3600
+    ),
+    "retries": Setting("int", 3, "Calls that one group may repeat after errors", 0, 100),
+    "concurrency": Setting("int", 8, "Calls in flight at once", 1, 1024),
+    "breaker_after": Setting("int", 5, "Failures in a row after which nothing is asked", 1, 1000),
+    "breaker_seconds": Setting("number", 30.0, "Seconds until one call tries again", 0.05, 86400),
+    "cache": Setting("flag", True, "Keep verdicts on disk and ask nothing twice"),
+    "answer_chars": Setting(
+        "int", 8000, "Characters of an answer that are sent; the middle goes first", 100, 1_000_000
+    ),
+    "conversation_chars": Setting(
+        "int", 16000, "Characters of the conversation that are sent", 100, 1_000_000
+    ),
+    "price_in": Setting("number", None, "Price of a million prompt tokens", 0, 1e6),
+    "price_out": Setting("number", None, "Price of a million tokens of the replies", 0, 1e6),
+    "spend_limit": Setting("number", None, "Cost of one run after which it abstains", 0, 1e9),
+}
+
+_RESERVED = frozenset({"model", "messages", "stream", "n", "response_format"})
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one judge, as they are used; see `SETTINGS`."""
+
+    name: str
+    url: str
+    """Base URL without a slash at its end, or `own`."""
+    model: str | None
+    key_env: str | None
+    key_file: Path | None
+    rubric: Path | None
+    rubric_text: str
+    mode: Mode
+    low: float
+    high: float
+    reference: bool
+    temperature: float
+    max_tokens: int
+    extra: dict[str, Any]
+    timeout: float
+    group_seconds: float
+    retries: int
+    concurrency: int
+    breaker_after: int
+    breaker_seconds: float
+    cache: bool
+    answer_chars: int
+    conversation_chars: int
+    price_in: float | None
+    price_out: float | None
+    spend_limit: float | None
+
+    @property
+    def priced(self) -> bool:
+        """Whether what a call costs is known."""
+        return self.price_in is not None or self.price_out is not None
+
+
+def options(name: str, given: Mapping[str, Any]) -> Options:
+    """The options of the part `name`.
+
+    Args:
+        name: What the part is called.
+        given: All of `SETTINGS`, each of its type.
+
+    Raises:
+        SettingsFault: what is given cannot work, or the rubric cannot be read.
+    """
+    if not given["low"] < given["high"]:
+        raise SettingsFault("high", "`high` must be above `low`")
+    if given["key_env"] is not None and given["key_file"] is not None:
+        raise SettingsFault("key_file", "`key_env` and `key_file` exclude each other")
+    _check_variable(given["key_env"])
+    _check_extra(given["extra"])
+    if given["spend_limit"] is not None and not (given["price_in"] or given["price_out"]):
+        raise SettingsFault(
+            "spend_limit", "what is spent is not known", "Give price_in and price_out"
+        )
+    text = RUBRIC if given["rubric"] is None else _rubric(given["rubric"])
+    return Options(name=name, rubric_text=text, **{**given, "url": address(given["url"])})
+
+
+def address(url: str) -> str:
+    """The base URL of an API.
+
+    Raises:
+        SettingsFault: it is none, or carries a password.
+    """
+    if url == OWN:
+        return url
+    parts = web_address(url)
+    if parts is None:
+        raise SettingsFault(
+            "url", "`url` is no address of an API", "Give it as https://HOST/v1, or `own`"
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise SettingsFault(
+            "url", "`url` must carry no key, password or query", "Name the key with key_env"
+        )
+    path = parts.path.rstrip("/").removesuffix("/chat/completions")
+    return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
+
+
+def is_near(url: str) -> bool:
+    """Whether a URL is on this machine or its own network, where no key may be needed."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return is_loopback(host) or ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host
+
+
+def _check_variable(name: str | None) -> None:
+    """A key in the place of a variable's name is refused, and not repeated."""
+    if name is None:
+        return
+    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    if not plain or len(name) > 64:
+        raise SettingsFault(
+            "key_env",
+            "`key_env` is not the name of an environment variable",
+            "Put the key in a variable and give its name, never the key itself",
+        )
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    if taken := sorted(_RESERVED.intersection(extra)):
+        raise SettingsFault("extra", f"`extra` cannot set {taken[0]}")
+    try:
+        msgspec.json.encode(extra)
+    except (TypeError, ValueError) as error:
+        raise SettingsFault("extra", f"`extra` holds what is no JSON: {error}") from error
+
+
+def _rubric(file: Path) -> str:
+    todo = "Write what makes an answer good in it, as Markdown, or leave `rubric` out"
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise SettingsFault("rubric", f"the rubric {file} cannot be read: {why}", todo) from error
+    if len(data) > RUBRIC_LIMIT:
+        raise SettingsFault("rubric", f"the rubric {file} is larger than 64 KiB", "Make it shorter")
+    try:
+        text = data.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise SettingsFault("rubric", f"the rubric {file} is no UTF-8 text", todo) from error
+    if not text:
+        raise SettingsFault("rubric", f"the rubric {file} is empty", todo)
+    return text

@@ -1,0 +1,1 @@
+"""Rewards.yaml: read, edit, assemble, hot reload."""

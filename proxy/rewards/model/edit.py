@@ -1,0 +1,144 @@
+"""Changing values in the file of the rewards; comments, order and all else stay as they are."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ajet_swarm.common.errors import AjetError
+from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, compose, near_to, pairs, parse, read
+from proxy.rewards.model.spec import Model
+
+Value = float | bool
+Change = tuple[str, str, Value]
+"""Part, field, value."""
+
+
+def change(file: Path, changes: Sequence[Change]) -> Model:
+    """Set fields of parts and save; the file is made of the built-in model when there is none.
+
+    All of them are written in one step, or none.
+
+    Args:
+        file: Where the model is.
+        changes: Part, field and value.
+
+    Returns:
+        The model that the file is now.
+
+    Raises:
+        ModelFault: the file is wrong as it is, or would be.
+        AjetError: there is no such part, or the file cannot be written.
+    """
+    text = read(file) if file.exists() else DEFAULT_TEXT
+    model = parse(text, file)
+    wanted = [_change(model, file, *one) for one in changes]
+    for one in wanted:
+        text = edited(text, *one)
+    after = parse(text, file)
+    for part, field, value in wanted:
+        found = after.named(part)
+        if found is None or abs(getattr(found, field) - value) > 1e-6:
+            raise AjetError(
+                f"`{part}` cannot be changed from here", str(file),
+                "Edit the file: it uses an alias",
+            )  # fmt: skip
+    write(file, text)
+    return after
+
+
+def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Change:
+    """What is to be written, where the model has such a part."""
+    known = model.named(part)
+    if known is None:
+        names = ", ".join(one.name for one in model.parts)
+        raise AjetError(
+            f"the rewards have no part `{part:.40}`",
+            str(file),
+            f"{near_to(part, names.split(', '))} There are: {names}".strip(),
+        )
+    if field == "weight" and known.share is not None:
+        field = "share"
+    return part, field, value
+
+
+def edited(text: str, part: str, field: str, value: Value) -> str:
+    """`text` with one field of one part set.
+
+    Raises:
+        AjetError: the field is not written where it could be changed.
+    """
+    parts = dict(_named(compose(text)))["parts"]
+    node = dict(_named(parts))[part]
+    if sum(one is node for _, one in pairs(parts)) > 1:
+        raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
+    said = _said(value)
+    inside = dict(_named(node))
+    if field in inside:
+        return _put(text, inside[field], said)
+    fresh = f"{field}: {said}"
+    start = node.start_mark.index
+    if not isinstance(node, yaml.MappingNode):  # nothing, or null
+        space = "" if text[start - 1 : start].isspace() else " "
+        return f"{text[:start]}{space}{{{fresh}}}{text[node.end_mark.index :]}"
+    if node.flow_style:
+        start = text.index("{", start) + 1
+        return f"{text[:start]}{fresh}{', ' if node.value else ''}{text[start:]}"
+    start, column = node.value[0][0].start_mark.index, node.value[0][0].start_mark.column
+    return f"{text[:start]}{fresh}{_line_end(text)}{' ' * column}{text[start:]}"
+
+
+def write(file: Path, text: str) -> None:
+    """Replace the file in one step: a reader sees the old text or the new one.
+
+    Raises:
+        AjetError: it cannot be written.
+    """
+    file = file.resolve()
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        with contextlib.suppress(OSError):  # a new file keeps the mode of a private one
+            os.chmod(temporary, file.stat().st_mode & 0o777)
+        os.replace(temporary, file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise AjetError(
+            f"the rewards cannot be written: {error.strerror}",
+            str(file),
+            "Correct the permissions of its folder",
+        ) from error
+
+
+def _named(node: Any) -> list[tuple[str, Any]]:
+    return [(str(key.value), value) for key, value in pairs(node)]
+
+
+def _put(text: str, node: Any, said: str) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise AjetError("the value is no plain number", todo="Edit the file")
+    start, end = node.start_mark.index, node.end_mark.index
+    space = "" if text[start - 1 : start].isspace() else " "
+    return f"{text[:start]}{space}{said}{text[end:]}"
+
+
+def _said(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+__all__ = ["Change", "ModelFault", "change", "edited", "write"]

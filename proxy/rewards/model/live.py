@@ -1,0 +1,88 @@
+"""Changing the rewards while they are in use."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from core.events import RewardPart
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.model.edit import Change, change
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.source import RewardSource
+
+
+def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
+    """What the rewards are made of now."""
+    if isinstance(source, ComposedSource):
+        return source.parts()
+    if isinstance(source, HookSource):
+        return (RewardPart(name="hook", kind="hook"),)
+    return ()
+
+
+def kind_of(source: RewardSource, name: str) -> str:
+    """The kind of a part of the newest rewards; empty where there is none of that name."""
+    return source.kind_of(name) if isinstance(source, ComposedSource) else ""
+
+
+class RewardOrders:
+    """What an operator orders about the parts: written to the file, loaded from there.
+
+    Args:
+        source: What scores.
+    """
+
+    def __init__(self, source: RewardSource) -> None:
+        self._source = source
+        self._lock = asyncio.Lock()
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "rewards.weight": lambda args: self.weight(args["part"], args["weight"]),
+            "rewards.gate": lambda args: self.gate(args["part"], args["on"]),
+            "rewards.enable": lambda args: self.enable(args["part"], args["on"]),
+        }
+
+    async def weight(self, part: str, weight: float) -> str:
+        """Set a part's weight, or its share where it has one.
+
+        Raises:
+            AjetError: it cannot be; says why.
+        """
+        return await self.weights({part: weight})
+
+    async def weights(self, weights: Mapping[str, float]) -> str:
+        """Set the weights, or shares, of several parts in one step: one new version, or none.
+
+        Raises:
+            AjetError: one of them cannot be; says why.
+        """
+        told = ", ".join(f"{part} has weight {weight:g}" for part, weight in weights.items())
+        return await self._set([(part, "weight", value) for part, value in weights.items()], told)
+
+    async def gate(self, part: str, on: bool) -> str:
+        """Make a part a gate, or a summand again."""
+        told = f"{part} is {'a gate' if on else 'no gate'}"
+        return await self._set([(part, "gate", on)], told)
+
+    async def enable(self, part: str, on: bool) -> str:
+        """Switch a part on or off."""
+        return await self._set([(part, "enabled", on)], f"{part} is {'on' if on else 'off'}")
+
+    async def _set(self, changes: Sequence[Change], told: str) -> str:
+        source = self._source
+        if not isinstance(source, ComposedSource) or source.file is None:
+            raise AjetError(
+                "a hook folder alone makes the reward",
+                todo="Leave --hooks out and name the folder in rewards.yaml: "
+                "`mine: {kind: hook, folder: DIR}`",
+            )
+        async with self._lock:
+            await asyncio.to_thread(change, source.file, changes)
+            with contextlib.suppress(TimeoutError):
+                await source.reload()
+        health = source.health()
+        if not health.ok:
+            why = health.error.cause if health.error else "its parts get ready first"
+            return f"written to {source.file}, but not loaded: {why}"
+        return f"{told}: it applies from the next group, version {source.version}"

@@ -1,0 +1,1 @@
+"""Reward-hacking and outlier watch."""

@@ -1,0 +1,181 @@
+"""Rewards far from all others, and a scale that is not what an engine expects."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from core.scoring.advantage import is_dead
+
+WINDOW = 200
+"""Rewards of so many groups are what a new one is compared with."""
+LEAST = 30
+"""Rewards of groups with unlike ones before anything is compared with the run."""
+FAR = 4.0
+"""Deviations of the other rewards from which on a reward is an outlier."""
+LONE = 6.0
+"""The same for one reward among those of its own group, which are few."""
+SLIVER = 0.02
+"""A range of rewards, of groups with unlike ones, that hardly says anything."""
+KEPT = 20
+
+
+Outlier = tuple[str, int, float, float]
+"""Group, candidate, reward, and how many deviations it is off."""
+
+
+class Values:
+    """How the rewards of the newest groups lie; constant work and memory."""
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._rows: deque[tuple[int, float, float, float, float]] = deque(maxlen=window)
+        """Count, sum, sum of squares, least and greatest of each group."""
+        self._odd: deque[bool] = deque(maxlen=window)
+        """Of each of them, whether it has an outlier."""
+        self._n = 0
+        self._sum = 0.0
+        self._squares = 0.0
+        self._signal = [0.0, 0.0, 0.0]
+        """Count, sum and sum of squares over the groups whose rewards differ."""
+        self._since = 0
+        self.outliers: deque[Outlier] = deque(maxlen=KEPT)
+
+    @property
+    def outlying(self) -> tuple[str, ...]:
+        """The group of the newest outlier."""
+        return (self.outliers[-1][0],) if self.outliers else ()
+
+    @property
+    def count(self) -> int:
+        """Rewards that are looked at."""
+        return self._n
+
+    @property
+    def mean(self) -> float:
+        """Their mean; 0 of none."""
+        return self._sum / self._n if self._n else 0.0
+
+    @property
+    def std(self) -> float:
+        """Their population deviation."""
+        return _spread(self._n, self._sum, self._squares)[1] if self._n else 0.0
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The least and the greatest of them."""
+        if not self._rows:
+            return 0.0, 0.0
+        return min(row[3] for row in self._rows), max(row[4] for row in self._rows)
+
+    def take(
+        self, group_id: str, rewards: Sequence[tuple[int, float]], ruled: bool = False
+    ) -> bool:
+        """Look at a group's rewards by candidate, then count them; whether one is an outlier.
+
+        Args:
+            group_id: Which.
+            rewards: Candidate and reward of each answer.
+            ruled: A fixed rule gives rewards from 0 to 1: one within them is no outlier, for the
+                first wrong answer after many right ones is a plain wrong answer.
+        """
+        values = [value for _, value in rewards]
+        low, high = min(values), max(values)
+        ordinary = self._signal[0] < LEAST or (ruled and low >= 0.0 and high <= 1.0)
+        far = [] if ordinary else self._far(group_id, rewards, low, high)
+        self.outliers.extend(far)
+        if len(self._rows) == self._rows.maxlen:
+            old = self._rows[0]
+            self._count(old, -1)
+        squares = sum([value * value for value in values])
+        row = (len(values), sum(values), squares, low, high)
+        self._rows.append(row)
+        self._odd.append(bool(far))
+        self._count(row, 1)
+        self._since += 1
+        if self._since >= (self._rows.maxlen or 1):  # made anew: rounding must not add up
+            self._since = self._n = 0
+            self._sum = self._squares = 0.0
+            self._signal = [0.0, 0.0, 0.0]
+            for one in self._rows:
+                self._count(one, 1)
+        return bool(far)
+
+    def _count(self, row: tuple[int, float, float, float, float], way: int) -> None:
+        self._n += way * row[0]
+        self._sum += way * row[1]
+        self._squares += way * row[2]
+        if not is_dead(row[3:]):
+            self._signal = [old + way * new for old, new in zip(self._signal, row, strict=False)]
+
+    def _far(
+        self, group_id: str, rewards: Sequence[tuple[int, float]], low: float, high: float
+    ) -> list[Outlier]:
+        """Rewards far from the run's, and the one that is far from all others of its group.
+
+        Mean and deviation are those of the groups whose rewards differ: beside groups of equal
+        rewards, which deviate by nothing, the first signal of all would be far.
+        """
+        mean, std = _spread(*self._signal)
+        room = FAR * std
+        found: list[Outlier] = []
+        if high - mean >= room or mean - low >= room:
+            found = [
+                (group_id, index, value, (value - mean) / std)
+                for index, value in rewards
+                if abs(value - mean) >= room
+            ]
+        elif len(rewards) >= 4 and high - low >= LONE * std / 2:
+            found = [
+                (group_id, index, value, z)
+                for index, value, z in lone(rewards, std)
+                if abs(z) >= LONE
+            ]
+        return self._unseen(found) if found else found
+
+    def _unseen(self, found: list[Outlier]) -> list[Outlier]:
+        """Those beyond the rewards of ordinary groups.
+
+        What ordinary groups have had is a plain bad or good answer: rewards from 0 to 1 whose
+        mean is near 1 have a 0 far off, and it says nothing about what gives them.
+        """
+        rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
+        if not rows:
+            return found
+        low, high = min([row[3] for row in rows]), max([row[4] for row in rows])
+        return [one for one in found if not low <= one[2] <= high]
+
+    def trouble(self) -> str:
+        """What is odd about the scale, in words; empty for nothing."""
+        low, high = self.span
+        if self._n < LEAST:
+            return ""
+        if low < -1e-6 or high > 1 + 1e-6:
+            return f"the rewards go from {low:.3g} to {high:.3g}: they are taken to lie in 0 to 1"
+        if high - low < SLIVER:
+            return (
+                f"all rewards lie between {low:.4g} and {high:.4g}: they hardly tell answers apart"
+            )
+        return ""
+
+
+def _spread(n: float, total: float, squares: float) -> tuple[float, float]:
+    """Mean and population deviation of `n` values, at least one."""
+    mean = total / n
+    return mean, math.sqrt(max(squares / n - mean * mean, 0.0))
+
+
+def lone(rewards: Sequence[tuple[int, float]], run_std: float) -> list[tuple[int, float, float]]:
+    """Each reward with its deviations from the others of its group.
+
+    The others' deviation is taken for no less than half the run's, for three rewards that are
+    alike by chance make any fourth look far.
+    """
+    n = len(rewards)
+    total = sum(value for _, value in rewards)
+    squares = sum(value * value for _, value in rewards)
+    found = []
+    for index, value in rewards:
+        mean = (total - value) / (n - 1)
+        spread = max((squares - value * value) / (n - 1) - mean * mean, 0.0)
+        std = max(math.sqrt(spread), run_std / 2, 1e-9)
+        found.append((index, value, (value - mean) / std))
+    return found

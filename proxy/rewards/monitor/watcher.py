@@ -1,0 +1,217 @@
+"""The watch over the rewards that are sent: off the answers' path, told to journal and screens."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ajet_swarm.common.text import one_line
+from core.bus import Bus
+from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
+from core.scoring.advantage import is_dead
+from core.state import Group
+from proxy.alerts import clear_alert, show_alert
+from proxy.rewards.model.math import combine
+from proxy.rewards.monitor.hacking import WINDOW, HackingWatch
+from proxy.rewards.monitor.outliers import Values
+from proxy.rewards.monitor.signal import SignalWatch
+from proxy.rewards.monitor.traits import MORE, WORDS, Grams, Traits, lengths
+from proxy.rewards.part import ruled
+
+log = logging.getLogger(__name__)
+
+EVERY = 2.0
+"""Seconds between two tellings."""
+QUEUE = 4_000
+"""Groups that wait at most; the oldest are left out."""
+LOOKED = 20
+"""Groups between two tellings whose texts are read; correlations gain nothing from more."""
+AT_ONCE = 20
+"""Groups whose rewards alone are counted in one turn of the loop."""
+LENGTH_KINDS = frozenset({"length", "relevance", "diversity"})
+"""Kinds of shipped parts that reward length by their nature: one on purpose, two because a longer
+answer takes up more words of its query and shares a smaller part of itself with others."""
+CALM = 50
+"""Groups without an outlier after which its alert is over."""
+
+
+class RewardGuard:
+    """Looks at sealed groups a little later: at every reward, and at texts.
+
+    Between two tellings it reads the texts of `LOOKED` groups at most, evenly spread.
+
+    Args:
+        bus: Where groups come from and findings go.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waiting: deque[str] = deque(maxlen=QUEUE)
+        self._some = asyncio.Event()
+        self._traits = Traits()
+        self._hacking = HackingWatch()
+        self._values = Values()
+        self._signal = SignalWatch()
+        self._calm = 0
+        self._told: object = None
+        self._by_rule: tuple[object, bool] = (None, False)
+        """Parts of the rewards, and whether all have values by a fixed rule."""
+
+    async def run(self) -> None:
+        """Watch until cancelled; begins with what the state already has."""
+        sealed = [one.group_id for one in self._bus.state.groups.values() if one.sealed_at]
+        self._waiting.extend(sealed[-WINDOW:])
+        self._bus.listen(self._sealed, GroupSealed)
+        while True:
+            self._some.clear()
+            await self._all_waiting()
+            self._tell()
+            await self._some.wait()
+            await asyncio.sleep(EVERY)
+
+    def _sealed(self, event: Event, dirty: frozenset[str]) -> None:
+        assert isinstance(event, GroupSealed)
+        self._waiting.append(event.group_id)
+        self._some.set()
+
+    async def _all_waiting(self) -> None:
+        batch = list(self._waiting)
+        self._waiting.clear()
+        stride = -(-len(batch) // LOOKED)
+        for number, group_id in enumerate(batch):
+            looked = number % stride == 0
+            self._next(group_id, looked)
+            if looked or number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _next(self, group_id: str, texts: bool) -> None:
+        group = self._bus.state.groups.get(group_id)
+        if group is None:
+            return
+        try:
+            self.take(group, texts)
+        except Exception:  # a watch must never be what stops a proxy
+            log.exception("group %s could not be watched", group.group_id)
+
+    def take(self, group: Group, texts: bool = True) -> None:
+        """Count one sealed group; what a person gave says nothing of the reward's parts.
+
+        Args:
+            group: The group.
+            texts: Its answers are read too, not only its rewards.
+        """
+        if group.source == "human":
+            return
+        sent = [one for one in group.candidates if one.reward is not None]
+        rewards = [one.reward for one in sent if one.reward is not None]
+        if not rewards:
+            return
+        indices = [one.index for one in sent]
+        if group.step is not None:
+            self._signal.take(group.server, group.step, is_dead(rewards), group.group_id)
+        by_index = list(zip(indices, rewards, strict=True))
+        far = self._values.take(group.group_id, by_index, self._ruled())
+        self._calm = 0 if far else self._calm + 1
+        if not texts or is_dead(rewards):
+            return
+        sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
+        found = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
+        wanted = self._length_parts()
+        instead = {"length": [_without(one.parts, wanted) for one in sent]} if wanted else None
+        self._hacking.take(group.group_id, rewards, [traits for traits, _ in found], instead)
+        best = max(range(len(rewards)), key=rewards.__getitem__)
+        winner: Grams = found[best][1]
+        self._traits.won(winner)
+
+    def _length_parts(self) -> tuple[str, ...]:
+        """Names of the parts that reward length by their nature."""
+        parts = self._bus.state.rewards.parts
+        return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
+
+    def _ruled(self) -> bool:
+        """Whether all parts that score have values from 0 to 1 by a fixed rule."""
+        parts = self._bus.state.rewards.parts
+        if parts is not self._by_rule[0]:
+            kinds = [one.kind for one in parts if one.enabled]
+            self._by_rule = parts, bool(kinds) and all(map(ruled, kinds))
+        return self._by_rule[1]
+
+    # --- telling --------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        if not self._values.count:
+            return
+        figures = self._hacking.figures()
+        low, high = self._values.span
+        event = RewardsWatched(
+            figures=figures,
+            groups=self._hacking.groups,
+            low=low,
+            high=high,
+            mean=self._values.mean,
+            std=self._values.std,
+            outliers=tuple(self._values.outliers)[-5:],
+        )
+        made_of = (figures, low, high, self._values.mean, event.outliers)
+        if made_of != self._told:
+            self._told = made_of
+            self._bus.publish(event)
+        for figure in figures:
+            words = partial(_hacked, figure, self._length_parts())
+            self._alert(f"hacking:{figure.trait}", figure.alert, words, figure.groups)
+        for server in self._signal.servers:
+            words = partial(self._signal.words, server)
+            lacks, dead = self._signal.lacks(server), self._signal.groups(server)
+            self._alert(f"dead:{server}", lacks, words, dead)
+        trouble = self._values.trouble()
+        self._alert("rewards:scale", bool(trouble), lambda: (trouble, _SCALE))
+        far = bool(self._values.outliers) and self._calm < CALM
+        self._alert("rewards:outlier", far, self._outlying, self._values.outlying)
+
+    def _alert(
+        self,
+        key: str,
+        on: bool,
+        words: Callable[[], tuple[str, str]],
+        groups: Sequence[str] = (),
+    ) -> None:
+        """Raise with the figures of now, or clear."""
+        if on:
+            show_alert(self._bus, key, *words(), groups=groups)
+        else:
+            clear_alert(self._bus, key)
+
+    def _outlying(self) -> tuple[str, str]:
+        group, index, value, z = self._values.outliers[-1]
+        cause = (
+            f"reward {value:.4g} of candidate {index + 1} in group {one_line(group, 40)} is "
+            f"{abs(z):.1f} deviations from the others"
+        )
+        return cause, "Open the group: its parts say what gave that reward"
+
+
+_SCALE = "See on Rewards what gives them: weights that sum to 1, and hooks that return 0 to 1"
+
+
+def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
+    """The reward that the other parts make."""
+    return combine([part for part in parts if part.name not in names])
+
+
+def _hacked(one: WatchFigure, length_parts: Sequence[str]) -> tuple[str, str]:
+    assert one.r is not None
+    beyond = ""
+    if one.trait == "length" and length_parts:
+        names = ", ".join(f"`{one_line(name, 40)}`" for name in length_parts)
+        what = f"the part {names} gives" if len(length_parts) == 1 else f"the parts {names} give"
+        beyond = f", without what {what}"
+    cause = (
+        f"rewards follow {WORDS[one.trait]}{beyond}: r {one.r:+.2f} (95 % {one.low:+.2f} to "
+        f"{one.high:+.2f}) over {one.n} answers"
+    )
+    groups = ", ".join(one_line(group, 40) for group in one.groups)
+    return (
+        cause,
+        f"Look at {groups}: is the winner better, or just {MORE[one.trait]}? See Rewards (6)",
+    )

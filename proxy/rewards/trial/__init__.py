@@ -1,0 +1,1 @@
+"""Re-scoring stored groups."""

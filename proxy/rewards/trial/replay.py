@@ -1,0 +1,284 @@
+"""Scoring groups anew, beside what was sent for them: nothing is sent, nothing that counts changes.
+
+The newest groups of a journal, one group, or the lines of a file go through a source of rewards;
+`summary_of` says what would have been otherwise.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from core.events import CandidateScore, Part, TrialGroup, TrialSummary
+from core.scoring.advantage import advantages, is_dead, spread
+from core.scoring.agreement import only_top
+from proxy.rewards.asking import ask
+from proxy.rewards.source import Abstention, GroupContext, RewardSource, ScoreSheet, SourceHealth
+
+MOST = 3
+"""Groups of a summary that change most."""
+CAUSES = 5
+QUERY = 120
+"""Characters of a query that a summary keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One group to score anew."""
+
+    context: GroupContext
+    before: Mapping[int, float] = field(default_factory=dict)
+    """Rewards by candidate as they were sent, else as they were scored; empty for none."""
+    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+    """What the automatic rewards were made of."""
+    source: str = ""
+    """auto or human, once rewards were fixed."""
+    version: str = ""
+    """What scored it before."""
+    note: str = ""
+    """What is not as it was then, where something is not."""
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one case."""
+
+    group_id: str
+    query: str
+    answers: tuple[str, ...]
+    """Texts, in the order of `after`."""
+    before: dict[int, float]
+    parts_before: dict[int, tuple[Part, ...]]
+    source: str = ""
+    version_before: str = ""
+    after: tuple[CandidateScore, ...] = ()
+    """Empty for an abstention."""
+    abstained: str = ""
+    part: str = ""
+    """Which part abstained."""
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def rewards(self) -> dict[int, float]:
+        """The new rewards by candidate."""
+        return {one.index: one.reward for one in self.after}
+
+    @property
+    def compared(self) -> bool:
+        """Whether there are rewards of the same candidates on both sides."""
+        return bool(self._both())
+
+    def _both(self) -> list[int]:
+        now = self.rewards
+        return [index for index in sorted(self.before) if index in now]
+
+    @property
+    def pair(self) -> tuple[list[float], list[float]]:
+        """Rewards before and after of the candidates that both sides have."""
+        now, both = self.rewards, self._both()
+        return [self.before[index] for index in both], [now[index] for index in both]
+
+    @property
+    def winners(self) -> tuple[int | None, int | None]:
+        """Who stands out, before and after; None where nobody does."""
+        now, both = self.rewards, self._both()
+        return (
+            only_top({index: self.before[index] for index in both}),
+            only_top({index: now[index] for index in both}),
+        )
+
+    @property
+    def flipped(self) -> bool:
+        """Whether another candidate wins than the one that did."""
+        before, after = self.winners
+        return before is not None and after is not None and before != after
+
+    @property
+    def dead(self) -> tuple[bool, bool]:
+        """Whether it teaches nothing, before and after."""
+        before, after = self.pair
+        return is_dead(before), is_dead(after)
+
+    @property
+    def change(self) -> float:
+        """Mean absolute difference of the advantages, what would reach the weights."""
+        before, after = self.pair
+        if not before:
+            return 0.0
+        rows = zip(advantages(before, 0.0), advantages(after, 0.0), strict=True)
+        return sum(abs(one - other) for one, other in rows) / len(before)
+
+
+async def rescore(source: RewardSource, case: Case, limit: float) -> Tried:
+    """Score one case; whatever the source does, the outcome is scores or an abstention."""
+    began = time.perf_counter()
+    found = await ask(source, case.context, limit)
+    return tried(case, found, time.perf_counter() - began)
+
+
+def tried(case: Case, found: ScoreSheet | Abstention, seconds: float) -> Tried:
+    """A case beside what came of it."""
+    context = case.context
+    told = Tried(
+        group_id=context.group_id,
+        query=context.query,
+        answers=tuple(str(one.message.get("content") or "") for one in context.answers),
+        before=dict(case.before),
+        parts_before=dict(case.parts),
+        source=case.source,
+        version_before=case.version,
+        seconds=seconds,
+        note=case.note,
+    )
+    if isinstance(found, ScoreSheet):
+        return msgspec.structs.replace(told, after=found.scores)
+    return msgspec.structs.replace(
+        told,
+        abstained=found.cause,
+        part=found.part,
+        traceback=found.traceback,
+        file=found.file,
+        line=found.line,
+    )
+
+
+async def trial(
+    source: RewardSource,
+    cases: Iterable[Case],
+    limit: float,
+    *,
+    at_once: int = 1,
+    tell: Callable[[], None] = lambda: None,
+) -> list[Tried]:
+    """Score all cases, in their order.
+
+    Between two groups the loop is given away, so that a proxy answers its users meanwhile.
+
+    Raises:
+        AjetError: what gives the cases does not go on.
+
+    Args:
+        source: A started source of the caller's own.
+        cases: What to score; taken one by one.
+        limit: Seconds a source keeps for one group.
+        at_once: Groups under way together; more than one where the source waits for something.
+        tell: Called after each group.
+    """
+    found: dict[int, Tried] = {}
+    numbered = enumerate(cases)
+
+    async def work(rest: Iterator[tuple[int, Case]]) -> None:
+        for place, case in rest:
+            found[place] = await rescore(source, case, limit)
+            tell()
+            await asyncio.sleep(0)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(max(1, at_once)):
+                group.create_task(work(numbered))
+    except* AjetError as errors:  # of what gives the cases
+        raise errors.exceptions[0] from None
+    return [found[place] for place in sorted(found)]
+
+
+def summary_of(results: Sequence[Tried], version: str) -> TrialSummary:
+    """What many groups came to."""
+    compared = [one for one in results if one.compared]
+    dead = [one.dead for one in compared]
+    pairs = [one.pair for one in compared]
+    by_hand = [one for one in compared if one.source == "human"]
+    causes = Counter(one.abstained for one in results if one.abstained)
+    notes = Counter(one.note for one in results if one.note)
+    spent = [one.seconds for one in results]
+    changed = sorted(
+        (one for one in compared if one.change > 1e-9), key=lambda one: one.change, reverse=True
+    )
+    return TrialSummary(
+        groups=len(results),
+        compared=len(compared),
+        flips=sum(one.flipped for one in compared),
+        died=sum(now and not then for then, now in dead),
+        revived=sum(then and not now for then, now in dead),
+        dead_before=sum(then for then, _ in dead),
+        dead_after=sum(now for _, now in dead),
+        by_hand=len(by_hand),
+        by_hand_kept=sum(one.winners[0] == one.winners[1] for one in by_hand),
+        mean_before=_mean([value for before, _ in pairs for value in before]),
+        mean_after=_mean([value for _, after in pairs for value in after]),
+        spread_before=_mean([spread(before) for before, _ in pairs]),
+        spread_after=_mean([spread(after) for _, after in pairs]),
+        gained=sum(bool(one.after) and not one.before for one in results),
+        outside=sum(any(not _within(value.reward) for value in one.after) for one in results),
+        abstained=causes.total(),
+        abstentions=tuple(causes.most_common(CAUSES)),
+        seconds=sum(spent),
+        slowest=max(spent, default=0.0),
+        notes=tuple(notes.most_common(CAUSES)),
+        version=version,
+        most=tuple(_brief(one) for one in changed[:MOST]),
+    )
+
+
+def _within(reward: float) -> bool:
+    return -1e-9 <= reward <= 1 + 1e-9
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _brief(one: Tried) -> TrialGroup:
+    (before, after), (winner, now) = one.pair, one.winners
+    return TrialGroup(
+        group_id=one.group_id,
+        query=one.query[:QUERY],
+        before=tuple(before),
+        after=tuple(after),
+        winner_before=winner,
+        winner_after=now,
+        change=one.change,
+    )
+
+
+async def ready(source: RewardSource, seconds: float) -> None:
+    """Wait until a started source serves.
+
+    Raises:
+        AjetError: it does not load, or not in time; with file and line.
+    """
+    changed = asyncio.Event()
+
+    def heard(health: SourceHealth) -> None:
+        changed.set()
+
+    remove = source.add_listener(heard)
+    try:
+        async with asyncio.timeout(seconds):
+            while not source.version:
+                error = source.health().error
+                if error is not None and (error.traceback or error.line):
+                    raise _broken(error)
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        error = source.health().error
+        raise _broken(error or Abstention(source.name, "no version is active")) from None
+    finally:
+        remove()
+    health = source.health()
+    if not health.ok and health.error is not None:  # an older version is no version to try
+        raise _broken(health.error)
+
+
+def _broken(error: Abstention) -> AjetError:
+    where = f"{error.file}:{error.line}" if error.file and error.line else error.file
+    traced = f"\n{error.traceback.rstrip()}" if error.traceback else ""
+    return AjetError(f"the rewards did not load: {error.cause}{traced}", where)

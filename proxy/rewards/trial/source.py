@@ -1,0 +1,155 @@
+"""Rewards to try: those of the settings, a file, a folder of hooks, or other weights."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from core.events import Event, JudgeSpent
+from core.runtime.home import Home
+from core.settings import Settings
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.model.file import NAME, ModelFault, default_model, load
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import Model
+from proxy.rewards.part import KINDS, Surroundings
+from proxy.rewards.select import chosen
+from proxy.rewards.source import RewardSource
+from proxy.rewards.trial.replay import ready
+
+PATIENCE = 60.0
+"""Seconds the rewards may take to load."""
+TOGETHER = 4
+"""Groups under way together where a part waits for something."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What to try; empty is what the settings say."""
+
+    file: str = ""
+    hooks: str = ""
+    weights: Mapping[str, float] = {}
+    """Weights by part in place of those of the file."""
+
+
+class Bench(msgspec.Struct):
+    """A started source and what its judges spent."""
+
+    source: RewardSource
+    at_once: int
+    spent: dict[str, JudgeSpent]
+    version: str
+
+
+@contextlib.asynccontextmanager
+async def bench(home: Home, settings: Settings, choice: Choice) -> AsyncIterator[Bench]:
+    """A source of one's own for `choice`, ready to score; closed afterwards.
+
+    Raises:
+        AjetError: it does not load; with file and line.
+    """
+    spent: dict[str, JudgeSpent] = {}
+
+    def heard(event: Event) -> None:
+        if isinstance(event, JudgeSpent):
+            spent[event.judge] = event
+
+    source = await asyncio.to_thread(_made, home, settings, choice, heard)
+    try:
+        await source.start()
+        await ready(source, PATIENCE)
+        yield Bench(source, TOGETHER if _waits(source) else 1, spent, source.version)
+    finally:
+        await source.close()
+
+
+def _made(
+    home: Home, settings: Settings, choice: Choice, heard: Callable[[Event], object]
+) -> RewardSource:
+    """The source, not started; a file that is wrong tells all its faults, a line each."""
+    if choice.weights or hooks_of(settings, choice) is None:
+        try:
+            model, _ = model_of(home, settings, choice)
+        except ModelFault as fault:
+            if not Path(fault.file).is_file():
+                return chosen(home, _settings(settings, choice), heard)
+            if fault.more:
+                raise AjetError(f"the rewards did not load\n{fault}") from None
+            where = f"{fault.file}:{fault.line}" if fault.line else fault.file
+            raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
+        if choice.weights:
+            limit = settings.reward_limit
+            around = Surroundings(home.root, limit, settings.rewards.memory_mb, heard)
+            return ComposedSource(model=model, around=around)
+    return chosen(home, _settings(settings, choice), heard)
+
+
+def reweighed(model: Model, weights: Mapping[str, float]) -> Model:
+    """The model with other weights; the share of a part that has one.
+
+    Raises:
+        UsageError: there is no such part, or a share is no share.
+    """
+    if not weights:
+        return model
+    for name, weight in weights.items():
+        spec = model.named(name)
+        if spec is None:
+            known = ", ".join(part.name for part in model.parts)
+            raise UsageError(f"there is no part `{name}`", todo=f"There are: {known}")
+        if spec.share is not None and not 0 <= weight <= 1:
+            raise UsageError(f"`{name}` has a share: {weight:g} is not between 0 and 1")
+    parts = tuple(
+        part
+        if part.name not in weights
+        else msgspec.structs.replace(part, share=weights[part.name])
+        if part.share is not None
+        else msgspec.structs.replace(part, weight=weights[part.name])
+        for part in model.parts
+    )
+    if not any(part.counts for part in parts):
+        raise UsageError("no part would have a weight", todo="Gates alone make no reward")
+    return msgspec.structs.replace(model, parts=parts)
+
+
+def hooks_of(settings: Settings, choice: Choice) -> Path | None:
+    """The folder of hooks that alone makes the reward; None when a model does."""
+    named = choice.hooks or ("" if choice.file else settings.rewards.hooks)
+    return Path(named).expanduser().absolute() if named else None
+
+
+def model_of(home: Home, settings: Settings, choice: Choice) -> tuple[Model, Path]:
+    """The model to try, its weights changed, and where its relative paths start.
+
+    Raises:
+        UsageError: a hook folder alone makes the reward, or the file is wrong.
+    """
+    if hooks_of(settings, choice) is not None:
+        raise UsageError(
+            "a hook folder alone makes the reward: there are no weights",
+            todo="Name the folder in rewards.yaml: `mine: {kind: hook, folder: DIR}`",
+        )
+    named = choice.file or settings.rewards.file
+    file = Path(named).expanduser().absolute() if named else home.root / NAME
+    model = load(file) if named or file.exists() else default_model()
+    return reweighed(model, choice.weights), file.parent
+
+
+def _settings(settings: Settings, choice: Choice) -> Settings:
+    rewards = settings.rewards
+    if choice.file:
+        rewards = msgspec.structs.replace(rewards, file=choice.file, hooks="")
+    elif choice.hooks:
+        rewards = msgspec.structs.replace(rewards, hooks=choice.hooks, file="")
+    proxy = msgspec.structs.replace(settings.proxy, watch_only=False)
+    return msgspec.structs.replace(settings, rewards=rewards, proxy=proxy)
+
+
+def _waits(source: RewardSource) -> bool:
+    if isinstance(source, HookSource):
+        return True
+    model = source.model if isinstance(source, ComposedSource) else None
+    return model is not None and any(KINDS[part.kind].slow for part in model.active)

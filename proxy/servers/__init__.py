@@ -1,0 +1,1 @@
+"""Swarm servers and upstreams as the proxy sees them."""

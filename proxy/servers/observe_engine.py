@@ -1,0 +1,74 @@
+"""The part of `SwarmApi` that concerns an engine, for an upstream that has none."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from ajet_swarm.api.chat import CHAT
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.wire import GENERAL
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import VerboseLog, WorkflowOutput
+
+
+class NoEngine:
+    """Answers of an upstream that trains nothing and knows no episodes."""
+
+    # Nothing is sent for a claim or an end, and a call that is put off is made again.
+
+    def begin_claim(
+        self,
+        episode_type: str = "train",
+        discard_episode_timeout: float = 240.0,
+        *,
+        timeout: float = GENERAL,
+    ) -> None:
+        """Return None: `claim` sends nothing."""
+
+    def begin_end(
+        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
+    ) -> None:
+        """Return None: `end` sends nothing."""
+
+    def begin_chat(
+        self,
+        claimed: Claimed,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+    ) -> None:
+        """Return None: `chat` repeats a call that is put off."""
+
+    async def prepared(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def sync_train_config(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def start_engine(self) -> int | None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def stop_engine(self) -> None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def agree_sync_weight(self) -> bool:
+        """Return False: there are no weights to sync."""
+        return False
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """Return nothing: an upstream has no such route."""
+        return []
+
+    async def experiment_dir(self) -> str | None:
+        """Return None: an upstream writes no run."""
+        return None
+
+
+def _no_engine() -> NoReturn:
+    raise SwarmError(
+        "there is no engine: in observe mode nothing is trained",
+        todo="Name a swarm server with --swarm-url to train",
+    )

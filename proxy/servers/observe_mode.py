@@ -1,0 +1,72 @@
+"""The upstream of observe mode among the proxy's servers, and what the operator is told of it."""
+
+from collections.abc import Callable, Collection
+
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.http.interface import Transport
+from core.bus import Bus
+from core.settings import Settings
+from proxy.alerts import clear_alert, show_alert
+from proxy.context import ServerSeat
+from proxy.servers.observe_client import CANDIDATES, ObserveClient
+
+
+def seat_of(
+    settings: Settings,
+    name: str,
+    transport: Transport,
+    client_uuid: str,
+    known: Callable[[], Collection[str]],
+) -> ServerSeat:
+    """The upstream of the settings, with a watcher and a claimer of its own.
+
+    Args:
+        settings: Of the whole program.
+        name: What to call it.
+        transport: How requests travel.
+        client_uuid: Ours.
+        known: See `GroupClaimer`.
+
+    Raises:
+        UpstreamError: its address or its key cannot be used.
+    """
+    repeats = settings.proxy.repeats or CANDIDATES
+    client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
+    watcher = Watcher(client)
+    desk = GroupClaimer(client, watcher, known=known)
+    return ServerSeat(name, client.base, client, watcher, desk, observes=True)
+
+
+def say_how(bus: Bus, server: ServerSeat) -> None:
+    """Tell the operator that nothing is trained, and what is wrong with the upstream."""
+    client = server.client
+    assert isinstance(client, ObserveClient)
+    name = f"upstream:{server.name}"
+    if not client.announced:
+        client.announced = True
+        show_alert(
+            bus,
+            f"observe:{server.name}",
+            "observe mode: answers, rewards and ratings are recorded, nothing is trained",
+            "To train, name a swarm server with --swarm-url",
+            level="info",
+            server=server.name,
+        )
+    cause = f"the upstream does not answer as it should: {client.trouble}"
+    if client.trouble:
+        todo = "See that its key and its model's name are right"
+        show_alert(bus, name, cause, todo, level="error", server=server.name)
+    else:
+        clear_alert(bus, name)
+
+
+def window(server: ServerSeat, told: int | None) -> int | None:
+    """Tokens of a prompt and its answer together; None when that is not known.
+
+    Args:
+        server: An upstream lists it with its models.
+        told: What a swarm server says of itself.
+    """
+    client = server.client
+    return client.context if isinstance(client, ObserveClient) else told

@@ -1,0 +1,45 @@
+"""Scripts that import the library by its earlier name, `swarm`, still run."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(code: str, *flags: str) -> str:
+    command = [sys.executable, *flags, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout + done.stderr
+
+
+def test_imports_of_an_earlier_script_give_the_names_of_ajet_swarm() -> None:
+    assert run(
+        "from swarm import SwarmClient, Task\n"
+        "from swarm.compat import WorkflowOutput\n"
+        "from swarm.debug import main\n"
+        "from swarm.readers import JsonlTaskReader\n"
+        "from swarm.run import rollout\n"
+        "import ajet_swarm.data.readers, ajet_swarm.runs.run, swarm.run\n"
+        "assert rollout is ajet_swarm.runs.run.rollout is swarm.run.rollout\n"
+        "assert JsonlTaskReader is ajet_swarm.data.readers.JsonlTaskReader\n"
+        "assert SwarmClient is ajet_swarm.SwarmClient\n"
+        "print('fine')\n"
+    ).startswith("fine")
+
+
+def test_the_import_warns() -> None:
+    said = run("import swarm", "-W", "default")
+    assert "DeprecationWarning: `swarm` is now `ajet_swarm`: change the import" in said
+
+
+def test_each_earlier_module_has_a_module_now() -> None:
+    with pytest.warns(DeprecationWarning, match="is now `ajet_swarm`"):
+        swarm = importlib.reload(importlib.import_module("swarm"))
+    for name in swarm._MODULES:
+        assert importlib.import_module(f"swarm.{name}").__name__.startswith("ajet_swarm.")
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("swarm.nothing")
