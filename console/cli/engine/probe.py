@@ -55,8 +55,8 @@ async def _tried(given: argparse.Namespace, prompt: str) -> int:
     async with ControlClient(
         need_proxy(given, home), token_of(given, home), cert=cert_of(home)
     ) as client:
-        await client.command("engine.try", args)
-        try:
+        try:  # interrupted before its answer, the command may have reached the proxy
+            await client.command("engine.try", args)
             async with asyncio.timeout(given.timeout):
                 state, one = await _answered(client, try_id, quiet=given.json)
         except (TimeoutError, asyncio.CancelledError) as error:
