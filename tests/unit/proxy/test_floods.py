@@ -89,7 +89,7 @@ async def test_one_request_beside_a_flood(
         for ticket in tickets:
             ticket.leave()
         await w.closed()
-        assert not swarm.claimed()
+        await w.until(lambda: not swarm.claimed())
 
 
 async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Path) -> None:
