@@ -56,7 +56,7 @@ class ServerSeat:
 
 @dataclass(slots=True)
 class Seat:
-    """The proxy's shared parts. All of it lives on one event loop."""
+    """The proxy's shared parts. All of them belong to one event loop."""
 
     settings: Settings
     journal: Journal

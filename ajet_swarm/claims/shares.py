@@ -14,8 +14,8 @@ class Shares(Generic[T]):
     """Items by lane. At each level of the lanes the names take turns; items of one lane go in
     order.
 
-    A name that comes anew goes before the one that had the last turn. All lanes of one queue have
-    as many names.
+    A name that joins the queue goes before the one that had the last turn. All lanes of one queue
+    have as many names.
 
     Of the newcomers of one sender (a lane without its session) the newest passes all others of the
     sender, in every second of its turns at most: nobody waits more than twice as long for them.
@@ -176,7 +176,7 @@ def crowding(waiting: Iterable[tuple[Lane, T]], lane: Lane) -> T | None:
 
 
 def _newest(items: Sequence[tuple[Lane, T]], name: str, level: int) -> T:
-    """The newest item of whoever below `name` has the most at each level."""
+    """The newest item of the name that has the most at each level below `name`."""
     while True:
         items = [pair for pair in items if pair[0][level] == name]
         level += 1

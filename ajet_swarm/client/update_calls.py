@@ -15,7 +15,7 @@ class UpdateCalls:
     """Counts updates by the global step, so that one shorter than a poll is not missed.
 
     An update is due when the engine is seen in WEIGHT_SYNCING, or at the latest in a later step.
-    The calls are made one after the other, on a thread that lives while some are due.
+    The calls are made one after the other, on a thread that runs while some are due.
 
     Args:
         callback: Called without arguments.
@@ -86,6 +86,6 @@ class UpdateCalls:
 
 
 def _last(ended: str) -> int:
-    """The last step of a run that is complete; -1 when none is told."""
+    """The last step of a run that is complete; -1 when the server names none."""
     found = re.search(r"\bstep (\d+)", ended)
     return int(found[1]) if found else -1

@@ -33,7 +33,7 @@ class JournalReader:
         makes its own in memory, and no two can be open at once."""
 
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # a file that is gone is not made anew
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # a deleted file is not created again
         db = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
         try:
             if self.without_index:

@@ -241,7 +241,7 @@ class Journal(JournalReader):
         settle(waiters, self.failure)
 
     def failure(self) -> JournalError:
-        """What those who wait are told while nothing can be written."""
+        """Error of the waiters while nothing can be written."""
         return JournalError(
             f"the journal cannot be written: {self.error}",
             where=str(self.path),

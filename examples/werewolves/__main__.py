@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parsed(argv)
     logging.getLogger("ajet_swarm.runs.retry").setLevel(
         logging.ERROR
-    )  # games played anew are no news
+    )  # a game that is played again needs no line
     try:
         config = given.config or _config(given.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
         settings = load(config, given.updates, given.train, given.idle)

@@ -28,7 +28,7 @@ ASK_LIMIT = 10.0
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 COMPLETIONS = "/v1/completions"
 TOKEN_CHARACTERS = 16
-"""Of the longest token: a prompt with more for each token of the window is told by its characters.
+"""Of the longest token: a prompt with more per token of the window is refused by its characters.
 """
 
 _FOR_TEMPLATE = (

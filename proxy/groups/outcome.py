@@ -116,7 +116,7 @@ def _why_failed(candidate: Candidate) -> str:
 
 
 def why_none(run: Run) -> Refusal:
-    """What the user is told when no candidate gave an answer."""
+    """Return the error for the user when no candidate gave an answer."""
     if (told := refusal_of(one.failure for one in run.candidates)) is not None:
         return told
     errors = {one.error for one in run.candidates}

@@ -25,7 +25,7 @@ class StragglerRule:
 
     A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes,
     when its user waits long enough for another try. The limit does so once for each run, in any
-    state: a slow answer cannot be told from a silent runner, and must not be aborted each time.
+    state: a slow answer looks the same as a silent runner, and must not be aborted each time.
     From then on the limit applies to what is late after an answer of the group. A comment that
     keeps a stream alive is no sign of life: servers send it for a silent runner, too.
 

@@ -12,7 +12,7 @@ _RETRY_AFTER = 5
 
 
 class BodyRoom:
-    """The bound. Lives on one event loop.
+    """The bound. It belongs to one event loop.
 
     Args:
         most: Bytes of all bodies together.

@@ -142,6 +142,9 @@ class _BodyTime:
 class _Ending(HttpToolsProtocol):
     """How a connection ends: the answer arrives, what still comes of a body is discarded."""
 
+    _too_slow: Callable[[], None]
+    """Called when the alarm expires; each subclass has it."""
+
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._alarm: asyncio.TimerHandle | None = None
@@ -187,10 +190,6 @@ class _Ending(HttpToolsProtocol):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = None if seconds is None else self.loop.call_later(seconds, self._too_slow)
-
-    def _too_slow(self) -> None:
-        """The alarm has rung."""
-        raise NotImplementedError
 
 
 class BoundedProtocol(_Ending):
