@@ -12,10 +12,10 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.commands import say_json
 from console.cli.common import cert_of, confirm, look_home, order, say, settings_of, token_of
-from console.replay.journal_file import JournalFile
 from core.journal.damage import damage_of
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Keep, Pruner
+from core.journal.read_only import JournalFile
 from core.journal.stats import JournalStats, Plan, check_rows, plan_of, stats_of
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running

@@ -199,7 +199,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
 def _journal(path: Path) -> Finding:
     if not path.exists():
         return Finding("home", "journal", "ok", "none yet")
-    from console.replay.journal_file import JournalFile
+    from core.journal.read_only import JournalFile
 
     try:
         with JournalFile(path) as file:

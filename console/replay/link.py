@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ajet_swarm.common.errors import AjetError
-from console.replay.journal_file import JournalFile
 from console.session.app_state import Reply
 from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
 from core.events import Event
 from core.journal.history import HistoryPage
+from core.journal.read_only import JournalFile
 
 
 class ReplayError(AjetError):

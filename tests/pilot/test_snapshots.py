@@ -21,7 +21,6 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job import BATCH, default_job, dump_job, hand_job, put
 from console.models.screen_registry import SCREENS
 from console.replay.app import ReplayApp
-from console.replay.journal_file import JournalFile
 from console.replay.player import Replay
 from core.control_payloads import EpisodeLook, JobSheet, LogLook, ServerLook, TaskLook
 from core.events import (
@@ -33,6 +32,7 @@ from core.events import (
     RewardPart,
     RewardsChanged,
 )
+from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.state import State
 from tests.support.console import (

@@ -12,12 +12,12 @@ import pytest
 
 import core.journal.prune
 import core.journal.texts
-from console.replay.journal_file import JournalFile
 from core.bus import Bus
 from core.events import Event, GroupClosed, GroupMarked, GroupOpened, GroupRated, ProxyStarted
 from core.journal.damage import damage_of, salvage
 from core.journal.history import read_group, read_page
 from core.journal.prune import Keep, Pruner, Size
+from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
 from core.journal.writer import Journal
 from tests.support.sample import group_events
