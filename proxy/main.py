@@ -27,10 +27,10 @@ from core.events import ProxyStarted, ProxyStopped, RewardsChanged
 from core.journal.prune import Keep, Pruner
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
+from core.runtime.gc_tuning import tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
-from core.runtime.process import calm_collector
-from core.runtime.secrets import told_of, with_proxy_key
+from core.runtime.secrets import redacted_argv, with_proxy_key
 from core.runtime.sockets import (
     BindError,
     bind,
@@ -40,8 +40,8 @@ from core.runtime.sockets import (
     raise_file_limit,
 )
 from core.runtime.tls import absolute, check_files
-from core.runtime.version import version
 from core.settings import ProxySettings, Settings
+from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.api.handler import Desk
@@ -139,11 +139,11 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
         extra = {
-            "argv": told_of(sys.argv[1:]),
+            "argv": redacted_argv(sys.argv[1:]),
             "cert": absolute(settings.tls_cert),
             **({"watch_only": "yes"} if groups is None else {}),
         }
-        calm_collector()
+        tune_gc()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not _published(publish):
             seat.tasks.spawn(_publish_later(publish), "run file")

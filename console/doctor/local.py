@@ -19,7 +19,7 @@ from core.journal.writer import JournalError
 from core.runtime.home import running
 from core.runtime.sockets import is_loopback
 from core.runtime.tls import absolute, check_files
-from core.runtime.version import version
+from core.version import version
 
 OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24

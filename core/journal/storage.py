@@ -36,7 +36,7 @@ from core.events import (
     encode_lines,
 )
 from core.journal.texts import TextReader, TextWriter, lines_in, packed
-from core.runtime.version import version
+from core.version import version
 
 log = logging.getLogger(__name__)
 
