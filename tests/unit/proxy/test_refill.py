@@ -69,7 +69,7 @@ async def test_nobody_votes_while_it_is_refilled_and_an_abort_ends_it(tmp_path: 
         async with asyncio.TaskGroup() as tasks:
             order = tasks.create_task(_refused(w, group))
             await w.until(lambda: len(w.swarm.chats) == asked + 2)
-            for verb in (w.commands.accept, w.groups.refill):
+            for verb in (w.commands.accept, w.commands.refill):
                 with pytest.raises(NotNow, match="being refilled"):
                     await verb(group.group_id)
             with pytest.raises(NotNow, match="being refilled"):
