@@ -23,7 +23,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
 from ajet_swarm.protocol.schemas import WorkflowOutput
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
-from tests.unit.swarm.helpers import HELLO, answered, claimed
+from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
 
 async def chat_error(client: AsyncSwarmClient, episode: Claimed, timeout: float = 5) -> ChatError:

@@ -13,7 +13,7 @@ import pytest
 from ajet_swarm.client.sync_client import SwarmClient
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 SCRIPT = """
 import os, signal, sys, threading, time

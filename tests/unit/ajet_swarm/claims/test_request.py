@@ -6,7 +6,7 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.claims.request import PATIENCE, ClaimRequest
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.unit.swarm.helpers import Book, drop, group, uuids
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
 async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(

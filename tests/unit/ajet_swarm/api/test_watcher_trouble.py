@@ -9,7 +9,7 @@ import ajet_swarm.api.watcher
 from ajet_swarm.api.watcher import DEMAND_FOR, Seen, Watcher
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.given_time import GivenTimeLoop
-from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from ajet_swarm.client import waits
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 ASLEEP = """
 import asyncio, os, signal, sys, threading

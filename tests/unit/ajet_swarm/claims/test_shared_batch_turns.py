@@ -11,7 +11,7 @@ from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import SharedBatch
 from ajet_swarm.common.tasks import Tasks, cancel
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.unit.swarm.helpers import Book, drop, group, uuids
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport, TooLarge
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from tests.support.scripted_swarm import Cut, Denied, ScriptedSwarm
-from tests.unit.swarm.helpers import HELLO, claimed
+from tests.unit.ajet_swarm.helpers import HELLO, claimed
 
 CALLS = {
     "content": "Let me see.",

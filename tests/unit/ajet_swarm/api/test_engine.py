@@ -9,7 +9,7 @@ from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.unit.swarm.helpers import HELLO, answered, claimed
+from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
 JOB = "ajet: {model: {path: m}}"
 

@@ -14,7 +14,7 @@ from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from tests.support.calm import own_time
 from tests.support.faults_relay import FarSwarm, far_swarm
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.unit.swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 # -- answers that are lost ----------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ajet_swarm.runs.run import rollout, run_episodes, run_episodes_until_all_co
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DETAIL = "training complete: step 2 of 2"
 
 

@@ -181,7 +181,7 @@ def test_it_finds_beside_it_what_the_program_that_watches_it_finds(
         "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
     )
     words = [*(["-P"] if safe else []), "-m", "ajet_swarm.debug", "agent", "--item", "none"]
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     done = subprocess.run(
         [sys.executable, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
         capture_output=True, text=True, timeout=60,

@@ -18,7 +18,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.unit.swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 
 @pytest.fixture(autouse=True)

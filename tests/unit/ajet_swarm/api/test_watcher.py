@@ -14,7 +14,7 @@ from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 from tests.support.given_time import GivenTimeLoop
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.unit.swarm.helpers import FROZEN, GONE, Clock, Told, status
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.unit.swarm.helpers import HELLO, Book, drop, group, uuids
+from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 
 # -- the plain case -----------------------------------------------------------------------------
 

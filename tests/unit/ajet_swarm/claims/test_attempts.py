@@ -17,7 +17,7 @@ from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.calm import own_time
 from tests.support.given_time import GivenTimeLoop
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.unit.swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 
 @pytest.fixture(autouse=True)
