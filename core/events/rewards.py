@@ -1,8 +1,87 @@
-"""What other rewards would have made of groups that are over, and what the rewards follow."""
+"""Events of what makes the rewards: the reward source, its judges, trials and monitoring."""
 
 import msgspec
 
 from core.events.base import Event
+
+
+class RewardPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of what makes the rewards."""
+
+    name: str
+    kind: str
+    weight: float = 1.0
+    """Its share of the whole where `share` is set."""
+    share: bool = False
+    gate: bool = False
+    enabled: bool = True
+
+
+class RewardsChanged(Event, frozen=True, kw_only=True):
+    """The reward source loaded, or would not load."""
+
+    source: str
+    ok: bool
+    version: str = ""
+    cause: str = ""
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+    part: str = ""
+    """Name of the part that is in trouble; empty when it is the whole."""
+    judge: bool = False
+    """That part is a judge."""
+    level: str = "error"
+    """How bad it is when not `ok`: a warning where it may pass by itself."""
+    fell: bool = False
+    """It had loaded, and its process ended since."""
+    waits: str = ""
+    """Name of the part the newest rewards wait for; without a cause nothing is wrong with it."""
+    parts: tuple[RewardPart, ...] = ()
+
+    @property
+    def judge_in_trouble(self) -> str:
+        """Name of the judge that cannot be asked; empty when it is not about one."""
+        known = self.judge or ((self.part, "judge") in [(one.name, one.kind) for one in self.parts])
+        return self.part if known else ""
+
+
+class JudgeSpent(Event, frozen=True, kw_only=True):
+    """The counts of one judge since the proxy started; at most one event a second and judge."""
+
+    judge: str
+    """Name of the reward part."""
+    model: str = ""
+    mode: str = ""
+    """pointwise, listwise or pairwise."""
+    calls: int = 0
+    """Requests that were sent, retries and repairs among them."""
+    groups: int = 0
+    """Groups that were judged, with success or without."""
+    failures: int = 0
+    """Groups it abstained from."""
+    hits: int = 0
+    """Questions answered from the cache: no call, no cost."""
+    retries: int = 0
+    repairs: int = 0
+    """Calls that asked once more because the reply could not be used."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    untold: int = 0
+    """Answered calls whose tokens the endpoint did not tell; they are not in the cost."""
+    cost: float = 0.0
+    """By the prices of the settings; without `priced` it means nothing."""
+    priced: bool = False
+    limit: float = 0.0
+    """Cost after which nothing more is asked; 0 for none."""
+    pairs: int = 0
+    """Pairs of answers that were compared in both orders."""
+    split: int = 0
+    """Of these, those where the order decided: they count as ties."""
+    seconds: float = 0.0
+    """Time of all answered calls together."""
+    trouble: str = ""
+    """Why it is not asked just now; empty while it is."""
 
 
 class TrialGroup(msgspec.Struct, frozen=True, kw_only=True):

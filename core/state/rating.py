@@ -1,6 +1,24 @@
-"""What is known of people who rate: leases, and how often they agree with what."""
+"""State of ratings by hand: votes, leases, and what is known of each rater."""
 
 import msgspec
+
+
+class Rating(msgspec.Struct, kw_only=True):
+    """What the operator said about a group."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    rater: str = ""
+    note: str = ""
+    at: float = 0.0
+    tags: tuple[str, ...] = ()
+    blind: bool = False
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place of the screen."""
+    looked: float = 0.0
+    """Seconds from its display to the vote."""
 
 
 class Lease(msgspec.Struct, kw_only=True):
