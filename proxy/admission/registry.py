@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -90,7 +91,7 @@ class Groups:
         self.senses: dict[str, Sense] = {}
         for name, server in seat.servers.items():
             self.senses[name] = Sense(server, self._behind)
-            self._removers.append(server.watcher.add_listener(self._listener(name)))
+            self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue,
             draining=lambda: self.draining,
@@ -337,9 +338,6 @@ class Groups:
             ticket.postpone(seconds, most)
 
     # --- the world changes ---------------------------------------------------------------------
-
-    def _listener(self, name: str) -> Callable[[Seen], None]:
-        return lambda seen: self._engine_changed(name, seen)
 
     def _engine_changed(self, name: str, seen: Seen) -> None:
         self.senses[name].engine_changed(seen)
