@@ -1,4 +1,4 @@
-"""`docs/contributing/conformance.md` names a test or a reason for each item, and the tests exist."""
+"""`docs/contributing/conformance.md` names a test or a reason for each item, and they exist."""
 
 import ast
 import functools
