@@ -27,7 +27,7 @@ from core.events import (
     RequestRefused,
 )
 from core.ids import hex_id
-from core.reducer import Dirty
+from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, Placed
 from proxy.admission.models import check_model, model_names
 from proxy.alerts import show_alert
