@@ -182,7 +182,7 @@ def secret_part(path: str) -> str:
     return ""
 
 
-def why_no_yaml(error: yaml.YAMLError) -> str:
+def why_no_yaml(error: Exception) -> str:
     """What is wrong with a YAML text, without the words it quotes from there."""
     why = getattr(error, "problem", None) or str(error).splitlines()[0]
     return _QUOTED.sub(lambda found: found[0] if found["sign"] else "'…'", str(why))
