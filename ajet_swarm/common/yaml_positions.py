@@ -3,10 +3,11 @@
 The one YAML reader of settings, `rewards.yaml`, target files and jobs. It needs PyYAML.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import yaml
+from ajet_swarm.common.lazy_yaml import yaml
 
 
 class YamlError(ValueError):
@@ -37,13 +38,13 @@ class Entry(NamedTuple):
     """Why the key cannot be used; empty when it can."""
 
 
-class Loader(yaml.SafeLoader):
-    """The safe loader, whose errors about a value have the value's place."""
+class PlacedErrors:
+    """Mixin of a loader: its errors about a value have the value's place."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """Return the Python value of a node."""
         try:
-            return super().construct_object(node, deep)
+            return super().construct_object(node, deep)  # type: ignore[misc]  # of the loader
         except (ValueError, TypeError, OverflowError) as error:
             problem, mark = str(error), node.start_mark
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=mark) from error
@@ -72,13 +73,22 @@ def syntax_error(error: Exception) -> YamlError:
     )
 
 
-def construct(node: Any, loader: type[Loader] = Loader) -> Any:
+@functools.cache
+def _loader() -> Any:
+    return type("Loader", (PlacedErrors, yaml.SafeLoader), {})
+
+
+def construct(node: Any, loader: Any = None) -> Any:
     """Return the Python value of a node.
+
+    Args:
+        node: As `compose` returns it.
+        loader: Class of a loader with `PlacedErrors`; the safe one when left out.
 
     Raises:
         YamlError: The node has no value, as a date in month 13 or a Python object.
     """
-    constructor = loader("")
+    constructor = (loader or _loader())("")
     try:
         return constructor.construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:

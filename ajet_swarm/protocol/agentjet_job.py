@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-import yaml
-
+from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
 from ajet_swarm.protocol.job import STOP_RULES, Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat

@@ -7,9 +7,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
-
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
 
 Job = dict[str, Any]

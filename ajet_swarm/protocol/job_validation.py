@@ -4,8 +4,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
+from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
 from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job

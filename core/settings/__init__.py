@@ -93,7 +93,7 @@ class ProxySettings(_Section, frozen=True):
     join: bool = True
     """The same request, sent again while the first is not answered, joins its group."""
     replay: Literal["marked", "owed", "always"] = "owed"
-    """Which repeated requests get the answer just given; see docs/serving.md."""
+    """Which repeated requests get the answer just given; see docs/guide/serving.md."""
     replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     """Seconds in which it is given again; 0 makes a new group of each request."""
     helpers: bool = True
@@ -154,7 +154,7 @@ class RewardSettings(_Section, frozen=True):
     """Folder with `on_compute_relative_reward.py`, which alone makes the reward; empty uses the
     model of `file`."""
     file: str = ""
-    """The model of the rewards: gates and weighted parts (docs/rewards.md); empty is
+    """The model of the rewards: gates and weighted parts (docs/guide/rewards.md); empty is
     `rewards.yaml` in the home, and without it the built-in model."""
     time_limit: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a hook may take for one group; 0 is the smaller of `proxy.answer_budget` and a third
@@ -440,11 +440,13 @@ def _located(path: str, values: Any) -> tuple[str, Any]:
     """
     kind: Any = Settings
     key = ""
-    for part in re.findall(r"\[[^]]*\]|[^.[]+", path):
-        if part.startswith("["):
-            kind = get_args(kind)[-1] if get_args(kind) else None
-            if part == "[...]" and isinstance(values, Mapping):
-                part = next((str(one) for one in values if not _fits(values[one], kind)), part)
+    for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
+        part = step
+        if step.startswith("["):
+            kinds = [one for one in (kind, *get_args(kind)) if get_origin(one) is dict]
+            kind = get_args(kinds[0])[1] if kinds else None
+            if kinds and isinstance(values, Mapping):
+                part = next((str(one) for one in values if not _fits(values[one], kind)), step)
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
             kind = fields.get(part)
@@ -459,3 +461,19 @@ def _fits(value: Any, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def _look_at(rating: RatingSettings) -> None:
+    """What no field alone can say."""
+    low, high = rating.score_low, rating.score_high
+    if not low < high:
+        raise SettingsError(
+            f"`rating.score_low` ({low:g}) does not lie below `rating.score_high` ({high:g})",
+            where="settings",
+            todo="Else the best score would be worth the least",
+        )
+    tags = rating.tags.split(",") if isinstance(rating.tags, str) else rating.tags
+    if len(tags) > MOST_TAGS:
+        raise SettingsError(
+            f"`rating.tags` has {len(tags)} entries", where="settings", todo="Nine at most"
+        )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 import yaml
 
-from ajet_swarm.common.yaml_positions import Loader, YamlError, construct, positions
+from ajet_swarm.common.yaml_positions import PlacedErrors, YamlError, construct, positions
 from core.settings.yaml_file import Faults, FileFault
 
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -26,12 +26,13 @@ class Source(NamedTuple):
 
     def place(self, path: str) -> str:
         """Return where a key stands: `FILE:LINE`, or the name of the source."""
+        path = path.partition("[")[0]
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return f"{self.name}:{self.lines[path]}" if path else self.name
 
 
-class _Loader(Loader):
+class _Loader(PlacedErrors, yaml.SafeLoader):
     """YAML whose truths are `true` and `false`: `mode: off` is a word."""
 
 

@@ -35,7 +35,9 @@ _DESCRIPTIONS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
+    str: "text",
     Text: "text",
+    list: "a list",
     list[int]: "a list of whole numbers",
     list[Text]: "a list of texts",
     dict[str, Text]: "a list of NAME: TEXT",
@@ -302,5 +304,6 @@ class _Place(NamedTuple):
             bounds = f" from {meta.ge:g} to {meta.le:g}"
             if type(value) in (int, kind):
                 return f"cannot be {value:g}", f"It is {_DESCRIPTIONS[kind]}{bounds}"
-        todo = "Put it in quotes" if kind == Text and not isinstance(value, list | dict) else ""
-        return f"is not {_DESCRIPTIONS[kind]}{bounds}", todo
+        unquoted = kind in (str, Text) and not isinstance(value, list | dict)
+        description = _DESCRIPTIONS.get(kind) or _DESCRIPTIONS[get_origin(kind)]
+        return f"is not {description}{bounds}", "Put it in quotes" if unquoted else ""
