@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.watcher import Seen
 from ajet_swarm.claims.shares import Lane, crowding
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import did_you_mean
 from core.events import (
     AnswerReturned,
     ConsoleAttached,
@@ -32,7 +33,6 @@ from proxy.admission.admit import Admission, Placed
 from proxy.admission.models import check_model, model_names
 from proxy.alerts import show_alert
 from proxy.context import Seat, ServerSeat
-from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, kept
 from proxy.dialects.images import check_vision, image_words
 from proxy.dialects.request import ChatRequest
@@ -42,7 +42,7 @@ from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import Run, Stop, Ticket
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import Refusal, Stopping, busy
+from proxy.http.errors import NotNow, Refusal, Stopping, busy
 from proxy.servers.observe_mode import window
 from proxy.servers.server_facts import Sense, is_down, refused_cause
 
@@ -65,7 +65,7 @@ class Limits:
     """What sealed groups get to send their rewards after a drain was over."""
 
 
-class Groups(GroupCommands):
+class Groups:
     """The registry. Lives on the seat's loop.
 
     Args:
@@ -74,7 +74,9 @@ class Groups(GroupCommands):
     """
 
     def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
-        super().__init__(seat, self._stop, self.submit)
+        self.seat = seat
+        self._runs: dict[str, Run] = {}
+        """Live groups by id."""
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False
@@ -137,6 +139,24 @@ class Groups(GroupCommands):
         """The window in tokens of the server behind a model name; None when it is not known."""
         server = self.seat.server_of(model)
         return window(server, self.senses[server.name].context)
+
+    def live_run(self, group_id: str, action: str) -> Run:
+        """Return the live group whose id is, or uniquely starts with, `group_id`.
+
+        Args:
+            group_id: Full id, or its first characters.
+            action: Participle for the error message: "rated", "aborted".
+
+        Raises:
+            NotNow: no group or several groups match, or the group is sealed or closing.
+        """
+        whole = full_id(group_id, {**self.seat.bus.state.groups, **self._runs})
+        run = self._runs.get(whole)
+        if run is None or run.closing:
+            raise NotNow(f"group {whole} is finished: it cannot be {action}")
+        if run.sealed:
+            raise NotNow(f"group {whole} is already finished: it cannot be {action}")
+        return run
 
     async def recover(self) -> None:
         """End or abort what a killed proxy left; before anything is claimed.
@@ -290,15 +310,15 @@ class Groups(GroupCommands):
         if run.tickets:
             return
         if run.reply is None:
-            self._stop(run, Stop("client left", "ABORTED", busy(1)))
+            self.stop(run, Stop("client left", "ABORTED", busy(1)))
         elif run.reply.index is None:
-            self._stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+            self.stop(run, Stop("no answer in time", "ABORTED", busy(2)))
 
     def _still_queued(self, run: Run) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self._stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
+            self.stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
 
-    def _stop(self, run: Run, stop: Stop) -> bool:
+    def stop(self, run: Run, stop: Stop) -> bool:
         """End a run before its time; False when it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
@@ -335,7 +355,7 @@ class Groups(GroupCommands):
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
+                self.stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
 
     def _of(self, name: str) -> list[Run]:
         return [run for run in self._runs.values() if run.sense.server.name == name]
@@ -381,7 +401,7 @@ class Groups(GroupCommands):
         gone = Stop("the proxy stopped", "ABORTED", Stopping())
         for run in tuple(self._runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
-                self._stop(run, gone)
+                self.stop(run, gone)
         await self._tasks.drain(self.limits.last_ends)
         await self._tasks.close()
         await self._rescue.drain(self.limits.last_ends)
@@ -389,6 +409,24 @@ class Groups(GroupCommands):
         await self._behind.close()
         while self._removers:
             self._removers.pop()()
+
+
+def full_id(group_id: str, ids: Iterable[str]) -> str:
+    """Return the one id in `ids` that equals, or else starts with, `group_id`.
+
+    Raises:
+        NotNow: no id or several ids match.
+    """
+    known = list(ids)
+    matches = [one for one in known if one == group_id] or [
+        one for one in known if group_id and one.startswith(group_id)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
+    hint = did_you_mean(group_id, known) or "Give the whole id of an old one"
+    raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
 def _waits(run: Run) -> bool:

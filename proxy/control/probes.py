@@ -18,6 +18,7 @@ from core.commands import CommandError
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import Seat, ServerSeat
+from proxy.control.group_commands import GroupCommands
 from proxy.dialects.request import ChatRequest, winner
 from proxy.groups.waiter import Reply, Ticket
 from proxy.http.errors import NotNow, Refusal
@@ -37,9 +38,10 @@ class Tries:
         groups: Where requests go.
     """
 
-    def __init__(self, seat: Seat, groups: Groups) -> None:
+    def __init__(self, seat: Seat, groups: Groups, group_commands: GroupCommands) -> None:
         self.seat = seat
         self.groups = groups
+        self._group_commands = group_commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.try": self._try,
             "engine.try_stop": self._stop,
@@ -133,7 +135,7 @@ class Tries:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
         self._cancelled.add(try_id)
         try:
-            await self.groups.abort(ticket.group_id, "the try was cancelled")
+            await self._group_commands.abort(ticket.group_id, "the try was cancelled")
         except NotNow:
             self._cancelled.discard(try_id)
             raise

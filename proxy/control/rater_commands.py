@@ -6,6 +6,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from core.events import GroupLeased
 from core.state import Group
+from proxy.admission.registry import full_id
 from proxy.context import Seat
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rating import edit, repeat
@@ -37,7 +38,7 @@ class RatingOrders:
 
     def _group(self, group_id: str) -> Group:
         groups = self.seat.bus.state.groups
-        return groups[self.groups.find(group_id, groups)]
+        return groups[full_id(group_id, groups)]
 
     async def lease(
         self,

@@ -15,6 +15,7 @@ from core.scoring.rating import Rating as Said
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import Seat
+from proxy.groups.outcome import vote_text
 from proxy.groups.run import Run
 from proxy.http.errors import NotNow
 
@@ -205,20 +206,6 @@ def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
     )
 
 
-def vote_words(vote: Rating) -> str:
-    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
-    places = " ".join(str(index + 1) for index in vote.order)
-    match vote.rating:
-        case "best":
-            return f"{places} best"
-        case "ranking":
-            return f"ranking {places}"
-        case "scores":
-            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
-        case _:
-            return vote.rating
-
-
 def _bounds(settings: RatingSettings) -> tuple[float, float]:
     return settings.score_low, settings.score_high
 
@@ -249,7 +236,7 @@ def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float,
         if not same and (old.rating, old.rewards) != (rating, rewards):
             raise NotNow(
                 f"{old.rater or 'another console'} rated {name} {now - old.at:.0f} s ago: "
-                f"{vote_words(old)}",
+                f"{vote_text(old)}",
                 todo=f"Leave it, or {OVERRIDE_HINT}",
             )
         return not same

@@ -6,7 +6,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
 from core.scoring.advantage import advantages, is_dead, spread
-from core.state import Group
+from core.state import Group, Rating
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, Run
 from proxy.http.errors import Refusal
@@ -81,6 +81,20 @@ def _seal(
         spread=spread(rewards),
         version=version,
     )
+
+
+def vote_text(vote: Rating) -> str:
+    """Return a vote as text, with candidates counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating
 
 
 def why_failed(run: Run) -> str:

@@ -8,6 +8,7 @@ async with world(tmp_path) as w:
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,6 +34,7 @@ from core.settings import Settings
 from core.state import Group
 from proxy.admission.registry import Groups, Limits
 from proxy.context import Seat, ServerSeat
+from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
 from proxy.groups.handover import mode_at_start
@@ -150,6 +152,10 @@ class World:
     @property
     def state(self) -> Any:
         return self.seat.bus.state
+
+    @functools.cached_property
+    def commands(self) -> GroupCommands:
+        return GroupCommands(self.groups)
 
     @property
     def server(self) -> ServerSeat:

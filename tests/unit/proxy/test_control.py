@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -29,6 +30,7 @@ from proxy.context import Seat
 from proxy.control.api import Control
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import Orders
+from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, Rows
 from proxy.http.router import FrontDoor
 from proxy.main import http_config
@@ -39,13 +41,20 @@ from tests.support.seat import world
 from tests.support.served import served
 
 
-class FakeGroups:
-    """Notes what it is told to do."""
+class FakeGroupCommands(GroupCommands):
+    """Records the calls of its command methods, and of the registry's methods."""
 
     def __init__(self) -> None:
+        super().__init__(cast(Any, SimpleNamespace(seat=None)))
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        for command in self.table:
+            name = "set_mode" if command == "rating.mode" else command.partition(".")[2]
+            setattr(self, name, self._recorder(name))
 
     def __getattr__(self, name: str) -> Any:
+        return self._recorder(name)
+
+    def _recorder(self, name: str) -> Any:
         async def call(**args: Any) -> str:
             self.calls.append((name, args))
             if args.get("group_id") == "late":
@@ -58,7 +67,7 @@ class FakeGroups:
 class Desk:
     """A proxy's control API with nothing behind it."""
 
-    def __init__(self, seat: Seat, groups: FakeGroups, url: str) -> None:
+    def __init__(self, seat: Seat, groups: FakeGroupCommands, url: str) -> None:
         self.seat = seat
         self.groups = groups
         self.url = url
@@ -70,13 +79,13 @@ class Desk:
 @asynccontextmanager
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     journal = Journal(tmp_path / "j.db")
-    groups = FakeGroups()
+    groups = FakeGroupCommands()
     try:
         async with Tasks("test") as tasks:
             bus = Bus(journal, "run")
             rewards = BuiltinSource()
             seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
-            orders = Orders(seat, cast(Any, groups))
+            orders = Orders(seat, cast(Any, groups), groups)
             async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
     finally:
@@ -344,7 +353,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
-        orders = Orders(one.seat, cast(Any, one.groups))
+        orders = Orders(one.seat, cast(Any, one.groups), one.groups)
         app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,
