@@ -12,13 +12,13 @@ from core.state import Mock
 from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
 from proxy.context import Seat
-from proxy.control.engine_commands import EngineOrders
+from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
-from proxy.control.journal_commands import JournalOrders
-from proxy.control.probes import Tries
-from proxy.control.rater_commands import RatingOrders
-from proxy.control.what_if import RewardTrials
-from proxy.rewards.model.live import RewardOrders
+from proxy.control.journal_commands import JournalCommands
+from proxy.control.probes import PromptProbes
+from proxy.control.rater_commands import RaterCommands
+from proxy.control.what_if import WhatIfCommands
+from proxy.rewards.model.live import RewardCommands
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ def _size(name: str, value: Any) -> str:
     return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
 
 
-Reply = tuple[str, dict[str, Any]]
+CommandReply = tuple[str, dict[str, Any]]
 
 _ENDED = frozenset({"finished", "stopped", "failed"})
 
 
-class Orders:
+class CommandDispatcher:
     """One proxy's hands."""
 
     def __init__(
@@ -55,15 +55,15 @@ class Orders:
         self.seat = seat
         self.groups = groups
         group_commands = group_commands or GroupCommands(groups)
-        rewards = RewardOrders(seat.rewards)
+        rewards = RewardCommands(seat.rewards)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **group_commands.table,
-            **EngineOrders(seat).table,
-            **RatingOrders(seat, group_commands).table,
-            **Tries(seat, groups, group_commands).table,
+            **EngineCommands(seat).table,
+            **RaterCommands(seat, group_commands).table,
+            **PromptProbes(seat, groups, group_commands).table,
             **rewards.table,
-            **RewardTrials(seat, rewards).table,
-            **JournalOrders(seat).table,
+            **WhatIfCommands(seat, rewards).table,
+            **JournalCommands(seat).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -71,7 +71,7 @@ class Orders:
             "proxy.drain": self._drain,
         }
 
-    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
         """Do what `name` says with validated arguments.
 
         Raises:

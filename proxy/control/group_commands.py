@@ -13,7 +13,7 @@ from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
 from proxy.admission.registry import Groups, full_id
-from proxy.control.rating import Look, Voter, accept, rate, unrate
+from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
 from proxy.groups.run import Run, Stop
@@ -80,7 +80,7 @@ class GroupCommands:
         note: str = "",
         holder: str = "",
         override: bool = False,
-        **look: Unpack[Look],
+        **look: Unpack[VoteDetails],
     ) -> str:
         """Rate the candidates; replaces the automatic reward when the group is sealed.
 

@@ -14,14 +14,14 @@ from proxy.context import Seat
 T = TypeVar("T")
 
 
-class WorkCancelled(AjetError):
+class OperationCancelled(AjetError):
     """The operator has cancelled it."""
 
     def __init__(self) -> None:
         super().__init__("cancelled")
 
 
-class Work:
+class JobOperation:
     """Tells how far an order is.
 
     Args:
@@ -80,7 +80,7 @@ class Work:
         except asyncio.CancelledError:
             self._mark(title, "cancelled" if self._cancelled else "failed")
             if self._cancelled and self._task is not None and self._task.uncancel() == 0:
-                raise WorkCancelled from None
+                raise OperationCancelled from None
             raise
         except Exception as error:  # whatever it is, the step must not go on looking busy
             self._mark(title, "failed", str(error) or type(error).__name__)
@@ -89,7 +89,7 @@ class Work:
             self._task, self._breaks = None, False
         self._mark(title, "done")
         if self._cancelled:
-            raise WorkCancelled
+            raise OperationCancelled
         return result
 
     def skip(self, title: str, why: str) -> None:

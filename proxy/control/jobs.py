@@ -17,7 +17,7 @@ from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
 from proxy.context import Seat, ServerSeat
 from proxy.control.job_info import presets, starts_as_it_was
-from proxy.control.job_steps import Work, WorkCancelled
+from proxy.control.job_steps import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
 
@@ -43,7 +43,7 @@ CHECK, STOP, WAIT, SEND, START, BOOT = (
 _OFF: Final = frozenset({EngineState.OFFLINE})
 
 
-class JobOrders:
+class JobCommands:
     """The orders about jobs of one proxy; at most one work a server."""
 
     def __init__(
@@ -56,7 +56,7 @@ class JobOrders:
         self.store = JobStore.beside(seat.journal.path)
         self.quiet = QUIET if quiet is None else quiet
         self._find = find
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, JobOperation] = {}
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.start": self._start,
             "engine.job": self._save,
@@ -115,7 +115,7 @@ class JobOrders:
 
     # --- works ----------------------------------------------------------------------------------
 
-    def busy(self, server: ServerSeat) -> Work | None:
+    def busy(self, server: ServerSeat) -> JobOperation | None:
         """What is being done to the engine now."""
         work = self._works.get(server.name)
         return work if work is not None and not work.over else None
@@ -173,13 +173,13 @@ class JobOrders:
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, how
 
-    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> Work:
+    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> JobOperation:
         """Begin a work on the engine of a server; the caller ends it."""
-        work = self._works[server.name] = Work(self.seat, server.name, title, steps)
+        work = self._works[server.name] = JobOperation(self.seat, server.name, title, steps)
         return work
 
     async def _run(
-        self, server: ServerSeat, work: Work, body: Callable[[], Awaitable[None]]
+        self, server: ServerSeat, work: JobOperation, body: Callable[[], Awaitable[None]]
     ) -> None:
         """Do it in a task of its own, so that who ordered it may leave; the boot goes on after.
 
@@ -194,7 +194,7 @@ class JobOrders:
     async def _work(
         self,
         server: ServerSeat,
-        work: Work,
+        work: JobOperation,
         body: Callable[[], Awaitable[None]],
         begun: "asyncio.Future[None]",
     ) -> None:
@@ -216,7 +216,7 @@ class JobOrders:
 
     # --- the steps ------------------------------------------------------------------------------
 
-    async def _replace(self, server: ServerSeat, work: Work, text: str, how: str) -> None:
+    async def _replace(self, server: ServerSeat, work: JobOperation, text: str, how: str) -> None:
         work.job = text
         await work.step(CHECK, self._can_take(server, text))
         if server.watcher.current.is_in(_OFF):
@@ -241,7 +241,9 @@ class JobOrders:
         quiet = min(self.quiet, QUIET_EMBEDDED) if own else self.quiet
         return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
-    async def _send_and_start(self, server: ServerSeat, work: Work, text: str, how: str) -> None:
+    async def _send_and_start(
+        self, server: ServerSeat, work: JobOperation, text: str, how: str
+    ) -> None:
         work.job = text
         sent = await work.step(SEND, server.client.sync_train_config(text))
         shown = await asyncio.to_thread(self.store.masked, sent)
@@ -249,7 +251,7 @@ class JobOrders:
         await work.step(START, server.client.start_engine())
         server.watcher.nudge()
 
-    async def _start_as_it_was(self, server: ServerSeat, work: Work) -> None:
+    async def _start_as_it_was(self, server: ServerSeat, work: JobOperation) -> None:
         try:
             await work.step(START, server.client.start_engine())
         except SwarmError as error:
@@ -262,7 +264,7 @@ class JobOrders:
             ) from error
         server.watcher.nudge()
 
-    async def _boot(self, server: ServerSeat, work: Work) -> None:
+    async def _boot(self, server: ServerSeat, work: JobOperation) -> None:
         try:
             seen = await work.step(BOOT, self._booted(server), breaks=True)
         except (AjetError, TimeoutError) as error:
@@ -288,13 +290,13 @@ class JobOrders:
 
     # --- how it ended ---------------------------------------------------------------------------
 
-    async def _left(self, server: ServerSeat, work: Work, error: Exception) -> AjetError:
+    async def _left(self, server: ServerSeat, work: JobOperation, error: Exception) -> AjetError:
         """End a work that did not come to its end; the error for who ordered it."""
         with contextlib.suppress(TimeoutError):
             await server.watcher.refresh(LOOK_LIMIT)
         at = next((one for one in work.steps if one.phase in ("failed", "cancelled")), None)
         left = left_in(server.watcher.current, work)
-        if isinstance(error, WorkCancelled):
+        if isinstance(error, OperationCancelled):
             last = next((one.title for one in reversed(work.steps) if one.began), "")
             work.end("cancelled", f"cancelled at `{last}`; {left}")
             return AjetError(f"`{work.title}` was cancelled at `{last}`; {left}", server.name)
@@ -316,7 +318,7 @@ class JobOrders:
         return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
 
 
-def left_in(seen: Seen, work: Work) -> str:
+def left_in(seen: Seen, work: JobOperation) -> str:
     """What a server is left in, in words."""
     state = seen.raw.rpartition(".")[2] or str(seen.state)
     where = f"the engine is {state}" if seen.reachable else "the server does not answer now"

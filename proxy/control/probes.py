@@ -30,7 +30,7 @@ LONGEST = 200_000
 _PATIENCE = 30.0
 
 
-class Tries:
+class PromptProbes:
     """The tries of one proxy.
 
     Args:

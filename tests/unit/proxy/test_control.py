@@ -29,12 +29,12 @@ from core.settings import ProxySettings, Settings
 from proxy.context import Seat
 from proxy.control.api import Control
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, Rows
 from proxy.http.router import FrontDoor
 from proxy.main import http_config
-from proxy.rewards.builtin import BuiltinSource
+from proxy.rewards.model.source import ComposedSource
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
 from tests.support.seat import world
@@ -83,9 +83,9 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     try:
         async with Tasks("test") as tasks:
             bus = Bus(journal, "run")
-            rewards = BuiltinSource()
+            rewards = ComposedSource()
             seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
-            orders = Orders(seat, cast(Any, groups), groups)
+            orders = CommandDispatcher(seat, cast(Any, groups), groups)
             async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
     finally:
@@ -353,7 +353,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
-        orders = Orders(one.seat, cast(Any, one.groups), one.groups)
+        orders = CommandDispatcher(one.seat, cast(Any, one.groups), one.groups)
         app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,

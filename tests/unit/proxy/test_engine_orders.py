@@ -10,7 +10,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.commands import COMMANDS, CommandError, validate
 from core.events import AlertRaised, CheckpointsListed
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.extensions import LISTED, look, tokens
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
@@ -28,7 +28,7 @@ async def keeping(home: Path) -> AsyncIterator[tuple[World, KeptSwarm]]:
 
 
 async def order(made: World, name: str, /, **args: Any) -> str:
-    message, _ = await Orders(made.seat, made.groups).carry_out(name, validate(name, args))
+    message, _ = await CommandDispatcher(made.seat, made.groups).execute(name, validate(name, args))
     return message
 
 

@@ -24,7 +24,7 @@ from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
 from core.commands import CommandError, validate
 from core.events import AlertRaised, JobSent, WorkChanged
 from core.state.jobs import Work
-from proxy.control.engine_commands import EngineOrders
+from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import sheet
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
@@ -46,14 +46,14 @@ def job(**values: Any) -> str:
 
 
 @asynccontextmanager
-async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineOrders]]:
+async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCommands]]:
     async with world(home, **more) as made:
-        hands = EngineOrders(made.seat)
+        hands = EngineCommands(made.seat)
         hands.jobs.quiet = 0.15
         yield made, hands
 
 
-async def give(hands: EngineOrders, name: str, /, **args: Any) -> str:
+async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
     return await hands.table[name](validate(name, args))
 
 

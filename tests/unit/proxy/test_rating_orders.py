@@ -10,7 +10,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.commands import validate
 from core.events import GroupEdited, GroupRated, RatingRepeated
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.http.errors import NotNow
 from tests.support.seat import World, settings, world
 
@@ -19,7 +19,7 @@ FIRST = settings(rating={"mode": "answer_first", "window": 0.0})
 
 async def order(w: World, name: str, **args: Any) -> str:
     """As the control API carries it out."""
-    message, _ = await Orders(w.seat, w.groups).carry_out(name, validate(name, args))
+    message, _ = await CommandDispatcher(w.seat, w.groups).execute(name, validate(name, args))
     return message
 
 

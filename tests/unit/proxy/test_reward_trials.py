@@ -10,12 +10,12 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from core.commands import validate
 from core.events import GroupSealed, WhatIfChanged
 from proxy.control import what_if
-from proxy.control.dispatch import Orders
-from proxy.control.what_if import RewardTrials
+from proxy.control.dispatch import CommandDispatcher
+from proxy.control.what_if import WhatIfCommands
 from proxy.rewards.model.file import load
-from proxy.rewards.model.live import RewardOrders
+from proxy.rewards.model.live import RewardCommands
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import Surroundings
+from proxy.rewards.part import PartEnvironment
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, texts, world
 
@@ -29,7 +29,7 @@ class Desk:
     def __init__(self, w: World, source: ComposedSource) -> None:
         self.w = w
         self.source = source
-        self.trials = RewardTrials(w.seat, RewardOrders(source))
+        self.trials = WhatIfCommands(w.seat, RewardCommands(source))
 
     async def ask(self, times: int) -> None:
         for _ in range(times):
@@ -47,7 +47,7 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr(what_if, "TELL", 0.0)
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
-    source = ComposedSource(file, Surroundings(tmp_path, 5.0))
+    source = ComposedSource(file, PartEnvironment(tmp_path, 5.0))
     async with ScriptedSwarm(repeat=2, answer=ANSWERS) as swarm, world(tmp_path, swarm) as w:
         await source.start()
         w.seat.rewards = source
@@ -168,8 +168,8 @@ async def test_without_groups_there_is_nothing_to_try(desk: Desk) -> None:
 
 async def test_the_commands_of_the_registry_come_here(desk: Desk) -> None:
     await desk.ask(1)
-    orders = Orders(desk.w.seat, desk.w.groups)
-    await orders.carry_out("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
+    orders = CommandDispatcher(desk.w.seat, desk.w.groups)
+    await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
     await desk.over()
-    told, _ = await orders.carry_out("rewards.apply", validate("rewards.apply", {}))
+    told, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))
     assert "applied length 0" in told

@@ -21,7 +21,7 @@ from core.state import State
 from proxy.context import Seat
 from proxy.control.api import Control
 from proxy.control.client import ControlClient, ControlError
-from proxy.control.watch_only import Looking, OnlyLooking, WatchOrders, watch_app
+from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
 from proxy.main import ProxyOptions, _parts, http_config
 from proxy.servers.slots import look
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -63,7 +63,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     options = ProxyOptions(home=Home.open(home), settings=settings)
     async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
         assert groups is None
-        control = Control(seat, WatchOrders(seat), "token", frozenset())
+        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
@@ -211,7 +211,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
     async with ScriptedSwarm(method="rollout_until_any_client_agree_sync_weight") as swarm:
         (claimed,) = await claim(swarm, "other")
         async with HttpTransport() as transport:
-            client = AsyncSwarmClient(swarm.url, Looking(transport), "me")
+            client = AsyncSwarmClient(swarm.url, ReadOnlyTransport(transport), "me")
             assert (await client.status()).state == "ROLLING"
             assert await client.buffer()
             orders = (

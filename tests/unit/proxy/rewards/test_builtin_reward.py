@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from core.scoring.advantage import is_dead
-from proxy.rewards.builtin import BuiltinSource, score_group
-from proxy.rewards.model.math import combine
+from proxy.rewards.model.assembly import score_group
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import combine
 from proxy.rewards.parts.finished import Finished
 from proxy.rewards.parts.length import IDEAL, Length
 from proxy.rewards.parts.reference import reference
@@ -35,7 +36,7 @@ def gate(text: str) -> float:
 
 
 async def test_ordinary_answers_get_a_spread_within_bounds(group: Any) -> None:
-    sheet = await BuiltinSource().score(group(*CHAT))
+    sheet = await ComposedSource().score(group(*CHAT))
     rewards = [score.reward for score in sheet.scores]
     assert sheet.abstention is None
     assert [score.index for score in sheet.scores] == [0, 1, 2, 3]
@@ -222,7 +223,7 @@ def test_words_and_stems() -> None:
 async def test_a_defect_is_an_abstention(group: Any) -> None:
     ctx: GroupContext = group("fine")
     broken = Answer(0, None, "stop", "ep", 0.0, {})  # type: ignore[arg-type]  # what must not be
-    sheet = await BuiltinSource().score(
+    sheet = await ComposedSource().score(
         GroupContext("g", "r", "t", "q", [], {}, None, (*ctx.answers, broken))
     )
     assert sheet.scores == ()
@@ -232,13 +233,13 @@ async def test_a_defect_is_an_abstention(group: Any) -> None:
 
 
 async def test_no_answers_is_an_abstention(group: Any) -> None:
-    sheet = await BuiltinSource().score(group())
+    sheet = await ComposedSource().score(group())
     assert sheet.scores == ()
     assert sheet.abstention is not None
 
 
 async def test_it_is_always_well() -> None:
-    source = BuiltinSource()
+    source = ComposedSource()
     await source.start()
     health = source.health()
     assert (health.ok, health.error, health.version) == (True, None, source.version)

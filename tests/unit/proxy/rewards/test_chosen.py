@@ -10,9 +10,9 @@ from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings, load
 from proxy.rewards.hooks.source import HookSource
-from proxy.rewards.model.live import RewardOrders, parts_of
+from proxy.rewards.model.live import RewardCommands, parts_of
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.select import chosen, source_of
+from proxy.rewards.select import display_name, select_source
 
 
 def wanted(**flags: Any) -> Settings:
@@ -22,23 +22,23 @@ def wanted(**flags: Any) -> Settings:
 
 async def test_without_a_word_it_is_the_homes_file_or_the_built_in_model(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
-    source = chosen(home, wanted())
+    source = select_source(home, wanted())
     assert isinstance(source, ComposedSource)
     assert source.file == home.root / "rewards.yaml"
     await source.start()
-    assert source_of(wanted(), source) == "builtin"
+    assert display_name(wanted(), source) == "builtin"
     await source.close()
 
 
 async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
     settings = wanted(rewards__hooks=str(tmp_path), rewards__memory_mb=64, rewards__time_limit=7)
-    source = chosen(Home.open(tmp_path / "home"), settings)
+    source = select_source(Home.open(tmp_path / "home"), settings)
     assert isinstance(source, HookSource)
     assert (source._limits.call_seconds, source._limits.memory_bytes) == (7, 64 << 20)
     assert [one.kind for one in parts_of(source)] == ["hook"]
-    assert source_of(settings, source) == str(tmp_path)
+    assert display_name(settings, source) == str(tmp_path)
     with pytest.raises(AjetError, match="a hook folder alone"):
-        await RewardOrders(source).table["rewards.weight"]({"part": "hook", "weight": 1})
+        await RewardCommands(source).table["rewards.weight"]({"part": "hook", "weight": 1})
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
 )
 def test_what_is_not_there_is_said(tmp_path: Path, flags: dict[str, str], said: str) -> None:
     with pytest.raises(AjetError, match=said):
-        chosen(Home.open(tmp_path), wanted(**flags))
+        select_source(Home.open(tmp_path), wanted(**flags))
 
 
 def test_who_only_watches_scores_nothing(tmp_path: Path) -> None:
     settings = wanted(proxy__watch_only=True, rewards__file="/nowhere")
-    source = chosen(Home.open(tmp_path), settings)
+    source = select_source(Home.open(tmp_path), settings)
     assert isinstance(source, ComposedSource)
     assert source.file is None

@@ -14,9 +14,17 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from proxy.rewards import part as part_module
 from proxy.rewards.model.edit import write
 from proxy.rewards.model.file import ModelFault, parse
-from proxy.rewards.model.live import RewardOrders, parts_of
+from proxy.rewards.model.live import RewardCommands, parts_of
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import KINDS, Abstains, Kind, Looked, PartValue, Setting, Surroundings
+from proxy.rewards.part import (
+    KINDS,
+    PartAbstained,
+    PartEnvironment,
+    PartInput,
+    PartKind,
+    PartValue,
+    Setting,
+)
 from proxy.rewards.source import Abstention, SourceHealth
 
 Until = Callable[..., Awaitable[float]]
@@ -38,12 +46,12 @@ class Slow:
         self.go.set()
         Slow.made.append(self)
 
-    async def score(self, group: Looked) -> Sequence[PartValue]:
+    async def score(self, group: PartInput) -> Sequence[PartValue]:
         self.asked += 1
         await self.go.wait()
         match self.settings["say"]:
             case "abstain":
-                raise Abstains("not today", "Traceback: x", "f.py", 3)
+                raise PartAbstained("not today", "Traceback: x", "f.py", 3)
             case "raise":
                 raise ValueError("broken")
             case "short":
@@ -79,7 +87,7 @@ def _make(name: str, settings: Any, where: Path) -> Slow:
     return Slow(settings)
 
 
-SLOW = Kind(_make, "A test's", {"say": Setting("text", "half", "what it says")}, slow=True)
+SLOW = PartKind(_make, "A test's", {"say": Setting("text", "half", "what it says")}, slow=True)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +116,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Compos
         file = tmp_path / "rewards.yaml"
         if text is not None:
             file.write_text(text)
-        source = ComposedSource(file, Surroundings(tmp_path, seconds), **more)
+        source = ComposedSource(file, PartEnvironment(tmp_path, seconds), **more)
         sources.append(source)
         await source.start()
         return source
@@ -367,7 +375,7 @@ async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
 
 async def test_orders_write_the_file_and_are_in_force(opened: Any, group: Any) -> None:
     source = await opened(None)
-    orders = RewardOrders(source).table
+    orders = RewardCommands(source).table
     before = source.version
     told = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
     assert "length has weight 0.9" in told

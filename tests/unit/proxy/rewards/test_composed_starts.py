@@ -12,7 +12,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from proxy.rewards import part as part_module
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import KINDS, Kind, Looked, PartValue, Surroundings
+from proxy.rewards.part import KINDS, PartEnvironment, PartInput, PartKind, PartValue
 from proxy.rewards.source import SourceHealth
 
 FAILS: dict[str, Exception] = {}
@@ -27,7 +27,7 @@ class Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def score(self, group: Looked) -> list[PartValue]:
+    async def score(self, group: PartInput) -> list[PartValue]:
         return [PartValue(1.0) for _ in group.readings]
 
     async def start(self) -> None:
@@ -55,7 +55,7 @@ def _make(name: str, settings: Any, where: Path) -> Named:
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of two parts of another package."""
     module = types.ModuleType("a_package_of_slow_parts")
-    module.__dict__.update(NAMED=Kind(_make, "A test's", {}, slow=True))
+    module.__dict__.update(NAMED=PartKind(_make, "A test's", {}, slow=True))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     point = EntryPoint("named", f"{module.__name__}:NAMED", part_module.ENTRY_POINTS)
     monkeypatch.setattr(KINDS, "_others", {"named": point})
@@ -75,7 +75,7 @@ async def test_one_that_does_not_start_leaves_none_running(
     file: Path, error: Exception, told: str
 ) -> None:
     FAILS["two start"] = error
-    source = ComposedSource(file, Surroundings(file.parent))
+    source = ComposedSource(file, PartEnvironment(file.parent))
     await source.start()
     fault = source.health().error
     assert fault is not None
@@ -88,7 +88,7 @@ async def test_one_that_does_not_close_keeps_no_other_open(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     FAILS["one close"] = ValueError("odd")
-    source = ComposedSource(file, Surroundings(file.parent))
+    source = ComposedSource(file, PartEnvironment(file.parent))
     await source.start()
     assert Named.running == {"one", "two"}
     await source.close()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from core.events import Event, JudgeSpent
-from proxy.rewards.judge.budget import DESK
+from proxy.rewards.judge.budget import JUDGE_BUDGETS
 from proxy.rewards.judge.settings import MODES, SETTINGS
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import Surroundings
+from proxy.rewards.part import PartEnvironment
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -21,7 +21,7 @@ from tests.unit.proxy.rewards.conftest import Group
 @pytest.fixture(autouse=True)
 def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts are the process's: those of other tests are none of these."""
-    monkeypatch.setattr(DESK, "_tallies", {})
+    monkeypatch.setattr(JUDGE_BUDGETS, "_tallies", {})
 
 
 PAGE = (Path(__file__).parents[4] / "docs" / "judge.md").read_text()
@@ -42,7 +42,7 @@ async def test_a_judge_makes_rewards(tmp_path: Path, group: Group) -> None:
     async with ScriptedJudge() as judge:
         source = ComposedSource(
             model(tmp_path, judge.url),
-            Surroundings(tmp_path / "home", publish=events.append),
+            PartEnvironment(tmp_path / "home", publish=events.append),
             required=True,
         )
         await source.start()
@@ -70,7 +70,7 @@ async def test_a_rubric_that_is_saved_is_used(
     tmp_path: Path, group: Group, until: Callable[..., Any]
 ) -> None:
     async with ScriptedJudge() as judge:
-        source = ComposedSource(model(tmp_path, judge.url), Surroundings(), required=True)
+        source = ComposedSource(model(tmp_path, judge.url), PartEnvironment(), required=True)
         await source.start()
         try:
             await source.score(group("a", "b"))
@@ -91,7 +91,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
     async with ScriptedJudge() as judge:
         file = model(tmp_path, judge.url)
         events: list[Any] = []
-        source = ComposedSource(file, Surroundings(publish=events.append), required=True)
+        source = ComposedSource(file, PartEnvironment(publish=events.append), required=True)
         await source.start()
         try:
             model(tmp_path, judge.url, ", key_env: NO_SUCH_KEY_IS_SET")
@@ -118,7 +118,7 @@ async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
     file.write_text("parts:\n  length: {}\n")
     async with ScriptedJudge(key="right" if wrong == "key refused" else "") as judge:
         url = "http://127.0.0.1:1/v1" if wrong == "dead port" else judge.url
-        source = ComposedSource(file, Surroundings(), required=True)
+        source = ComposedSource(file, PartEnvironment(), required=True)
         await source.start()
         try:
             before, seen = source.version, set[str]()
@@ -141,7 +141,9 @@ async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
 async def test_a_judge_that_cannot_work_serves_where_nothing_does_and_says_so(
     tmp_path: Path, until: Callable[..., Any]
 ) -> None:
-    source = ComposedSource(model(tmp_path, "http://127.0.0.1:1/v1"), Surroundings(), required=True)
+    source = ComposedSource(
+        model(tmp_path, "http://127.0.0.1:1/v1"), PartEnvironment(), required=True
+    )
     await source.start()
     try:
         assert [part.name for part in source.parts()] == ["finished", "helpful"]
@@ -157,7 +159,7 @@ def test_a_missing_rubric_names_file_line_and_field(tmp_path: Path) -> None:
     file = model(tmp_path, "http://127.0.0.1:1")
     (tmp_path / "rubric.md").unlink()
     with pytest.raises(ModelFault) as fault:
-        Assembly(load(file), tmp_path, Surroundings())
+        Assembly(load(file), tmp_path, PartEnvironment())
     assert (fault.value.line, fault.value.file) == (3, str(file))
     assert "rubric" in fault.value.field
     assert "cannot be read: No such file" in str(fault.value)

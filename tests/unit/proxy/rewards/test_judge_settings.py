@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from core.settings import UpstreamSettings
-from proxy.rewards.judge import keys
 from proxy.rewards.judge import part as judging
-from proxy.rewards.judge.budget import Desk, own_of
+from proxy.rewards.judge.budget import JudgeBudgets, own_server
 from proxy.rewards.judge.part import Judge
-from proxy.rewards.part import SettingsFault, SlowPart
+from proxy.rewards.judge.settings import ApiKey, find_key
+from proxy.rewards.part import SettingError, SlowPart
 from tests.support.scripted_judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -60,7 +60,7 @@ def test_what_cannot_work_is_refused(
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "binary.md").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "large.md").write_text("x" * 70_000)
-    with pytest.raises(SettingsFault) as fault:
+    with pytest.raises(SettingError) as fault:
         made(**{"url": HOST, "where": tmp_path, **given})
     assert fault.value.field == field
     assert words in fault.value.what
@@ -69,7 +69,7 @@ def test_what_cannot_work_is_refused(
 
 @pytest.mark.parametrize("key", ["sk-0123456789abcdef", "0123456789abcdef" * 3, "a b", "1ABC"])
 def test_a_key_in_place_of_a_variable_is_refused_and_not_repeated(key: str) -> None:
-    with pytest.raises(SettingsFault) as fault:
+    with pytest.raises(SettingError) as fault:
         made(HOST, key_env=key)
     assert key not in str(fault.value)
 
@@ -97,7 +97,7 @@ def test_addresses_as_people_give_them(url: str, base: str) -> None:
     ],
 )  # fmt: skip
 def test_placeholders(key: str) -> None:
-    found = keys.find("KEY", None, {"KEY": f" {key}\n"})
+    found = find_key("KEY", None, {"KEY": f" {key}\n"})
     assert "placeholder" in found.fault
     assert found.value == ""
     assert key not in found.fault.replace("placeholder", "")
@@ -107,21 +107,21 @@ def test_placeholders(key: str) -> None:
     "key", ["EMPTY", "none", "sk-proj-4fXyourK2m9", "abc", "gsk_9a8b7c6d5e4f", "sk-or-v1-93af"]
 )
 def test_keys_that_may_be_real(key: str) -> None:
-    assert keys.find("KEY", None, {"KEY": key}) == keys.Key(key)
+    assert find_key("KEY", None, {"KEY": key}) == ApiKey(key)
 
 
 def test_missing_keys(tmp_path: Path) -> None:
-    assert "variable KEY is not set" in keys.find("KEY", None, {}).fault
-    assert "variable KEY is not set" in keys.find("KEY", None, {"KEY": "  "}).fault
+    assert "variable KEY is not set" in find_key("KEY", None, {}).fault
+    assert "variable KEY is not set" in find_key("KEY", None, {"KEY": "  "}).fault
     file = tmp_path / "key"
-    assert "cannot be read" in keys.find(None, file).fault
+    assert "cannot be read" in find_key(None, file).fault
     file.write_text("\n")
-    assert "is empty" in keys.find(None, file).fault
+    assert "is empty" in find_key(None, file).fault
     file.write_text("one two")
-    assert "spaces" in keys.find(None, file).fault
+    assert "spaces" in find_key(None, file).fault
     file.write_text("real-0123\n")
-    assert keys.find(None, file).value == "real-0123"
-    assert keys.find(None, None) == keys.Key()
+    assert find_key(None, file).value == "real-0123"
+    assert find_key(None, None) == ApiKey()
 
 
 async def test_a_missing_key_is_said_at_start_and_nothing_is_asked(
@@ -211,18 +211,18 @@ async def test_a_dry_look_costs_nothing_where_the_model_is_listed(judge: Scripte
 
 
 async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:
-    desk = Desk()
+    desk = JudgeBudgets()
     async with bench("own", desk=desk, start=True) as one:
         assert "observe mode" in str(one.part.health().error)
         assert "observe mode" in await one.cause(group("a"))
     judge.key = "own-0123"
-    desk.own = own_of(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
+    desk.own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
     async with bench("own", desk=desk, start=True) as one:
         assert await one.values(group("a q=4")) == [0.4]
 
 
 def test_there_may_be_no_own_server() -> None:
-    assert own_of(UpstreamSettings()) is None
+    assert own_server(UpstreamSettings()) is None
 
 
 async def test_the_version_names_rubric_and_model(judge: ScriptedJudge, tmp_path: Path) -> None:

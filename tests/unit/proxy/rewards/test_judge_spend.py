@@ -17,7 +17,7 @@ from core.events import Event, JudgeSpent, ProxyStarted, decode, encode
 from core.reducer import reduce
 from core.state import State
 from proxy.rewards.judge import budget, question
-from proxy.rewards.judge.budget import Desk
+from proxy.rewards.judge.budget import JudgeBudgets
 from proxy.rewards.judge.cache import Cache
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
@@ -215,7 +215,7 @@ async def test_it_tells_at_most_once_a_second(
 
 
 async def test_a_judge_made_anew_goes_on_counting(judge: ScriptedJudge, group: Group) -> None:
-    desk = Desk()
+    desk = JudgeBudgets()
     told: list[Event] = []
     publish = told.append
     for calls in (1, 2):

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.rewards.builtin import score_group
-from proxy.rewards.part import KINDS, Looked
+from proxy.rewards.model.assembly import score_group
+from proxy.rewards.part import KINDS, PartInput
 from proxy.rewards.parts.asked import FACT, OPEN, asked_by, sum_of
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
@@ -18,7 +18,7 @@ WHERE = Path()
 
 def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
     readings = [read(answer) for answer in ctx.answers]
-    looked = Looked(ctx, readings, content_stems(ctx.query), ())
+    looked = PartInput(ctx, readings, content_stems(ctx.query), ())
     part: Any = KINDS[kind].build(kind, settings, WHERE)
     said = part.score(looked)
     if said is None:

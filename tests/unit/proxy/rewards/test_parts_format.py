@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.part import KINDS, Abstains, SettingsFault
+from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import LOOKED_AT, pattern
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
@@ -177,7 +177,7 @@ def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
 
 def test_a_reference_that_goes_nowhere_is_refused() -> None:
     for reference in ("#/$defs/Gone", "https://example.org/s.json", "#/$defs/a/0", 7):
-        with pytest.raises(SettingsFault, match=r"\$ref"):
+        with pytest.raises(SettingError, match=r"\$ref"):
             compiled({"$defs": {"a": {}}, "$ref": reference}, "schema")
     assert compiled({"$ref": "#"}, "schema")(1) == "# refers to itself"
 
@@ -195,7 +195,7 @@ def test_a_reference_that_goes_nowhere_is_refused() -> None:
     ],
 )
 def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
-    with pytest.raises(SettingsFault):
+    with pytest.raises(SettingError):
         compiled(schema, "schema")
 
 
@@ -203,7 +203,7 @@ def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
     "text", ["(a+)+b", "(a|aa)+b", "(.*)*x", "((a{0,})b?)*", r"(\w+\s?)+$", "("]
 )
 def test_an_expression_that_could_take_for_ever_is_refused(text: str) -> None:
-    with pytest.raises(SettingsFault):
+    with pytest.raises(SettingError):
         pattern(text, "match")
 
 
@@ -229,7 +229,7 @@ def test_what_takes_too_long_is_broken_off(group: Any) -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
     looked = look(group("abcd" * 4_000))
     started = time.process_time()
-    with pytest.raises(Abstains, match="took more than"):
+    with pytest.raises(PartAbstained, match="took more than"):
         part.score(looked)
     assert time.process_time() - started < 5 * slowness()
     assert values(part, look(group("a b c d e"))) == [1.0]
@@ -251,7 +251,7 @@ def test_what_takes_too_long_is_broken_off(group: Any) -> None:
 def test_bad_settings_name_their_field(
     tmp_path: Path, settings: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingError) as caught:
         KINDS["format"].build("f", settings, tmp_path)
     assert caught.value.field == field
 

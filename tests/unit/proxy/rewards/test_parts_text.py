@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.rewards.part import KINDS, GroupPart, Looked, SettingsFault
+from proxy.rewards.part import KINDS, GroupPart, PartInput, SettingError
 from proxy.rewards.parts.language import shares
 from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.text import content_stems, read
@@ -27,15 +27,15 @@ HOSTILE = (
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-def look(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> Looked:
-    return Looked(ctx, [read(one) for one in ctx.answers], content_stems(ctx.query), recent)
+def look(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> PartInput:
+    return PartInput(ctx, [read(one) for one in ctx.answers], content_stems(ctx.query), recent)
 
 
 def made(kind: str, **settings: Any) -> GroupPart:
     return cast(GroupPart, KINDS[kind].build(kind, settings, Path()))
 
 
-def values(part: GroupPart, looked: Looked) -> list[float | None]:
+def values(part: GroupPart, looked: PartInput) -> list[float | None]:
     said = part.score(looked)
     assert said is not None
     return [None if one is None else one.value for one in said]
@@ -96,7 +96,7 @@ def test_latency_falls_from_good_to_bad(group: Any) -> None:
 def test_history_is_what_winners_said(group: Any) -> None:
     looked = look(group("the cat sat on the mat", "a dog ran in the park today"))
     past = looked.readings[0].grams
-    again = Looked(looked.context, looked.readings, looked.stems, (past,))
+    again = PartInput(looked.context, looked.readings, looked.stems, (past,))
     assert values(made("diversity", against="recent"), again) == [0.0, 1.0]
     assert values(made("diversity", against="group"), again) == [1.0, 1.0]
     assert values(made("diversity", against="both"), again) == [0.0, 1.0]
@@ -166,7 +166,7 @@ def test_tools_that_are_not_offered(group: Any) -> None:
     ],
 )
 def test_bad_settings_name_their_field(kind: str, settings: dict[str, Any], field: str) -> None:
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingError) as caught:
         KINDS[kind].build("mine", settings, Path("/nowhere"))
     assert caught.value.field == field
     assert caught.value.what

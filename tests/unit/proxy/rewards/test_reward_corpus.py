@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.rewards.builtin import score_group
+from proxy.rewards.model.assembly import score_group
 from tests.support.reward_corpus import NAMES, measured, prompts
 
 BARS = {"assistant": 0.85, "agent": 0.90, "sums": 0.98}

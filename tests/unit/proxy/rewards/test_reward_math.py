@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.scoring.advantage import RewardError, advantages, is_dead, spread
-from proxy.rewards.model.math import combine
+from proxy.rewards.model.spec import combine
 from proxy.rewards.source import Part
 
 numbers = st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=8)

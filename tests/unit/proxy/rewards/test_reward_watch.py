@@ -23,11 +23,11 @@ from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
 from proxy.alerts import dismiss_alert
 from proxy.rewards.monitor import watcher
-from proxy.rewards.monitor.hacking import LEAST, WINDOW, HackingWatch, interval
-from proxy.rewards.monitor.outliers import Values
-from proxy.rewards.monitor.signal import SignalWatch
-from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, Traits, lengths
-from proxy.rewards.monitor.watcher import RewardGuard
+from proxy.rewards.monitor.hacking import LEAST, WINDOW, HackingMonitor, interval
+from proxy.rewards.monitor.outliers import RewardDistribution
+from proxy.rewards.monitor.signal import SignalMonitor
+from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, TraitReader, lengths
+from proxy.rewards.monitor.watcher import RewardMonitor
 from tests.support.stopwatch import slowness
 
 WORDS = [f"word{number}" for number in range(400)]
@@ -56,8 +56,8 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
     )
 
 
-def traits_of(said: str, known: Traits | None = None) -> dict[str, float]:
-    values, _ = (known or Traits()).of(said, len(said))
+def traits_of(said: str, known: TraitReader | None = None) -> dict[str, float]:
+    values, _ = (known or TraitReader()).of(said, len(said))
     return dict(zip(TRAITS, values, strict=True))
 
 
@@ -76,7 +76,7 @@ def test_traits_say_what_they_are_called() -> None:
 
 
 def test_likeness_is_to_past_winners_and_they_are_forgotten() -> None:
-    known = Traits()
+    known = TraitReader()
     first = "one and the same winning answer as ever"
     known.won(known.of(first, 1)[1])
     assert traits_of(first, known)["likeness"] == 1
@@ -88,7 +88,7 @@ def test_likeness_is_to_past_winners_and_they_are_forgotten() -> None:
 
 
 def test_a_long_text_costs_no_more_than_its_ends() -> None:
-    values, grams = Traits().of("a b! " * 100_000, 1)
+    values, grams = TraitReader().of("a b! " * 100_000, 1)
     assert len(grams) <= HEAD + TAIL
     assert values[1] > 0.1
 
@@ -101,7 +101,7 @@ def test_lengths_are_of_one_unit() -> None:
 # --- correlations -----------------------------------------------------------------------------
 
 
-def fed(watch: HackingWatch, groups: int, way: float, noise: float = 0.1, seed: int = 1) -> None:
+def fed(watch: HackingMonitor, groups: int, way: float, noise: float = 0.1, seed: int = 1) -> None:
     rng = random.Random(seed)
     for number in range(groups):
         sizes = [rng.uniform(10, 100) * (1 + number % 7) for _ in range(4)]
@@ -111,13 +111,13 @@ def fed(watch: HackingWatch, groups: int, way: float, noise: float = 0.1, seed: 
         watch.take(f"g{number}", rewards, traits)
 
 
-def figures(watch: HackingWatch) -> dict[str, tuple[float | None, int, bool]]:
+def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
     return {one.trait: (one.r, one.n, one.alert) for one in watch.figures()}
 
 
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None:
-    watch = HackingWatch()
+    watch = HackingMonitor()
     fed(watch, 40, way)
     found = {one.trait: one for one in watch.figures()}
     length = found["length"]
@@ -133,7 +133,7 @@ def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None
 
 
 def test_nothing_is_said_before_thirty_answers() -> None:
-    watch = HackingWatch()
+    watch = HackingMonitor()
     fed(watch, LEAST // 4, 1.0)
     assert figures(watch)["length"][1:] == (28, False)
     fed(watch, 1, 1.0)
@@ -141,7 +141,7 @@ def test_nothing_is_said_before_thirty_answers() -> None:
 
 
 def test_dead_groups_do_not_count() -> None:
-    watch = HackingWatch()
+    watch = HackingMonitor()
     for number in range(50):
         watch.take(f"g{number}", [0.5, 0.5], [(1.0, 0, 0, 0, 0), (2.0, 0, 0, 0, 0)])
     watch.take("one", [1.0], [(1.0, 0, 0, 0, 0)])
@@ -150,7 +150,7 @@ def test_dead_groups_do_not_count() -> None:
 
 def test_noise_alone_raises_no_alert() -> None:
     for seed in range(30):
-        watch = HackingWatch()
+        watch = HackingMonitor()
         for _ in range(30):
             fed(watch, 4, 0.0, noise=1.0, seed=seed)
             assert not any(one.alert for one in watch.figures())
@@ -158,7 +158,7 @@ def test_noise_alone_raises_no_alert() -> None:
 
 
 def test_an_alert_has_hysteresis_and_ends_when_it_falls() -> None:
-    watch = HackingWatch(window=100)
+    watch = HackingMonitor(window=100)
     fed(watch, 40, 1.0)
     assert figures(watch)["length"][2]
     kept = []
@@ -173,10 +173,10 @@ def test_an_alert_has_hysteresis_and_ends_when_it_falls() -> None:
 
 
 def test_the_window_is_bounded_and_the_sums_stay_true() -> None:
-    watch = HackingWatch()
+    watch = HackingMonitor()
     fed(watch, 5 * WINDOW + 37, 0.3)
     assert watch.groups == WINDOW
-    fresh = HackingWatch()
+    fresh = HackingMonitor()
     for row in watch._rows:
         fresh._add(row)
     assert watch._both == pytest.approx(fresh._both, abs=1e-9)
@@ -184,7 +184,7 @@ def test_the_window_is_bounded_and_the_sums_stay_true() -> None:
 
 
 def test_one_group_of_giants_weighs_no_more_than_another() -> None:
-    watch = HackingWatch()
+    watch = HackingMonitor()
     fed(watch, 40, 0.0, noise=1.0)
     before = figures(watch)["length"][0]
     giants = [(1e9, 0.0, 0, 0, 0), (1.0, 0.1, 0, 0, 0), (2.0, 0.2, 0, 0, 0), (3.0, 0, 0, 0, 0)]
@@ -204,14 +204,14 @@ def test_the_interval_is_fishers() -> None:
 # --- values -----------------------------------------------------------------------------------
 
 
-def some(values: Values, groups: int, low: float = 0.3, high: float = 0.7) -> None:
+def some(values: RewardDistribution, groups: int, low: float = 0.3, high: float = 0.7) -> None:
     rng = random.Random(3)
     for number in range(groups):
         values.take(f"g{number}", [(index, rng.uniform(low, high)) for index in range(4)])
 
 
 def test_a_reward_far_from_the_run_is_an_outlier() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 20)
     assert not values.outliers
     assert values.take("far", [(0, 0.5), (1, 12.0)])
@@ -221,7 +221,7 @@ def test_a_reward_far_from_the_run_is_an_outlier() -> None:
 
 
 def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 20)
     assert not values.take("near", [(0, 0.5), (1, 0.51), (2, 0.52), (3, 0.69)])
     assert values.take("lone", [(0, 0.2), (1, 0.2), (2, 0.2), (3, 0.85)])
@@ -230,7 +230,7 @@ def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
 
 def test_a_plain_bad_answer_is_no_outlier() -> None:
     """As the built-in rewards give: most answers 0.6 to 1, here and there one near 0."""
-    values = Values()
+    values = RewardDistribution()
     rng = random.Random(3)
     for number in range(40):
         least = rng.uniform(0.0, 0.3) if number % 8 == 0 else rng.uniform(0.6, 1.0)
@@ -245,7 +245,7 @@ def test_a_plain_bad_answer_is_no_outlier() -> None:
 
 
 def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
-    values = Values()
+    values = RewardDistribution()
     for number in range(50):
         values.take(f"g{number}", [(index, 0.0) for index in range(4)])
     assert not values.take("first", [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0)])
@@ -256,7 +256,7 @@ def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
 
 
 def test_the_outlier_is_found_beside_groups_of_equal_rewards() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 10)
     for number in range(50):
         values.take(f"g{number}", [(index, 0.5) for index in range(4)])
@@ -265,25 +265,25 @@ def test_the_outlier_is_found_beside_groups_of_equal_rewards() -> None:
 
 
 def test_nothing_is_far_before_there_is_a_run() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 7)
     assert not values.take("far", [(0, 500.0)])
 
 
 def test_the_scale_is_looked_at() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 20)
     assert values.trouble() == ""
     assert values.mean == pytest.approx(0.5, abs=0.05)
     some(values, 10, -3, 12)
     assert "from -2" in values.trouble()
-    narrow = Values()
+    narrow = RewardDistribution()
     some(narrow, 10, 0.70, 0.715)
     assert "hardly tell answers apart" in narrow.trouble()
 
 
 def test_values_are_bounded_and_true() -> None:
-    values = Values()
+    values = RewardDistribution()
     some(values, 1_030)
     assert values.count == 800
     kept = [row[1] for row in values._rows]
@@ -294,7 +294,7 @@ def test_values_are_bounded_and_true() -> None:
 
 
 def test_a_run_without_signal_over_several_steps_is_told_until_signal_comes() -> None:
-    watch = SignalWatch()
+    watch = SignalMonitor()
     for step in (1, 2):
         for _ in range(10):
             watch.take("s", step, dead=True)
@@ -334,7 +334,7 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
         )
         for number in range(100)
     ]
-    guard = RewardGuard(Told(State()))  # type: ignore[arg-type]  # nothing is published here
+    guard = RewardMonitor(Told(State()))  # type: ignore[arg-type]  # nothing is published here
     best = 1.0
     for _ in range(20):
         began = time.thread_time()  # what others do on the machine is not counted
@@ -360,7 +360,7 @@ async def test_alerts_and_figures_come_and_go(
     bus.listen(lambda event, _: heard.append(event))
     try:
         async with Tasks("t") as tasks:
-            tasks.spawn(RewardGuard(bus).run(), "watch")
+            tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: "hacking:length" in bus.state.alerts)
             alert = bus.state.alerts["hacking:length"]
             assert alert.cause.startswith("rewards follow length: r +1.00")
@@ -417,7 +417,7 @@ async def test_the_length_that_a_part_rewards_is_no_alert(
     bus = Bus(journal, "run", state)
     try:
         async with Tasks("t") as tasks:
-            tasks.spawn(RewardGuard(bus).run(), "watch")
+            tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups == 30)
             await until(lambda: ("hacking:length" in bus.state.alerts) == told)
             if told:
@@ -431,7 +431,7 @@ async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> Non
     journal = Journal(tmp_path / "j.db")
     state = State()
     bus = Bus(journal, "run", state)
-    guard = RewardGuard(bus)
+    guard = RewardMonitor(bus)
     try:
         for number in range(20):
             one = group(number, ["a", "b"], [0.5, 0.5])
@@ -461,7 +461,7 @@ async def test_a_lack_of_signal_raises_an_alert_on_its_server(tmp_path: Path) ->
     bus = Bus(journal, "run", state)
     try:
         async with Tasks("t") as tasks:
-            tasks.spawn(RewardGuard(bus).run(), "watch")
+            tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: "dead:s" in bus.state.alerts)
             assert "24 of the 24 groups" in bus.state.alerts["dead:s"].cause
     finally:
@@ -492,7 +492,7 @@ async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path)
     bus = Bus(journal, "run", state)
     try:
         async with Tasks("t") as tasks:
-            tasks.spawn(RewardGuard(bus).run(), "watch")
+            tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups > 0)
             assert bus.state.reward_watch.groups == watcher.LOOKED
             assert bus.state.reward_watch.high == 50.0
@@ -511,7 +511,7 @@ async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
     bus = Bus(journal, "run", state)
     try:
         async with Tasks("t") as tasks:
-            tasks.spawn(RewardGuard(bus).run(), "watch")
+            tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups == 1)
     finally:
         journal.close()
@@ -520,7 +520,7 @@ async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
 def test_what_a_person_gave_is_not_the_parts_doing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     try:
-        guard = RewardGuard(Bus(journal, "run"))
+        guard = RewardMonitor(Bus(journal, "run"))
         voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
         voted.source = "human"
         guard.take(voted)

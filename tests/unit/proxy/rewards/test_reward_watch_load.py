@@ -11,12 +11,12 @@ from core.events import Event, GroupSealed, RewardsWatched
 from core.journal.writer import Journal
 from core.state import Candidate, Group, State
 from proxy.rewards.monitor import watcher
-from proxy.rewards.monitor.watcher import RewardGuard
+from proxy.rewards.monitor.watcher import RewardMonitor
 
 REWARDS = (0.1, 0.9)
 
 
-class Busy(RewardGuard):
+class Busy(RewardMonitor):
     """While it reads one group, the next one is sealed."""
 
     def __init__(self, bus: Bus) -> None:

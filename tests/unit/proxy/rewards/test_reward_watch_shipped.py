@@ -10,9 +10,9 @@ from core.bus import Bus
 from core.events import Part, RewardPart
 from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
-from proxy.rewards.builtin import score_group
+from proxy.rewards.model.assembly import score_group
 from proxy.rewards.model.file import default_model
-from proxy.rewards.monitor.watcher import RewardGuard
+from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.source import Answer, GroupContext
 
 SENTENCES = (
@@ -91,7 +91,7 @@ async def test_the_shipped_rewards_raise_no_alert_about_length(
         )
     )
     rng = random.Random(7)
-    guard = RewardGuard(Bus(journal, "run", state))
+    guard = RewardMonitor(Bus(journal, "run", state))
     try:
         for number in range(100):
             guard.take(answers(number, rng))
@@ -112,7 +112,7 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
     state.rewards = Rewards(
         parts=(RewardPart(name="reference", kind=kind), RewardPart(name="length", kind="length"))
     )
-    guard = RewardGuard(Bus(journal, "run", state))
+    guard = RewardMonitor(Bus(journal, "run", state))
     try:
         for number in range(20):
             said = (*texts[:3], "It is 6.") if number == 15 else texts

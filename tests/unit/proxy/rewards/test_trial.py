@@ -17,8 +17,8 @@ from core.runtime.home import Home
 from core.settings import Settings
 from proxy.dataset_rows import Row
 from proxy.dataset_rows import kept as kept_of
-from proxy.rewards.builtin import BuiltinSource
 from proxy.rewards.model.file import default_model
+from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import GroupContext, ScoreSheet
 from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest
 from proxy.rewards.trial.replay import Case, Tried, rescore, summary_of, trial
@@ -214,7 +214,7 @@ async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> No
 async def test_the_same_rewards_come_out_as_they_were(tmp_path: Path) -> None:
     """Scored anew by what scored it before, nothing is otherwise."""
     texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
-    source = BuiltinSource()
+    source = ComposedSource()
     sheet = await source.score(texts)
     before = {one.index: one.reward for one in sheet.scores}
     told = await rescore(source, Case(texts, before), 5.0)

@@ -22,7 +22,7 @@ from core.journal.writer import Journal
 from core.state import Alert
 from proxy.alerts import dismiss_alert
 from proxy.rewards.monitor import unscored
-from proxy.rewards.monitor.unscored import KEY, UnscoredWatch
+from proxy.rewards.monitor.unscored import KEY, UnscoredMonitor
 
 NONE = "returned None, expected a list of 4 numbers, one for each answer"
 
@@ -32,7 +32,7 @@ class Watched:
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
-        self.watch = UnscoredWatch(bus, 80.0)
+        self.watch = UnscoredMonitor(bus, 80.0)
 
     @property
     def alert(self) -> Alert | None:
