@@ -10,7 +10,7 @@ from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import LOOKED_AT, pattern
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
-from tests.unit.proxy.rewards.test_parts_text import look, made, values
+from tests.unit.proxy.rewards.parts.test_text_parts import look, made, values
 
 PERSON = {
     "type": "object",
