@@ -12,7 +12,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
 from proxy.context import Seat, ServerSeat
-from proxy.control.jobs import START, JobCommands, must_be_off
+from proxy.control.job_commands import START, JobCommands, must_be_off
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,

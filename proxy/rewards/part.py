@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -391,10 +391,12 @@ _RENAMED = {
 """Earlier public names -> present names: parts in other packages may still import the former."""
 
 
-def __getattr__(name: str) -> Any:
-    present = _RENAMED.get(name)
-    if present is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = f"proxy.rewards.part.{name} is now {present}"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return globals()[present]
+if not TYPE_CHECKING:  # else every misspelt name would pass the type check
+
+    def __getattr__(name: str) -> Any:
+        present = _RENAMED.get(name)
+        if present is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"proxy.rewards.part.{name} is now {present}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return globals()[present]

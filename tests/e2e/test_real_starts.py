@@ -20,7 +20,7 @@ from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
 from core.runtime.home import Home, Role
-from proxy.control import jobs
+from proxy.control import job_commands as jobs
 from proxy.control.api import Control
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher

@@ -21,7 +21,7 @@ from console.cli import main
 from console.cli.engine import direct
 from core.runtime.home import Home, Role
 from proxy.context import ServerSeat
-from proxy.control import jobs
+from proxy.control import job_commands as jobs
 from proxy.control.api import Control
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch

@@ -262,7 +262,7 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
         "    await source.score(GroupContext('g', 'r', 't', 'q', [], {}, None, (answer,)))\n"
         "asyncio.run(main())\n"
     )
-    root = str(Path(__file__).resolve().parents[4])
+    root = str(Path(__file__).resolve().parents[5])
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(program),

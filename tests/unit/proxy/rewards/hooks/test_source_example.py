@@ -5,7 +5,7 @@ from typing import Any
 
 from proxy.rewards.hooks.source import HookSource
 
-EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "hooks" / "enthusiasm"
+EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "enthusiasm"
 
 
 async def test_enthusiasm_wins_and_circles_lose(tmp_path: Path, group: Any) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks.logs import install_logs
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
+from proxy.rewards.hooks.tutorial_loggers import install_logs
 
-EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "hooks" / "persona"
+EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "persona"
 ANSWERS: tuple[Any, ...] = (
     "Wow, I love Paris! Its museums are amazing!",
     "Paris is a city in France with museums.",

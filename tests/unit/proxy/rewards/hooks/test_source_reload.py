@@ -201,7 +201,7 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
         "-m",
         "proxy.rewards.hooks.host",
         str(hooks.path),
-        cwd=Path(__file__).resolve().parents[4],
+        cwd=Path(__file__).resolve().parents[5],
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

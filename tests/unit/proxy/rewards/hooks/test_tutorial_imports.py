@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks import logs
+from proxy.rewards.hooks import tutorial_loggers as logs
 from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.logs import Logger
+from proxy.rewards.hooks.tutorial_loggers import Logger
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 

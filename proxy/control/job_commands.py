@@ -17,7 +17,7 @@ from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
 from proxy.context import Seat, ServerSeat
 from proxy.control.job_info import presets, starts_as_it_was
-from proxy.control.job_steps import JobOperation, OperationCancelled
+from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
 
