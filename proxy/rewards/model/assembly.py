@@ -17,7 +17,6 @@ import msgspec
 from ajet_swarm.common.tasks import within
 from core.scoring.advantage import RewardError
 from proxy.rewards.model.file import ModelFault, default_model, make, together
-from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.part import (
     KINDS,
@@ -317,10 +316,6 @@ def _base(model: Model, slots: Sequence[WeightedPart]) -> str:
         except OSError:  # gone since: the watch will see it
             total.update(b"missing")
     return total.hexdigest()
-
-
-BuiltinSource = ComposedSource
-"""Without a file it is the built-in model."""
 
 
 @functools.cache
