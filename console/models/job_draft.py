@@ -16,7 +16,7 @@ from console.models.job_form import (
     values,
     with_values,
 )
-from core.job_info import JobSheet
+from core.control_payloads import JobSheet
 
 
 @dataclass(slots=True)

@@ -7,11 +7,9 @@ from typing import Any, NoReturn
 from ajet_swarm.common.errors import AjetError
 from console.replay.journal_file import JournalFile
 from console.session.app_state import Reply
+from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
 from core.events import Event
-from core.job_info import JobSheet
 from core.journal.history import HistoryPage
-from core.server_details import ServerLook
-from core.token_payloads import EpisodeTokens
 
 
 class ReplayError(AjetError):

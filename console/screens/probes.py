@@ -16,8 +16,7 @@ from console.views.probes import answers, columns, compared, list_head, list_row
 from console.views.servers import server_tone
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from core.state import TEXT_CAP, Server
-from core.state.details import Try
+from core.state import TEXT_CAP, Server, Try
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
 

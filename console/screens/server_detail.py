@@ -20,7 +20,7 @@ from console.views.group import Line, fit
 from console.views.servers import detail
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from core.server_details import EpisodeLook, ServerLook
+from core.control_payloads import EpisodeLook, ServerLook
 from core.state import Group, State
 
 LOOK_SECONDS = 1.0

@@ -17,7 +17,7 @@ from console.views.servers import detail, table_head, table_row
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
 from console.widgets.section import Section
-from core.server_details import ServerLook
+from core.control_payloads import ServerLook
 
 LOOK_SECONDS = 1.0
 """Between two readings of the server under the cursor, while the screen is in front."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.job_info import JobSheet
+from core.control_payloads import JobSheet
 
 if TYPE_CHECKING:
     from console.messages import Telling

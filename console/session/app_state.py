@@ -15,14 +15,12 @@ from ajet_swarm.common.errors import AjetError
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
+from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
 from core.events import Event
-from core.job_info import JobSheet
 from core.journal.history import HistoryPage
 from core.reducer import reduce
-from core.server_details import ServerLook
 from core.settings import RatingSettings
 from core.state import Group, State
-from core.token_payloads import EpisodeTokens
 
 log = logging.getLogger(__name__)
 

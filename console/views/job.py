@@ -9,9 +9,9 @@ from ajet_swarm.common.text import one_line
 from console.text.format import clock, duration, elapsed, plural
 from console.text.wrap import wrapped
 from console.views.group import EMPTY, Line, fit
+from core.control_payloads import JobSheet
 from core.events import WorkStep
-from core.job_info import JobSheet
-from core.state.jobs import Work
+from core.state import Work
 
 if TYPE_CHECKING:
     from console.models.job_form import Change, Notice

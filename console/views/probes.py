@@ -10,8 +10,7 @@ from console.text.format import UNKNOWN, clock, duration, elapsed, plural
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped
 from console.views.group import Line, fit
-from core.state import State
-from core.state.details import Try
+from core.state import State, Try
 
 NARROWEST = 36
 """Cells of a column of answers; a second and third come only where each has that."""

@@ -22,7 +22,7 @@ from console.text.format import (
 from console.text.wrap import wrapped
 from console.views.group import Line, fit
 from console.views.timeline import stays
-from core.server_details import EpisodeLook, ServerLook, TaskLook
+from core.control_payloads import EpisodeLook, ServerLook, TaskLook
 from core.state import Pool, Server
 
 STAYS = 12

@@ -1,7 +1,7 @@
 """How the operator's rating becomes rewards: `rating_rewards`, and nothing else.
 
-The rating screen calls it to show what a vote will mean, the proxy to send it. `docs/rating.md`
-explains it to people.
+The rating screen calls it to show what a vote will mean, the proxy to send it.
+`docs/guide/rating.md` explains it.
 """
 
 import math

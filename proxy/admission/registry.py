@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,13 +29,13 @@ from core.events import (
     RequestRefused,
 )
 from core.ids import hex_id
-from core.reducer import Dirty
+from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, Placed
-from proxy.admission.models import check_model, model_names
+from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import Seat, ServerSeat
 from proxy.dataset_rows import Row, kept
-from proxy.dialects.images import check_vision, image_words
+from proxy.dialects.images import image_words
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
@@ -75,8 +76,8 @@ class Groups:
 
     def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
         self.seat = seat
-        self._runs: dict[str, Run] = {}
-        """Live groups by id."""
+        self.runs: dict[str, Run] = {}
+        """Groups that live, by id."""
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False
@@ -90,14 +91,14 @@ class Groups:
         self.senses: dict[str, Sense] = {}
         for name, server in seat.servers.items():
             self.senses[name] = Sense(server, self._behind)
-            self._removers.append(server.watcher.add_listener(self._listener(name)))
+            self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue,
             draining=lambda: self.draining,
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
-        self._removers.append(seat.rewards.add_listener(rescoring(self._runs, self._behind)))
+        self._removers.append(seat.rewards.add_listener(rescoring(self.runs, self._behind)))
         self._recovery = Recovery(seat, self.senses, self._behind)
         seat.bus.listen(
             self._on_event,
@@ -113,12 +114,12 @@ class Groups:
     @property
     def open_count(self) -> int:
         """Groups that live."""
-        return len(self._runs)
+        return len(self.runs)
 
     @property
     def waiting(self) -> int:
         """Requests that wait for their episodes."""
-        return sum(map(_waits, self._runs.values()))
+        return sum(map(_waits, self.runs.values()))
 
     @property
     def serving(self) -> bool:
@@ -140,24 +141,6 @@ class Groups:
         server = self.seat.server_of(model)
         return window(server, self.senses[server.name].context)
 
-    def live_run(self, group_id: str, action: str) -> Run:
-        """Return the live group whose id is, or uniquely starts with, `group_id`.
-
-        Args:
-            group_id: Full id, or its first characters.
-            action: Participle for the error message: "rated", "aborted".
-
-        Raises:
-            NotNow: no group or several groups match, or the group is sealed or closing.
-        """
-        whole = full_id(group_id, {**self.seat.bus.state.groups, **self._runs})
-        run = self._runs.get(whole)
-        if run is None or run.closing:
-            raise NotNow(f"group {whole} is finished: it cannot be {action}")
-        if run.sealed:
-            raise NotNow(f"group {whole} is already finished: it cannot be {action}")
-        return run
-
     async def recover(self) -> None:
         """End or abort what a killed proxy left; before anything is claimed.
 
@@ -165,6 +148,24 @@ class Groups:
         background until it is done.
         """
         await self._recovery.run(self.limits.recover)
+
+    def open_run(self, group_id: str, done: str) -> Run:
+        """Return an open group that can still change.
+
+        Args:
+            group_id: Its id, or the first characters of it.
+            done: What is about to happen to it, as a participle for the error text: "rated".
+
+        Raises:
+            NotNow: no such group, several that begin so, or it is finished.
+        """
+        whole = find_id(group_id, {**self.seat.bus.state.groups, **self.runs})
+        run = self.runs.get(whole)
+        if run is None or run.closing:
+            raise NotNow(f"group {whole} is finished: it cannot be {done}")
+        if run.sealed:
+            raise NotNow(f"group {whole} is already finished: it cannot be {done}")
+        return run
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -213,9 +214,9 @@ class Groups:
             raise server.busy(request.model, 10)
         most = self.seat.settings.proxy.queue_limit
         gives_way: Run | None = None
-        if len(self._runs) >= most and self.waiting >= most:
+        if len(self.runs) >= most and self.waiting >= most:
             lane = self._admission.lane(request)
-            gives_way = _crowding(self._runs.values(), lane, request.idle)
+            gives_way = _crowding(self.runs.values(), lane, request.idle)
         if request.shown is not None:
             tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
             check_vision(server, self.seat.settings, own=tells)
@@ -229,7 +230,7 @@ class Groups:
         if gives_way is not None:
             _give_way(gives_way)
         ticket = run.join(request.stream)
-        self._runs[run.group_id] = run
+        self.runs[run.group_id] = run
         self._admission.opened(run)
         run.task = self._tasks.spawn(self._live(run), run.group_id)
         return ticket
@@ -294,10 +295,10 @@ class Groups:
         finally:
             if alarm is not None:
                 alarm.cancel()
-            self._runs.pop(run.group_id, None)
+            self.runs.pop(run.group_id, None)
             self._admission.over(run)
             run.tickets.clear()  # they know their run: left so, both would wait for the collector
-            if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
+            if not self._closing and not any(one.sense is run.sense for one in self.runs.values()):
                 await run.sense.agree()
 
     # --- leaving -------------------------------------------------------------------------------
@@ -338,9 +339,6 @@ class Groups:
 
     # --- the world changes ---------------------------------------------------------------------
 
-    def _listener(self, name: str) -> Callable[[Seen], None]:
-        return lambda seen: self._engine_changed(name, seen)
-
     def _engine_changed(self, name: str, seen: Seen) -> None:
         self.senses[name].engine_changed(seen)
         if is_down(seen):
@@ -358,10 +356,10 @@ class Groups:
                 self.stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
 
     def _of(self, name: str) -> list[Run]:
-        return [run for run in self._runs.values() if run.sense.server.name == name]
+        return [run for run in self.runs.values() if run.sense.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
-        if isinstance(event, GroupEvent) and (run := self._runs.get(event.group_id)) is not None:
+        if isinstance(event, GroupEvent) and (run := self.runs.get(event.group_id)) is not None:
             self._admission.happened(run, event)
         if "proxy" not in dirty:
             return
@@ -370,7 +368,7 @@ class Groups:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        for run in self._runs.values():
+        for run in self.runs.values():
             run.wake.set()
 
     # --- the end -------------------------------------------------------------------------------
@@ -399,7 +397,7 @@ class Groups:
         self._admission.close()
         self._wake_all()
         gone = Stop("the proxy stopped", "ABORTED", Stopping())
-        for run in tuple(self._runs.values()):
+        for run in tuple(self.runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
                 self.stop(run, gone)
         await self._tasks.drain(self.limits.last_ends)
@@ -411,11 +409,11 @@ class Groups:
             self._removers.pop()()
 
 
-def full_id(group_id: str, ids: Iterable[str]) -> str:
-    """Return the one id in `ids` that equals, or else starts with, `group_id`.
+def find_id(group_id: str, ids: Iterable[str]) -> str:
+    """Return the one group id among `ids` that is `group_id` or begins with it.
 
     Raises:
-        NotNow: no id or several ids match.
+        NotNow: none does, or several do.
     """
     known = list(ids)
     matches = [one for one in known if one == group_id] or [

@@ -10,14 +10,12 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
+from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
 from core.events import AnyEvent, Event, decode, encode
-from core.job_info import JobSheet
 from core.journal.history import HistoryPage
 from core.runtime.tls import believing
-from core.server_details import ServerLook
 from core.settings.effective import EffectiveSettings
 from core.state import State
-from core.token_payloads import EpisodeTokens
 
 T = TypeVar("T")
 

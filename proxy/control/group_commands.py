@@ -12,7 +12,7 @@ from core.events import GroupMarked, GroupNoted, RatingModeChanged
 from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
-from proxy.admission.registry import Groups, full_id
+from proxy.admission.registry import Groups, find_id
 from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
@@ -91,7 +91,7 @@ class GroupCommands:
                 its lease, and `override` is not set; nothing has changed.
             JournalError: writing failed just now; the vote counts for as long as the proxy runs.
         """
-        run = self._groups.live_run(group_id, "rated")
+        run = self._groups.open_run(group_id, "rated")
         self._require_journal()
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
@@ -117,7 +117,7 @@ class GroupCommands:
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
         """Take a rating back, as long as it is not sealed; committed as in `rate`."""
-        run = self._groups.live_run(group_id, "changed")
+        run = self._groups.open_run(group_id, "changed")
         self._require_journal()
         unrate(run, rater)
         await self._committed()
@@ -125,14 +125,14 @@ class GroupCommands:
 
     async def accept(self, group_id: str) -> str:
         """Seal now: with the rating if there is one, else with the automatic reward."""
-        run = self._groups.live_run(group_id, "accepted")
+        run = self._groups.open_run(group_id, "accepted")
         accept(run)
         what = "the rating" if run.rating is not None else "the automatic reward"
         return f"group {run.group_id} is finished with {what}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Give all episodes of a group back; its user gets what answer there is."""
-        run = self._groups.live_run(group_id, "aborted")
+        run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, Stop(cause, "ABORTED", busy(2))):
             raise NotNow(f"group {run.group_id} is ending already")
@@ -144,13 +144,13 @@ class GroupCommands:
 
     async def rescore(self, group_id: str) -> str:
         """Score a group again that is not sealed, with the present rewards."""
-        run = self._groups.live_run(group_id, "scored again")
+        run = self._groups.open_run(group_id, "scored again")
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Ask for the candidates that a scored group is short of, and score it again with them."""
-        return await refill.order(self._groups.live_run(group_id, "refilled"))
+        return await refill.order(self._groups.open_run(group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
         """Ask the request of a group again, however old it is; it becomes a new group."""
@@ -174,7 +174,7 @@ class GroupCommands:
         """
         groups = self.seat.bus.state.groups
         try:
-            return groups[full_id(group_id, groups)]
+            return groups[find_id(group_id, groups)]
         except NotNow:
             found = await asyncio.to_thread(read_group, self.seat.journal, group_id)
             if found is None:

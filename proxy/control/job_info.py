@@ -23,7 +23,7 @@ from ajet_swarm.protocol.job import (
 from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
-from core.job_info import JobSheet
+from core.control_payloads import JobSheet
 from proxy.context import Seat, ServerSeat
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, ask, offers

@@ -36,6 +36,7 @@ class PromptProbes:
     Args:
         seat: The proxy's shared parts.
         groups: Where requests go.
+        abort: Abort a group, by its id and a reason.
     """
 
     def __init__(self, seat: Seat, groups: Groups, group_commands: GroupCommands) -> None:

@@ -15,7 +15,7 @@ from core.scoring.rating import Rating as Said
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import Seat
-from proxy.groups.outcome import vote_text
+from proxy.groups.outcome import vote_words
 from proxy.groups.run import Run
 from proxy.http.errors import NotNow
 
@@ -236,7 +236,7 @@ def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float,
         if not same and (old.rating, old.rewards) != (rating, rewards):
             raise NotNow(
                 f"{old.rater or 'another console'} rated {name} {now - old.at:.0f} s ago: "
-                f"{vote_text(old)}",
+                f"{vote_words(old)}",
                 todo=f"Leave it, or {OVERRIDE_HINT}",
             )
         return not same

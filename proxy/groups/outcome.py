@@ -83,20 +83,6 @@ def _seal(
     )
 
 
-def vote_text(vote: Rating) -> str:
-    """Return a vote as text, with candidates counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
-    places = " ".join(str(index + 1) for index in vote.order)
-    match vote.rating:
-        case "best":
-            return f"{places} best"
-        case "ranking":
-            return f"ranking {places}"
-        case "scores":
-            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
-        case _:
-            return vote.rating
-
-
 def why_failed(run: Run) -> str:
     """Why the candidates failed, and why they were not retried."""
     errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
@@ -143,3 +129,17 @@ def why_none(run: Run) -> Refusal:
     if errors & GONE:
         return run.busy(5)
     return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")
+
+
+def vote_words(vote: Rating) -> str:
+    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating

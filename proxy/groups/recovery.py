@@ -20,7 +20,7 @@ from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import Seat, ServerSeat
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote, vote_text
+from proxy.groups.outcome import sealed_by_vote, vote_words
 from proxy.groups.submit import Ending, end, ours, publish_end
 from proxy.servers.server_facts import Sense
 
@@ -256,7 +256,7 @@ def _open(count: int, unrated: int = 0) -> str:
 def _lost_votes(groups: Sequence[Group]) -> str:
     """The committed votes of groups whose episodes could not be ended; empty without one."""
     lost = [
-        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_text(one.rating)})"
+        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
         for one in groups
         if one.rating is not None and one.rating.rewards and one.source != "human"
     ]

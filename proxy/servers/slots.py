@@ -12,8 +12,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text, known_names, redact
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
+from core.control_payloads import EPISODES, EpisodeLook, LogLook, ServerLook, TaskLook
 from core.events import ClientSeen, SlotsSeen
-from core.server_details import EPISODES, EpisodeLook, LogLook, ServerLook, TaskLook
 from proxy.context import Seat, ServerSeat
 
 T = TypeVar("T")

@@ -12,10 +12,17 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.models.screen_registry import SCREENS
 from console.shell.palette import as_text, entries
+from core.control_payloads import (
+    EpisodeLook,
+    EpisodeTokens,
+    LogLook,
+    ServerLook,
+    TaskLook,
+    Token,
+    TokenCall,
+)
 from core.events import ClientSeen
-from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.settings import RatingSettings
-from core.token_payloads import EpisodeTokens, Token, TokenCall
 from tests.support.console import NOW, FakeBoss, FakeChild, FakeReply, Seat, screen_text, seat
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 

@@ -20,10 +20,9 @@ from console.screens.job import JobScreen
 from console.screens.server_detail import InsideScreen, episode_loss
 from console.shell.palette import entries
 from console.views.job import work_lines
+from core.control_payloads import EpisodeLook, JobSheet, LogLook, ServerLook, TaskLook
 from core.events import AlertRaised, EngineChanged, WorkChanged, WorkStep
-from core.job_info import JobSheet
-from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
-from core.state.jobs import Work
+from core.state import Work
 from tests.support.console import HOSTILE, NOW, FakeLink, Seat, group_events, sample_state, seat
 from tests.support.sample import sample_events, state_of
 

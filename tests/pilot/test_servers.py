@@ -9,6 +9,7 @@ from console.screens.servers import ServersScreen
 from console.shell.palette import entries
 from console.views.servers import table_head, table_row
 from core.commands import COMMANDS
+from core.control_payloads import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.events import (
     ClientSeen,
     EngineChanged,
@@ -19,7 +20,6 @@ from core.events import (
     SlotsSeen,
 )
 from core.reducer import reduce
-from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state import State
 from tests.support.console import HOSTILE, NOW, FakeLink, Seat, seat, stamp
 

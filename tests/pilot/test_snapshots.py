@@ -23,6 +23,7 @@ from console.models.screen_registry import SCREENS
 from console.replay.app import ReplayApp
 from console.replay.journal_file import JournalFile
 from console.replay.player import Replay
+from core.control_payloads import EpisodeLook, JobSheet, LogLook, ServerLook, TaskLook
 from core.events import (
     AlertRaised,
     ClientSeen,
@@ -32,9 +33,7 @@ from core.events import (
     RewardPart,
     RewardsChanged,
 )
-from core.job_info import JobSheet
 from core.journal.writer import Journal
-from core.server_details import EpisodeLook, LogLook, ServerLook, TaskLook
 from core.state import State
 from tests.support.console import (
     NOW,

@@ -16,13 +16,11 @@ from console.app import ConsoleApp
 from console.backend.feed import Feed
 from console.models.screen_registry import SCREENS, Place
 from console.session.app_state import Session
+from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
 from core.events import Event
-from core.job_info import JobSheet
 from core.journal.history import HistoryPage
 from core.reducer import reduce
-from core.server_details import ServerLook
 from core.state import Group, State
-from core.token_payloads import EpisodeTokens
 from tests.support.sample import (
     HOSTILE,
     NOW,

@@ -8,7 +8,6 @@ async with world(tmp_path) as w:
 
 import asyncio
 import contextlib
-import functools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -153,13 +152,14 @@ class World:
     def state(self) -> Any:
         return self.seat.bus.state
 
-    @functools.cached_property
-    def commands(self) -> GroupCommands:
-        return GroupCommands(self.groups)
-
     @property
     def server(self) -> ServerSeat:
         return next(iter(self.seat.servers.values()))
+
+    @property
+    def commands(self) -> GroupCommands:
+        """The operator's commands on one group."""
+        return GroupCommands(self.groups)
 
     async def ask(
         self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any

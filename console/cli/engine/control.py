@@ -26,8 +26,8 @@ from console.cli.common import (
     token_of,
 )
 from core.commands import COMMANDS
+from core.control_payloads import EPISODES
 from core.runtime.home import Home
-from core.server_details import EPISODES
 from core.state import State
 
 

@@ -16,7 +16,7 @@ from console.cli.engine.control import Aim, Target, agreed, aimed, each, send
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
-    from core.job_info import JobSheet
+    from core.control_payloads import JobSheet
     from core.state import State
     from proxy.control.client import ControlClient
 

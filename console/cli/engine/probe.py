@@ -13,8 +13,7 @@ from console.cli.common import cert_of, look_home, need_proxy, say, token_of
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
 from core.commands import validate
-from core.state import State
-from core.state.details import Try
+from core.state import State, Try
 from proxy.control.client import ControlClient
 
 TELLS_AFTER = 2.0

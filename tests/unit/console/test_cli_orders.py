@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from console.backend.rater import keep_name
 from console.cli import main
-from core.job_info import JobSheet
+from core.control_payloads import JobSheet
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State

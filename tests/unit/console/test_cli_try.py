@@ -8,8 +8,7 @@ import pytest
 
 from console.cli import main
 from console.cli.engine import probe
-from core.state import State
-from core.state.details import Try
+from core.state import State, Try
 
 
 class Forgetful:

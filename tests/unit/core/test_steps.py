@@ -15,7 +15,7 @@ from core.events import (
     ScoringAbstained,
 )
 from core.scoring.rating import Rating, rating_rewards
-from core.state.steps import StepStats
+from core.state import StepStats
 from tests.support.sample import group_events, state_of
 
 AUTO = (0.2, 0.9, 0.4, 0.1)

@@ -23,7 +23,7 @@ from ajet_swarm.protocol.job import (
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
 from core.commands import CommandError, validate
 from core.events import AlertRaised, JobSent, WorkChanged
-from core.state.jobs import Work
+from core.state import Work
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import sheet
 from tests.support.kept_swarm import KeptSwarm
