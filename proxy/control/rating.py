@@ -11,7 +11,7 @@ from core.commands.rating import OVERRIDE_HINT
 from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.scoring.agreement import agree
 from core.scoring.rating import Kind, rating_rewards
-from core.scoring.rating import Rating as Said
+from core.scoring.rating import RatingInput as Said
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import Seat

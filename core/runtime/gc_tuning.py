@@ -8,7 +8,7 @@ request makes while it lives, and took a fifth of the proxy's CPU."""
 MIDDLE, OLD = 20, 20
 
 
-def calm_collector() -> None:
+def tune_gc() -> None:
     """Leave out what is there for good, and look at the rest less often.
 
     Memory stays bounded: cycles (an exception and its frames) wait a little longer to be freed.

@@ -22,7 +22,7 @@ from core.events import AnyEvent, ProxyStarted
 from core.journal import storage
 from core.journal.history import END, HistoryPage, read_page
 from core.journal.reader import STATE_VERSION, state_of
-from core.journal.storage import READABLE, TABLES_SINCE
+from core.journal.storage import OLDEST_READABLE, TABLES_SINCE
 from core.journal.texts import TextReader, lines_in
 from core.journal.writer import JournalError
 from core.reducer import reduce
@@ -34,7 +34,7 @@ _CHUNK = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JournalRun:
     """One start of the proxy."""
 
     run_id: str
@@ -106,13 +106,13 @@ class JournalFile:
         with self.reading() as db:
             found = int(db.execute("pragma user_version").fetchone()[0])
             names = {row[0] for row in db.execute("select name from sqlite_master")}
-            newer = storage.newer(db, found)
+            newer = storage.refuse_newer(db, found)
         if newer:
             raise JournalError(newer, str(self.path), "Use the newer program")
         if not {"events", "groups"} <= names:
             raise UsageError("this database is no journal of ours", str(self.path))
         whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= found)
-        if (found < READABLE or not whole) and self._copy is None:
+        if (found < OLDEST_READABLE or not whole) and self._copy is None:
             self._take_copy()
         with self.reading() as db:
             db.execute("select seq, data from events order by seq desc limit 1").fetchone()
@@ -200,7 +200,7 @@ class JournalFile:
         except msgspec.MsgspecError:
             return None
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[JournalRun]:
         """The starts of the proxy in it, oldest first; the first may have been pruned in part."""
         with self.reading() as db:
             rows = db.execute(
@@ -221,11 +221,11 @@ class JournalFile:
             starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
         ends = [one[1] - 1 for one in starts[1:]] + [self.last_seq()]
         return [
-            Run(run_id, first, end, at, url)
+            JournalRun(run_id, first, end, at, url)
             for (run_id, first, at, url), end in zip(starts, ends, strict=False)
         ]
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> JournalRun:
         """The run whose id begins so; `last` is the newest.
 
         Raises:
