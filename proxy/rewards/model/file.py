@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
 from core.settings.yaml_file import Faults, FieldReader, FileFault, Text, joined
 from proxy.rewards.model.spec import RECENT, Model, PartSpec
-from proxy.rewards.part import KINDS, Kind, Made, SettingsFault
+from proxy.rewards.part import KINDS, AnyPart, PartKind, SettingError
 
 NAME = "rewards.yaml"
 """What the file is called in the home."""
@@ -125,7 +125,7 @@ def parse(text: str, file: Path | None) -> Model:
     return _ModelReader(str(file or "the built-in rewards")).model(text, file)
 
 
-def make(spec: PartSpec, model: Model, folder: Path) -> Made:
+def make(spec: PartSpec, model: Model, folder: Path) -> AnyPart:
     """The part itself, relative paths starting from `folder`.
 
     Raises:
@@ -133,11 +133,11 @@ def make(spec: PartSpec, model: Model, folder: Path) -> Made:
     """
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
-    except SettingsFault as fault:
+    except SettingError as fault:
         raise joined(_of_setting(spec, model, one) for one in (fault, *fault.more)) from fault
 
 
-def _of_setting(spec: PartSpec, model: Model, fault: SettingsFault) -> ModelFault:
+def _of_setting(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault:
     field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
     line = spec.lines.get(fault.field, spec.line)
     todo = fault.todo
@@ -228,11 +228,11 @@ class _ModelReader:
         common["kind"] = kind_name
         return PartSpec(name, settings=settings, line=entry.line, lines=lines, **common)
 
-    def _kind(self, kind: str, reader: FieldReader[ModelFault], field: str) -> Kind:
+    def _kind(self, kind: str, reader: FieldReader[ModelFault], field: str) -> PartKind:
         """Return a kind by its name, which `field` of `reader` gives."""
         if kind not in KINDS:
             hints = [did_you_mean(kind, KINDS), f"Known: {', '.join(KINDS)}"]
-            if field != "kind":
+            if reader.path == "parts":  # the part's name is the kind
                 hints.insert(1, "Or give its `kind`.")
             problem = f"is no kind of part: `{kind:.40}`"
             raise reader.fault(field, problem, " ".join(filter(None, hints)))
