@@ -4,13 +4,36 @@ Nothing in the server imports numpy or knows what kind of model answers; another
 is one class that satisfies `PolicyBackend`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+
+from ajet_swarm.common.errors import AjetError
 
 
 class UnknownTokenError(ValueError):
-    """A prompt holds a token id that the policy does not have."""
+    """A prompt contains a token id outside the policy's vocabulary."""
+
+
+class SaveError(RuntimeError):
+    """A checkpoint could not be written; the message gives the file and the reason."""
+
+
+class WeightsError(AjetError):
+    """Weights on disk cannot be used."""
+
+
+class CheckpointError(WeightsError):
+    """A request about a checkpoint is invalid: its name, its number or its file."""
+
+
+class NoCheckpointError(WeightsError):
+    """No checkpoint has the given name."""
+
+
+LATEST = "latest"
+"""Name of the checkpoint that every update replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +252,9 @@ class CheckpointKeeper(Protocol):
     All raise AjetError for what can not be done, SaveError for what can not be written.
     """
 
+    def check_name(self, name: str) -> None:
+        """Raise CheckpointError unless a checkpoint can be saved under this name."""
+
     def listed(self) -> Sequence[Checkpoint]:
         """All checkpoints, newest first."""
 
@@ -251,5 +277,52 @@ class CheckpointKeeper(Protocol):
         """Keep weights in the safetensors form under a name; wants the policy closed."""
 
 
-class SaveError(RuntimeError):
-    """A checkpoint could not be written; says where and why."""
+class ExperimentStore(Protocol):
+    """The saved state of every experiment, and the choice of the experiment to train."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the chosen experiment."""
+
+    def choose(self, name: str) -> bool:
+        """Choose the experiment to train; return False when it was chosen already."""
+
+    def saved_step(self, name: str) -> int:
+        """Return the saved global step of an experiment, 0 when nothing is saved. Reads files."""
+
+    def keeper(self) -> CheckpointKeeper | None:
+        """Return the checkpoints of the chosen experiment; None when nothing is ever saved."""
+
+
+class Decoder(Protocol):
+    """What a tokenizer is asked for."""
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Bytes of `ids`; tags are nothing."""
+
+
+class Language(Decoder, Protocol):
+    """How a policy reads and writes text."""
+
+    @property
+    def name(self) -> str:
+        """What to call the policy, for people."""
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """Hyperparameters that no job sets and that differ from the usual ones."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        max_tokens: int,
+        context: int,
+    ) -> Prompt:
+        """Chat messages to a prompt that leaves room in `context` tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids`; tags are nothing."""
+
+    def spell(self, ids: Sequence[int]) -> list[str]:
+        """What each id reads as, tags by name."""

@@ -30,7 +30,7 @@ from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
 
 if TYPE_CHECKING:
-    from engine.policy.weights import Base
+    from engine.training.state import Base
 
 log = logging.getLogger("engine")
 

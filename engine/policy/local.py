@@ -13,21 +13,22 @@ import numpy as np
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import (
+    CheckpointError,
     Completion,
     Hyperparameters,
+    Language,
     Prompt,
     SamplingParams,
     TrainSample,
     UnknownTokenError,
     UpdateStats,
 )
-from engine.language import Language
 from engine.policy.sampler import Finished, Request, Sampler
-from engine.policy.weights import Base, State, WeightStore
-from engine.storage.checkpoints import CheckpointError
+from engine.policy.weights import WeightStore
 from engine.training.frozen_prefix import Trunk
 from engine.training.grpo import Learner
 from engine.training.model import BLOCKED, log_softmax, logits_only
+from engine.training.state import Base, State
 
 log = logging.getLogger(__name__)
 

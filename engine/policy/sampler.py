@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.interface import Completion, Prompt, SamplingParams
-from engine.language import Decoder
+from engine.interface import Completion, Decoder, Prompt, SamplingParams
 from engine.policy.chat_template import parse_call
 from engine.policy.kv_cache import Cache
 from engine.training.frozen_prefix import Trunk

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.interface import Checkpoint
+from engine.interface import LATEST, Checkpoint
 from engine.storage import checkpoints
-from engine.storage.checkpoints import LATEST
 
 if TYPE_CHECKING:
-    from engine.policy.weights import Base, WeightStore
+    from engine.policy.weights import WeightStore
+    from engine.training.state import Base
 
 
 class Keeper:
@@ -27,6 +27,10 @@ class Keeper:
     def __init__(self, directory: Path, base: Callable[[], "Base"]) -> None:
         self._directory = directory
         self._base = base
+
+    def check_name(self, name: str) -> None:
+        """Raise CheckpointError unless a checkpoint can be saved under this name."""
+        checkpoints.check_name(name)
 
     def listed(self) -> list[Checkpoint]:
         """All checkpoints, newest first."""

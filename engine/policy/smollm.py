@@ -15,9 +15,10 @@ import numpy as np
 from engine.policy.local import LocalPolicy
 from engine.policy.smollm_files import GGUF_SHA256, NAME
 from engine.policy.smollm_text import ChatText
-from engine.policy.weights import Base, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage.gguf import Gguf, GgufError
 from engine.training.model import EPS, Array, Config, Params
+from engine.training.state import Base
 
 CONTEXT = 2048
 """Window in tokens; the model itself was made for 8192, a laptop's memory is not."""

@@ -4,14 +4,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine import tokenizer as bpe
 from engine.interface import Prompt
 from engine.policy import chat_template, weights
 from engine.policy.local import LocalPolicy, PolicyClosedError
-from engine.policy.spelling import spell
 from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
 
 __all__ = ["PolicyClosedError", "TinyPolicy"]
+
+
+_TAG_NAMES = {
+    bpe.SYSTEM: "<system>",
+    bpe.USER: "<user>",
+    bpe.ANSWER: "<answer>",
+    bpe.END: "<end>",
+    bpe.TOOL: "<tool>",
+    bpe.CALL: "<call>",
+}
 
 
 class TinyLanguage(Tokenizer):
@@ -38,8 +48,11 @@ class TinyLanguage(Tokenizer):
         return chat_template.render(self, context, messages, tools, max_tokens)
 
     def spell(self, ids: Sequence[int]) -> list[str]:
-        """See `spelling.spell`."""
-        return spell(self, ids)
+        """Text of each id: tags by name, bytes that are no character as `\\xe2`."""
+        return [
+            _TAG_NAMES.get(token) or self.decode_bytes((token,)).decode("utf-8", "backslashreplace")
+            for token in ids
+        ]
 
 
 class TinyPolicy(LocalPolicy):

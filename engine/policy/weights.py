@@ -9,19 +9,20 @@ import io
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from engine import tokenizer as bpe
+from engine.interface import LATEST, WeightsError
 from engine.storage import checkpoints, safetensors
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import BASE_NAME, DAMAGED, LATEST, OtherBaseError, WeightsError
+from engine.storage.checkpoints import BASE_NAME, DAMAGED, OtherBaseError
 from engine.storage.safetensors import SafetensorsError, Tensor
 from engine.training.model import Array, Config, Params
 from engine.training.optimizer import Adam
+from engine.training.state import Base, State
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +30,6 @@ DATA = Path(__file__).parents[1] / "data"
 BASE, MERGES, SUMS = "base.npz", "merges.txt", "SHA256SUMS"
 CONFIG = Config(blocked=bpe.TEMPLATE_ONLY)
 _DTYPES = {"F32": "<f4", "F16": "<f2"}
-
-__all__ = ["CONFIG", "DATA", "Base", "State", "WeightStore", "WeightsError", "load_base", "shipped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """The shipped weights."""
-
-    params: Params
-    digest: str
-    """SHA-256 of their file: a checkpoint names the base it was trained from."""
 
 
 def save_base(directory: Path, params: Params, merges: list[tuple[int, int]]) -> None:
@@ -95,20 +85,6 @@ def shipped() -> Base:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@dataclass(slots=True)
-class State:
-    """What training goes on from."""
-
-    params: Params
-    adam: Adam
-    step: int = 0
-
-    @classmethod
-    def fresh(cls, base: Base) -> "State":
-        """The base weights with a new optimizer."""
-        return cls(base.params.copy(), Adam(base.params.flat.size))
 
 
 def _parts(state: State, base: str) -> list[bytes | memoryview]:

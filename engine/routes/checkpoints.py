@@ -11,10 +11,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from ajet_swarm.common.errors import AjetError
-from engine.interface import CheckpointKeeper, SaveError
+from engine.interface import (
+    LATEST,
+    CheckpointError,
+    CheckpointKeeper,
+    NoCheckpointError,
+    SaveError,
+)
 from engine.server.lifecycle import Engine, Refused
-from engine.storage.checkpoints import LATEST, CheckpointError, NoCheckpointError, check_name
-from engine.storage.safetensors import SafetensorsError
 
 T = TypeVar("T")
 
@@ -40,7 +44,7 @@ def _told() -> Iterator[None]:
         raise Refused(507, str(error)) from error
     except NoCheckpointError as error:
         raise Refused(404, str(error)) from error
-    except (CheckpointError, SafetensorsError) as error:
+    except CheckpointError as error:
         raise Refused(400, str(error)) from error
     except AjetError as error:  # damaged, held by another engine, closed meanwhile
         raise Refused(409, str(error)) from error
@@ -82,7 +86,7 @@ class _Checkpoints:
             return keeper.step()
 
         with _told():
-            check_name(name)
+            keeper.check_name(name)
             if policy is not None:
                 await policy.checkpoint(name)
         step = policy.step if policy is not None else await self.changing("save it now", copy)
@@ -184,6 +188,6 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
     async def take(request: Request, name: str = "imported") -> dict[str, Any]:
         """Keep a safetensors file under a name and go on from it; only while OFFLINE."""
         with _told():
-            check_name(name)
+            held.keeper.check_name(name)
         step = await held.take(name, await request.body())
         return {"success": True, "name": name, "step": step}

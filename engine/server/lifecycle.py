@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import PolicyBackend
+from engine.interface import ExperimentStore, PolicyBackend
 from engine.server.activity import Drift, Updates, VerboseLog
 from engine.server.batch_rules import counters, is_full, nearly_over_cached, over_cached, tally
 from engine.server.job import Job, JobError, parse_job
@@ -23,7 +23,6 @@ from engine.server.policy_holder import Backend, PolicyFactory
 from engine.server.poll_aid import Onlookers
 from engine.server.pool import ActiveClients, Finished, Pool
 from engine.server.trainer import Trainer
-from engine.storage.experiments import Experiments
 
 SWEEP_SECONDS = 10.0
 STOP_BLOCKS_SECONDS = 3.0
@@ -76,7 +75,7 @@ class Engine:
         self,
         factory: PolicyFactory,
         *,
-        experiments: Experiments | None = None,
+        experiments: ExperimentStore | None = None,
         reset: bool = False,
         faithful: bool = False,
         strict_context: bool = False,

@@ -13,15 +13,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine.interface import SaveError
+from engine.interface import LATEST, SaveError, WeightsError
 from engine.storage.checkpoints import (
     BASE_NAME,
     BEFORE_RESET,
     BEFORE_RESTORE,
-    LATEST,
     PREVIOUS,
     OtherBaseError,
-    WeightsError,
     check_name,
     find,
     offer,

@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
-from engine.interface import Checkpoint
+from engine.interface import LATEST, Checkpoint, CheckpointError, NoCheckpointError, WeightsError
 
 BASE_NAME = "base"
 """The shipped weights, as a name to go back to."""
-LATEST, PREVIOUS, DAMAGED = "latest", "previous", "damaged"
+PREVIOUS, DAMAGED = "previous", "damaged"
 BEFORE_RESET, BEFORE_RESTORE = "before-reset", "before-restore"
 _OURS = (LATEST, PREVIOUS, DAMAGED, BEFORE_RESET, BEFORE_RESTORE)
 _MAGIC = b"AJETPOL1"
@@ -30,20 +29,8 @@ _ARRAYS = 3
 """Weights and the two means of Adam."""
 
 
-class WeightsError(AjetError):
-    """Weights on disk can not be used."""
-
-
 class OtherBaseError(WeightsError):
     """A checkpoint of another release's weights."""
-
-
-class CheckpointError(WeightsError):
-    """A checkpoint that was asked for can not be made."""
-
-
-class NoCheckpointError(WeightsError):
-    """There is no checkpoint of that name."""
 
 
 def check_name(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
+from engine.interface import CheckpointError
 
 LONGEST_HEADER = 100_000_000
 _WIDTHS = {
@@ -23,8 +23,8 @@ _WIDTHS = {
 _METADATA = "__metadata__"
 
 
-class SafetensorsError(AjetError):
-    """A file breaks the format, or does not hold what is wanted; `where` is the field."""
+class SafetensorsError(CheckpointError):
+    """A file breaks the format or lacks a required tensor; `where` names the field."""
 
 
 @dataclass(frozen=True, slots=True)

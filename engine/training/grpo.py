@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.interface import Hyperparameters, TrainSample, UpdateStats
-from engine.policy.weights import State
 from engine.training.backward import backward
 from engine.training.frozen_prefix import Trunk
 from engine.training.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
 from engine.training.objective import Advantages, TokenLoss, advantages, token_loss
 from engine.training.optimizer import clip_
 from engine.training.packing import Sample, Shard, pack
+from engine.training.state import State
 from engine.training.threads import Lanes
 
 SHARDS, SMALLEST = 6, 128

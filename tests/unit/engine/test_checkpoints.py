@@ -11,20 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.interface import SaveError
+from engine.interface import CheckpointError, NoCheckpointError, SaveError, WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage import checkpoints
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import (
-    CheckpointError,
-    NoCheckpointError,
-    OtherBaseError,
-    WeightsError,
-    listed,
-    parts,
-    prune,
-)
+from engine.storage.checkpoints import OtherBaseError, listed, parts, prune
+from engine.training.state import State
 
 DIGEST = "b" * 64
 SIZE = 4

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.interface import WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage.safetensors import SafetensorsError, Tensor, pack, unpack
+from engine.training.state import State
 
 BASE = weights.shipped()
 

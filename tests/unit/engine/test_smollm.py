@@ -10,18 +10,26 @@ import numpy as np
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
+from engine.interface import (
+    Completion,
+    Hyperparameters,
+    Prompt,
+    SamplingParams,
+    TrainSample,
+    WeightsError,
+)
 from engine.policy.kv_cache import Cache
 from engine.policy.sampler import Request, Sampler
 from engine.policy.saved import Keeper
 from engine.policy.smollm import CONTEXT, SmolPolicy, load
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage import safetensors
 from engine.storage.gguf import GgufError
 from engine.training.frozen_prefix import Trunk
 from engine.training.grpo import Learner
 from engine.training.model import Array, Params, enter, log_softmax, logits_only
 from engine.training.optimizer import Adam
+from engine.training.state import State
 from tests.support.small_gguf import LAYERS, Small, logits, make
 
 HYPER = Hyperparameters(lr=5e-3)

@@ -3,10 +3,9 @@
 import pytest
 
 from engine.interface import Completion, SamplingParams, TrainSample
-from engine.policy.spelling import spell
-from engine.policy.tiny import TinyPolicy
+from engine.policy.tiny import TinyLanguage, TinyPolicy
 from engine.server.token_log import TokenLog, live
-from engine.tokenizer import ANSWER, END, USER, Tokenizer
+from engine.tokenizer import ANSWER, END, USER
 from tests.support.fake_policy import Bench, FakePolicy
 
 
@@ -80,10 +79,10 @@ async def test_memory_is_bounded_whatever_the_lengths() -> None:
 
 
 def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
-    tokenizer = Tokenizer.shipped()
+    tokenizer = TinyLanguage.shipped()
     ids = tokenizer.encode("Hello é")
-    assert "".join(spell(tokenizer, ids[:1])) == tokenizer.decode(ids[:1])
-    assert spell(tokenizer, (USER, ANSWER, END, 0xE2)) == ["<user>", "<answer>", "<end>", "\\xe2"]
+    assert "".join(tokenizer.spell(ids[:1])) == tokenizer.decode(ids[:1])
+    assert tokenizer.spell((USER, ANSWER, END, 0xE2)) == ["<user>", "<answer>", "<end>", "\\xe2"]
 
 
 async def test_the_real_policy_tells_what_it_sampled() -> None:

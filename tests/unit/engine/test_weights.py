@@ -12,10 +12,11 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from engine.corpus import word_lists
 from engine.evaluation import Judge, knows
-from engine.interface import SaveError
+from engine.interface import SaveError, WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
+from engine.training.state import State
 
 BASE = weights.shipped()
 
