@@ -246,7 +246,7 @@ class Checkpoint:
     damaged: bool = False
 
 
-class CheckpointKeeper(Protocol):
+class CheckpointManager(Protocol):
     """What is saved of a policy. Methods block; those marked so want the policy closed.
 
     All raise AjetError for what can not be done, SaveError for what can not be written.
@@ -290,7 +290,7 @@ class ExperimentStore(Protocol):
     def saved_step(self, name: str) -> int:
         """Return the saved global step of an experiment, 0 when nothing is saved. Reads files."""
 
-    def keeper(self) -> CheckpointKeeper | None:
+    def keeper(self) -> CheckpointManager | None:
         """Return the checkpoints of the chosen experiment; None when nothing is ever saved."""
 
 
@@ -301,7 +301,7 @@ class Decoder(Protocol):
         """Bytes of `ids`; tags are nothing."""
 
 
-class Language(Decoder, Protocol):
+class TextCodec(Decoder, Protocol):
     """How a policy reads and writes text."""
 
     @property

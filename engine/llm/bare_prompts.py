@@ -4,7 +4,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import PolicyBackend, Prompt
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 
 def bare_prompt(policy: PolicyBackend, prompt: str | list[int], limit: int) -> Prompt:
@@ -20,7 +20,7 @@ def bare_prompt(policy: PolicyBackend, prompt: str | list[int], limit: int) -> P
     """
     ids, cut = _end_of(policy, prompt) if isinstance(prompt, str) else (tuple(prompt), False)
     if not ids:
-        raise Refused(400, "The prompt is empty.")
+        raise EngineError(400, "The prompt is empty.")
     room = max(1, policy.context - limit)
     return Prompt(ids[-room:], truncated=cut or len(ids) > room)
 
@@ -31,7 +31,7 @@ def _end_of(policy: PolicyBackend, text: str) -> tuple[tuple[int, ...], bool]:
     while True:
         try:
             return text_prompt(policy, text[-size:]).tokens, size < len(text)
-        except Refused:  # it does not fit
+        except EngineError:  # it does not fit
             if size <= 1:
                 raise
             size //= 2
@@ -45,20 +45,20 @@ def text_prompt(policy: PolicyBackend, text: str) -> Prompt:
     """
     if not text:
         return Prompt(())
-    bare = rendered(policy, [_user("")], None, 1).tokens
-    full = rendered(policy, [_user(text)], None, 1)
+    bare = render_messages(policy, [_user("")], None, 1).tokens
+    full = render_messages(policy, [_user(text)], None, 1)
     if full.truncated:
-        raise Refused(
+        raise EngineError(
             400,
             f"This model's maximum context length is {policy.context} tokens, and the text is "
             "longer: it cannot be counted.",
         )
-    front = _common(bare, full.tokens)
-    back = _common(bare[front:][::-1], full.tokens[front:][::-1])
+    front = _common_prefix(bare, full.tokens)
+    back = _common_prefix(bare[front:][::-1], full.tokens[front:][::-1])
     return Prompt(full.tokens[front : len(full.tokens) - back])
 
 
-def rendered(
+def render_messages(
     policy: PolicyBackend,
     messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None,
@@ -72,14 +72,14 @@ def rendered(
     try:
         return policy.render(messages, tools, limit)
     except (ValueError, TypeError, AjetError) as error:
-        raise Refused(400, f"messages: cannot be rendered: {error}") from error
+        raise EngineError(400, f"messages: cannot be rendered: {error}") from error
 
 
 def _user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+def _common_prefix(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     """How many ids both begin with."""
     both = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))

@@ -9,19 +9,19 @@ from typing import Any, NoReturn, Self
 
 from engine.interface import Completion, PolicyBackend, Prompt, SamplingParams, UnknownTokenError
 from engine.llm import real_server_quirks
-from engine.llm.bare_prompts import bare_prompt, rendered
-from engine.llm.chat import ChatRequest, answer_limit, sampling
-from engine.server.episode_keys import Key
-from engine.server.lifecycle import ROLLING, Engine, Refused, Status
+from engine.llm.bare_prompts import bare_prompt, render_messages
+from engine.llm.chat import ChatRequest, answer_limit, sampling_params
+from engine.server.episode_keys import EpisodeKey
+from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode
-from engine.server.timelines import mend
+from engine.server.timelines import repair_prompt
 
 log = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
 """Status of an answer nobody waits for; never seen by a client."""
 
-Gone = Callable[[], Coroutine[Any, Any, None]]
+WaitForDisconnect = Callable[[], Coroutine[Any, Any, None]]
 """Waits until the client has left."""
 
 
@@ -40,7 +40,7 @@ class LiveCall:
         engine: Engine,
         episode: Episode,
         draw: Callable[[Callable[[str], None]], Coroutine[Any, Any, Completion | Exception]],
-        gone: Gone,
+        gone: WaitForDisconnect,
     ) -> None:
         self._engine, self._episode, self._turn = engine, episode, episode.turn
         self._pieces: deque[str] = deque()
@@ -101,15 +101,15 @@ class LiveCall:
         await asyncio.wait({self._draw, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
         finished = self._draw.done()
         if self._episode.turn != self._turn or (finished and self._draw.cancelled()):
-            lost(self._engine, self._episode.uuid)
+            raise_gone(self._engine, self._episode.uuid)
         if not finished:
-            raise Refused(CLIENT_LEFT, "The client left.")
+            raise EngineError(CLIENT_LEFT, "The client left.")
         drawn: Completion | Exception = self._draw.result()
-        if isinstance(drawn, Refused):
+        if isinstance(drawn, EngineError):
             raise drawn
         if isinstance(drawn, Exception):
             self._engine.verbose.add("chat", f"sampling failed: {drawn!r}", logging.ERROR)
-            raise Refused(500, f"The policy failed to answer: {drawn!r}")
+            raise EngineError(500, f"The policy failed to answer: {drawn!r}")
         self._episode.completions.append(drawn)
         return drawn
 
@@ -118,7 +118,7 @@ class LiveCall:
         self._news.set()
 
 
-class Calls:
+class CallStarter:
     """The LLM routes' side of an engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -130,7 +130,7 @@ class Calls:
         policy = self.engine.backend.policy
         return policy.name if policy is not None and not self.engine.faithful else "unknown"
 
-    def begin(self, key: Key, request: ChatRequest, gone: Gone) -> LiveCall:
+    def begin(self, key: EpisodeKey, request: ChatRequest, gone: WaitForDisconnect) -> LiveCall:
         """Begin one call of an episode.
 
         Args:
@@ -158,16 +158,16 @@ class Calls:
 
         return LiveCall(engine, episode, draw, gone)
 
-    def _callable(self, key: Key) -> tuple[Episode, PolicyBackend]:
+    def _callable(self, key: EpisodeKey) -> tuple[Episode, PolicyBackend]:
         engine = self.engine
         policy = engine.backend.policy
         episode = engine.pool.find(key.episode_uuid)
         if engine.status not in ROLLING or policy is None or episode is None:
-            lost(engine, key.episode_uuid)
+            raise_gone(engine, key.episode_uuid)
         if not (key.opens(episode.address) or engine.faithful):
-            raise Refused(401, "Invalid authorization data")
+            raise EngineError(401, "Invalid authorization data")
         if episode.status != "claimed":
-            lost(engine, key.episode_uuid)
+            raise_gone(engine, key.episode_uuid)
         return episode, policy
 
     def _prepare(
@@ -176,20 +176,20 @@ class Calls:
         engine = self.engine
         job = engine.require_job()
         if engine.faithful:
-            request = real_server_quirks.as_read(request)
+            request = real_server_quirks.strip_request(request)
         limit = answer_limit(job, policy.context, request)
         if request.ajetc_prompt is not None:
             prompt = bare_prompt(policy, request.ajetc_prompt, limit)
         else:
-            prompt = rendered(policy, request.conversation(), request.offered_tools(), limit)
+            prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
         if prompt.truncated and engine.strict_context:
-            raise Refused(
+            raise EngineError(
                 400,
                 f"This model's maximum context length is {policy.context} tokens, and the messages "
                 f"with the {limit} tokens of the answer are longer. Please reduce the length of "
                 "the messages.",
             )
-        params = sampling(request, job, episode.type, limit)
+        params = sampling_params(request, job, episode.type, limit)
         return self._mended(episode, policy, prompt, params), params
 
     def _mended(
@@ -198,7 +198,7 @@ class Calls:
         """The prompt with the ids of earlier answers as they were drawn."""
         if prompt.truncated or not episode.completions:
             return prompt
-        mended = mend(prompt.tokens, episode.completions, policy.decode)
+        mended = repair_prompt(prompt.tokens, episode.completions, policy.decode)
         if not mended.drifts:
             return prompt
         fits = len(mended.tokens) + 1 <= policy.context
@@ -211,16 +211,17 @@ class Calls:
         return Prompt(mended.tokens) if fits else prompt
 
 
-def lost(engine: Engine, name: str) -> NoReturn:
+def raise_gone(engine: Engine, name: str) -> NoReturn:
     """Raises Refused 404: why a call of the episode cannot be answered any more."""
     if engine.status not in ROLLING:
-        raise Refused(
+        raise EngineError(
             404,
-            f"The server is not in {Status.ROLLING} status. Current status: [{engine.status}].",
+            f"The server is not in {EngineStatus.ROLLING} status. "
+            f"Current status: [{engine.status}].",
         )
     if engine.pool.find(name) is None:
-        raise Refused(404, f"Episode {name} not found.")
-    raise Refused(404, f"Episode {name} is not claimed any more.")
+        raise EngineError(404, f"Episode {name} not found.")
+    raise EngineError(404, f"Episode {name} is not claimed any more.")
 
 
 async def _draw(
@@ -229,7 +230,7 @@ async def _draw(
     try:
         return await policy.sample(prompt, params, hear)
     except UnknownTokenError as error:  # of a prompt of token ids: the request is wrong
-        return Refused(400, str(error))
+        return EngineError(400, str(error))
     except Exception as error:  # a backend's fault is one failed call, told to its caller
         log.error("sampling", exc_info=error)
         return error

@@ -15,9 +15,9 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.interface import Completion, SamplingParams
-from engine.server.episode_keys import scrub
+from engine.server.episode_keys import replace_surrogates
 from engine.server.job import Job
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 from engine.server.pool import EpisodeType
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -57,7 +57,7 @@ class ChatRequest(BaseModel):
 
     def conversation(self) -> list[dict[str, Any]]:
         """Messages as the policy wants them: of content lists only the text survives."""
-        return [_flat(message) for message in self.messages]
+        return [_text_only(message) for message in self.messages]
 
     def offered_tools(self) -> list[dict[str, Any]] | None:
         """Tools the policy may call: none, all, or the one that was named."""
@@ -86,7 +86,7 @@ def parse_json(body: bytes) -> Any:
     try:
         raw = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"The request body is not JSON: {error}", asserts=True) from error
+        raise EngineError(400, f"The request body is not JSON: {error}", asserts=True) from error
     return _scrub_all(raw) if b"\\ud" in body or b"\\uD" in body else raw
 
 
@@ -111,7 +111,9 @@ def answer_limit(job: Job, context: int, request: ChatRequest | None = None) -> 
     return min([limit, *(count for count in asked if count is not None)])
 
 
-def sampling(request: ChatRequest, job: Job, kind: EpisodeType, limit: int) -> SamplingParams:
+def sampling_params(
+    request: ChatRequest, job: Job, kind: EpisodeType, limit: int
+) -> SamplingParams:
     """How the answer is drawn.
 
     In a train episode the job's temperature holds and the seed is dropped: equal seeds or a low
@@ -145,7 +147,7 @@ def tool_calls(drawn: Completion) -> list[dict[str, Any]]:
     ]
 
 
-class ChatAnswer:
+class ChatEncoder:
     """One answer as a chat completion, whole or told in pieces; `ajetc` is ours.
 
     Args:
@@ -179,7 +181,7 @@ class ChatAnswer:
             "model": self._model,
             "choices": [choice],
             "usage": _usage(drawn),
-            "ajetc": _ours(drawn),
+            "ajetc": _extension_fields(drawn),
         }
 
     def opening(self) -> bytes:
@@ -202,7 +204,7 @@ class ChatAnswer:
 
     def failure(self, status: int, detail: str) -> bytes:
         """An error where the answer should go on; no `[DONE]` follows."""
-        return event({"error": {"message": detail, "type": "server_error", "code": status}})
+        return sse_event({"error": {"message": detail, "type": "server_error", "code": status}})
 
     def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
         """The whole answer told as the real server tells it."""
@@ -214,7 +216,7 @@ class ChatAnswer:
         return self.opening() + self._chunk(content) + end + b"data: [DONE]\n\n"
 
     def _end(self, delta: dict[str, Any], drawn: Completion) -> bytes:
-        more = {"usage": _usage(drawn), "ajetc": _ours(drawn)}
+        more = {"usage": _usage(drawn), "ajetc": _extension_fields(drawn)}
         return self._chunk(delta, drawn, more)
 
     def _chunk(
@@ -233,10 +235,10 @@ class ChatAnswer:
             "model": self._asked,
             "choices": [choice],
         }
-        return event({**chunk, **(more or {})})
+        return sse_event({**chunk, **(more or {})})
 
 
-def event(data: Mapping[str, Any], name: str = "") -> bytes:
+def sse_event(data: Mapping[str, Any], name: str = "") -> bytes:
     """One server-sent event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
@@ -269,11 +271,11 @@ def _usage(drawn: Completion) -> dict[str, int]:
     }
 
 
-def _ours(drawn: Completion) -> dict[str, Any]:
+def _extension_fields(drawn: Completion) -> dict[str, Any]:
     return {"truncated": drawn.truncated, "step": drawn.step}
 
 
-def _flat(message: Message) -> dict[str, Any]:
+def _text_only(message: Message) -> dict[str, Any]:
     facts = message.model_dump(exclude_none=True)
     content = message.content
     if isinstance(content, list):
@@ -289,9 +291,9 @@ def _no_constant(name: str) -> Any:
 
 def _scrub_all(value: Any) -> Any:
     if isinstance(value, str):
-        return scrub(value)
+        return replace_surrogates(value)
     if isinstance(value, list):
         return [_scrub_all(item) for item in value]
     if isinstance(value, dict):
-        return {scrub(key): _scrub_all(item) for key, item in value.items()}
+        return {replace_surrogates(key): _scrub_all(item) for key, item in value.items()}
     return value

@@ -17,17 +17,17 @@ from engine.llm.chat import (
     Count,
     Mass,
     Temperature,
-    event,
+    sse_event,
     text_of,
     tool_calls,
     validate,
 )
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class Spoken(BaseModel):
+class InputMessage(BaseModel):
     """One message of the conversation."""
 
     role: str = Field(min_length=1)
@@ -37,7 +37,7 @@ class Spoken(BaseModel):
 class MessagesRequest(BaseModel):
     """What of a request is read."""
 
-    messages: list[Spoken] = Field(min_length=1)
+    messages: list[InputMessage] = Field(min_length=1)
     model: str | None = None
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -56,7 +56,7 @@ class MessagesRequest(BaseModel):
         """
         messages = [made for one in self.messages for made in _messages(one)]
         if not messages:
-            raise Refused(400, "messages: hold nothing this server can read")
+            raise EngineError(400, "messages: hold nothing this server can read")
         if system := text_of(self.system):
             messages.insert(0, {"role": "system", "content": system})
         return validate(
@@ -72,7 +72,7 @@ class MessagesRequest(BaseModel):
         )
 
 
-def _messages(spoken: Spoken) -> list[dict[str, Any]]:
+def _messages(spoken: InputMessage) -> list[dict[str, Any]]:
     """One message as chat messages: results of tools come before the text beside them."""
     if spoken.role == "system":
         return []
@@ -98,7 +98,7 @@ def _messages(spoken: Spoken) -> list[dict[str, Any]]:
     return [*results, {"role": "user", "content": text}] if text else results
 
 
-def _role(spoken: Spoken) -> str:
+def _role(spoken: InputMessage) -> str:
     return "assistant" if spoken.role == "assistant" else "user"
 
 
@@ -125,7 +125,7 @@ def _choice(choice: Mapping[str, Any]) -> Any:
     return "required" if kind == "any" else kind
 
 
-class MessagesAnswer:
+class MessagesEncoder:
     """One answer as a message, whole or as events.
 
     Args:
@@ -241,7 +241,7 @@ def _delta(place: int, delta: Mapping[str, Any]) -> bytes:
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
-    return event(data, data["type"])
+    return sse_event(data, data["type"])
 
 
 def _parsed(arguments: str) -> Any:

@@ -14,7 +14,7 @@ DEFAULT_SYSTEM = "You are a helpful assistant, your name is AgentJet."
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 
-class Crash(AjetError):
+class AssertionCrash(AjetError):
     """An assertion of the real server: a plain 500, then the connection is cut."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ def unauthorized(detail: str) -> dict[str, Any]:
     return {"status_code": 401, "detail": detail, "headers": None}
 
 
-def as_read(request: ChatRequest) -> ChatRequest:
+def strip_request(request: ChatRequest) -> ChatRequest:
     """The request as the real server's worker sees it: messages and tools alone."""
     messages = request.messages
     if messages[0].role != "system":

@@ -18,12 +18,12 @@ from engine.llm.chat import (
     Count,
     Mass,
     Temperature,
-    event,
+    sse_event,
     text_of,
     tool_calls,
     validate,
 )
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 _ROLES = {
     "developer": "system",
@@ -57,7 +57,7 @@ class ResponsesRequest(BaseModel):
         items = [self.input] if isinstance(self.input, str) else self.input
         messages = [message for item in items for message in _messages(item)]
         if not messages:
-            raise Refused(400, "input: holds no message this server can read")
+            raise EngineError(400, "input: holds no message this server can read")
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return validate(
@@ -115,7 +115,7 @@ def _choice(choice: Any) -> Any:
     return choice.get("type")
 
 
-class ResponsesAnswer:
+class ResponsesEncoder:
     """One answer as a response, whole or as events; `function_call` items get events of their own.
 
     Args:
@@ -233,7 +233,7 @@ class ResponsesAnswer:
         return self._event(name, item_id=self._message, output_index=0, content_index=0, **facts)
 
     def _event(self, name: str, /, **facts: Any) -> bytes:
-        return event({"type": name, "sequence_number": next(self._numbers), **facts}, name)
+        return sse_event({"type": name, "sequence_number": next(self._numbers), **facts}, name)
 
     def _item(self, text: str, status: str) -> dict[str, Any]:
         return {

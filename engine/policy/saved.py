@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.training.state import Base
 
 
-class Keeper:
+class SavedCheckpoints:
     """A `CheckpointKeeper` of a policy of this machine.
 
     Args:
@@ -34,7 +34,7 @@ class Keeper:
 
     def listed(self) -> list[Checkpoint]:
         """All checkpoints, newest first."""
-        return checkpoints.listed(self._directory)
+        return checkpoints.list_checkpoints(self._directory)
 
     def prune(self, keep: int) -> list[str]:
         """Delete all but the newest `keep` named ones; returns their names."""
@@ -78,7 +78,7 @@ class Keeper:
             store.close()
 
 
-class TinyKeeper(Keeper):
+class TinyCheckpoints(SavedCheckpoints):
     """That of the shipped policy."""
 
     def __init__(self, directory: Path) -> None:

@@ -24,7 +24,7 @@ _TAG_NAMES = {
 }
 
 
-class TinyLanguage(Tokenizer):
+class TinyTextCodec(Tokenizer):
     """The shipped tokenizer and template."""
 
     @property
@@ -74,4 +74,4 @@ class TinyPolicy(LocalPolicy):
         """
         base = weights.shipped()
         store = None if directory is None else WeightStore(directory)
-        return cls.resumed(base, store, TinyLanguage.shipped(), reset, start_from)
+        return cls.resumed(base, store, TinyTextCodec.shipped(), reset, start_from)

@@ -87,10 +87,10 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _parts(state: State, base: str) -> list[bytes | memoryview]:
+def _file_parts(state: State, base: str) -> list[bytes | memoryview]:
     header = {"base": base, "step": state.step, "t": state.adam.t, "size": state.params.flat.size}
     arrays = (state.params.flat, state.adam.m, state.adam.v)
-    return checkpoints.parts(
+    return checkpoints.file_parts(
         header, [array.astype("<f4", copy=False).data.cast("B") for array in arrays]
     )
 
@@ -102,10 +102,10 @@ def _unpack(path: Path, base: Base) -> State:
         raise WeightsError("The checkpoint is of a network of another size", str(path))
     adam = Adam(arrays.shape[1])
     adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
-    return State(_of(base, arrays[0].astype(np.float32)), adam, header["step"])
+    return State(_like_base(base, arrays[0].astype(np.float32)), adam, header["step"])
 
 
-def _of(base: Base, flat: Array | None = None) -> Params:
+def _like_base(base: Base, flat: Array | None = None) -> Params:
     """Parameters of the same sizes, with the same frozen ones; the others zeros when left out."""
     return Params(base.params.config, flat, base.params.frozen)
 
@@ -162,7 +162,7 @@ class WeightStore(CheckpointStore):
         """
         if name != LATEST:
             checkpoints.check_name(name)
-        self.write(name, _parts(state, base.digest), f"global step {state.step}")
+        self.write(name, _file_parts(state, base.digest), f"global step {state.step}")
 
     def take(self, name: str, data: bytes, base: Base) -> int:
         """Keep weights in the safetensors form under a name; returns their global step.
@@ -177,7 +177,7 @@ class WeightStore(CheckpointStore):
         tensors, metadata = safetensors.unpack(data)
         step = _step(metadata, base.digest)
         state = State(_params(tensors, base), Adam(base.params.flat.size), step)
-        self.write(name, _parts(state, base.digest), "the imported weights")
+        self.write(name, _file_parts(state, base.digest), "the imported weights")
         return state.step
 
 
@@ -210,7 +210,7 @@ def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
 
 
 def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
-    params = _of(base)
+    params = _like_base(base)
     for name in tensors:
         if name not in params.names():
             raise SafetensorsError("The policy has no such tensor", name)

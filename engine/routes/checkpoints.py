@@ -14,67 +14,69 @@ from ajet_swarm.common.errors import AjetError
 from engine.interface import (
     LATEST,
     CheckpointError,
-    CheckpointKeeper,
+    CheckpointManager,
     NoCheckpointError,
     SaveError,
 )
-from engine.server.lifecycle import Engine, Refused
+from engine.server.lifecycle import Engine, EngineError
 
 T = TypeVar("T")
 
 
-class Named(BaseModel):
+class CheckpointName(BaseModel):
     """A checkpoint's name."""
 
     name: str = Field(min_length=1, max_length=64)
 
 
-class Prune(BaseModel):
+class PruneRequest(BaseModel):
     """How many named checkpoints are kept."""
 
     keep: Annotated[int, Field(ge=0)]
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _http_errors() -> Iterator[None]:
     """Errors as answers: each says what is wrong, none is a 500."""
     try:
         yield
     except SaveError as error:
-        raise Refused(507, str(error)) from error
+        raise EngineError(507, str(error)) from error
     except NoCheckpointError as error:
-        raise Refused(404, str(error)) from error
+        raise EngineError(404, str(error)) from error
     except CheckpointError as error:
-        raise Refused(400, str(error)) from error
+        raise EngineError(400, str(error)) from error
     except AjetError as error:  # damaged, held by another engine, closed meanwhile
-        raise Refused(409, str(error)) from error
+        raise EngineError(409, str(error)) from error
 
 
-class _Checkpoints:
+class _CheckpointActions:
     """What the routes do, on one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
-    def keeper(self) -> CheckpointKeeper:
+    def keeper(self) -> CheckpointManager:
         """Raises Refused when nothing is saved by this policy."""
         keeper = self._engine.backend.keeper
         if keeper is None:
-            raise Refused(404, "This policy keeps no checkpoints.")
+            raise EngineError(404, "This policy keeps no checkpoints.")
         return keeper
 
     async def reading(self, work: Callable[[], T]) -> T:
         """Work that does not mind an open policy, off the loop."""
-        with _told():
+        with _http_errors():
             return await asyncio.to_thread(work)
 
     async def changing(self, deed: str, work: Callable[[], T]) -> T:
         """Work that wants the policy closed."""
         self._engine.require_offline(deed)
         if self._engine.backend.resetting:
-            raise Refused(400, "The checkpoints are being changed already. Try again in a moment.")
-        with _told():
+            raise EngineError(
+                400, "The checkpoints are being changed already. Try again in a moment."
+            )
+        with _http_errors():
             return await self._engine.backend.keeping(work)
 
     async def save(self, name: str) -> int:
@@ -85,7 +87,7 @@ class _Checkpoints:
             keeper.save(name)
             return keeper.step()
 
-        with _told():
+        with _http_errors():
             keeper.check_name(name)
             if policy is not None:
                 await policy.checkpoint(name)
@@ -132,7 +134,7 @@ class _Checkpoints:
 
 def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
     """Add them to the routes under `/ajetc`."""
-    held = _Checkpoints(engine)
+    held = _CheckpointActions(engine)
 
     @router.get("/checkpoints")
     async def checkpoints() -> list[dict[str, Any]]:
@@ -141,17 +143,17 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
         return [asdict(facts) for facts in found]
 
     @router.post("/checkpoints")
-    async def save(body: Named) -> dict[str, Any]:
+    async def save(body: CheckpointName) -> dict[str, Any]:
         """Save now under a name; an older one of that name is replaced."""
         return {"success": True, "name": body.name, "step": await held.save(body.name)}
 
     @router.post("/restore")
-    async def restore(body: Named) -> dict[str, Any]:
+    async def restore(body: CheckpointName) -> dict[str, Any]:
         """Go back to a checkpoint, or to `base`; only while OFFLINE."""
         return {"success": True, "name": body.name, "step": await held.restore(body.name)}
 
     @router.post("/prune")
-    async def prune(body: Prune) -> dict[str, Any]:
+    async def prune(body: PruneRequest) -> dict[str, Any]:
         """Delete all but the newest named checkpoints."""
         keeper = held.keeper
         deleted = await held.reading(lambda: keeper.prune(body.keep))
@@ -187,7 +189,7 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
     )
     async def take(request: Request, name: str = "imported") -> dict[str, Any]:
         """Keep a safetensors file under a name and go on from it; only while OFFLINE."""
-        with _told():
+        with _http_errors():
             held.keeper.check_name(name)
         step = await held.take(name, await request.body())
         return {"success": True, "name": name, "step": step}

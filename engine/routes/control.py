@@ -8,15 +8,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 
 from engine.routes import schemas as wire
-from engine.server.episodes import Episodes
+from engine.server.episodes import EpisodeService
 from engine.server.job import JobError, parse_job
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 from engine.server.pool import EpisodeType
 
 _KINDS: dict[str, EpisodeType] = {"train": "train", "eval": "eval"}
 
 
-def control_routes(episodes: Episodes) -> APIRouter:
+def control_routes(episodes: EpisodeService) -> APIRouter:
     """Everything but the chat route."""
     router = APIRouter()
     _add_engine_routes(router, episodes)
@@ -25,7 +25,7 @@ def control_routes(episodes: Episodes) -> APIRouter:
     return router
 
 
-def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
+def _add_engine_routes(router: APIRouter, episodes: EpisodeService) -> None:
     engine = episodes.engine
 
     @router.post("/sync_train_config", response_model_exclude_none=True)
@@ -46,7 +46,7 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
     @router.post("/sync_train_code")
     async def sync_train_code() -> wire.Outcome:
         """Refused: this server runs no code it is sent."""
-        raise Refused(
+        raise EngineError(
             400,
             "The embedded engine does not run code that is sent to it. "
             "Use an AgentJet swarm server to train with changed code.",
@@ -67,14 +67,14 @@ def _add_engine_routes(router: APIRouter, episodes: Episodes) -> None:
         return wire.Outcome(success=True)
 
 
-def _add_episode_routes(router: APIRouter, episodes: Episodes) -> None:
+def _add_episode_routes(router: APIRouter, episodes: EpisodeService) -> None:
     @router.post("/claim_episode")
     async def claim_episode(
         body: wire.Claim, user_agent: Annotated[str, Header()] = ""
     ) -> wire.Claimed:
         """Take the oldest free episode."""
         if (kind := _KINDS.get(body.episode_type)) is None:
-            raise Refused(400, f"Unknown episode_type {body.episode_type!r}: train or eval")
+            raise EngineError(400, f"Unknown episode_type {body.episode_type!r}: train or eval")
         await episodes.engine.onlookers.next_batch(user_agent)
         policy = body.throttle_policy or {}
         task_id = policy.get("current_task_id")
@@ -128,7 +128,7 @@ def _add_episode_routes(router: APIRouter, episodes: Episodes) -> None:
         return wire.Outcome(success=not reason, failure_reason=reason)
 
 
-def _add_reading_routes(router: APIRouter, episodes: Episodes) -> None:
+def _add_reading_routes(router: APIRouter, episodes: EpisodeService) -> None:
     engine = episodes.engine
 
     @router.get("/health")
@@ -172,5 +172,5 @@ def _add_reading_routes(router: APIRouter, episodes: Episodes) -> None:
     async def replay_latest_llm_call() -> dict[str, Any]:
         """The latest call and its answer, whoever made it."""
         if engine.latest_call is None:
-            raise Refused(404, "No LLM call has been made yet.")
+            raise EngineError(404, "No LLM call has been made yet.")
         return engine.latest_call

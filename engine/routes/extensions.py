@@ -10,10 +10,10 @@ from engine.interface import Hyperparameters
 from engine.llm.chat import answer_limit
 from engine.routes import schemas as wire
 from engine.routes.checkpoints import add_checkpoint_routes
-from engine.server.episodes import Episodes
+from engine.server.episodes import EpisodeService
 from engine.server.job import JobError, parse_job
-from engine.server.lifecycle import Engine, Refused
-from engine.server.token_log import live
+from engine.server.lifecycle import Engine, EngineError
+from engine.server.token_log import live_episode
 
 
 def check_trainable(engine: Engine, text: str) -> None:
@@ -29,7 +29,7 @@ def check_trainable(engine: Engine, text: str) -> None:
             raise JobError(error)
 
 
-def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
+def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter:
     """Facts of the embedded engine, its updates and tokens, its checkpoints."""
     engine = episodes.engine
     router = APIRouter(prefix="/ajetc")
@@ -77,10 +77,10 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
         policy = engine.backend.policy
         episode = engine.pool.find(episode_uuid)
         if episode is not None and episode.completions:
-            return await live(episode_uuid, episode.completions, episode.task_id, policy)
+            return await live_episode(episode_uuid, episode.completions, episode.task_id, policy)
         found = await engine.backend.tokens.show(episode_uuid, policy)
         if found is None:
-            raise Refused(
+            raise EngineError(
                 404,
                 f"Episode {episode_uuid:.100} has no tokens here: it is unknown, has made no call, "
                 "or is older than those that are kept.",

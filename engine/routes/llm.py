@@ -11,12 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from engine.interface import Completion
 from engine.llm import real_server_quirks
-from engine.llm.calls import CLIENT_LEFT, Calls, LiveCall
-from engine.llm.chat import ChatAnswer, ChatRequest, parse_json, validate
-from engine.llm.messages import MessagesAnswer, MessagesRequest
-from engine.llm.responses import ResponsesAnswer, ResponsesRequest
+from engine.llm.calls import CLIENT_LEFT, CallStarter, LiveCall
+from engine.llm.chat import ChatEncoder, ChatRequest, parse_json, validate
+from engine.llm.messages import MessagesEncoder, MessagesRequest
+from engine.llm.responses import ResponsesEncoder, ResponsesRequest
 from engine.server.episode_keys import parse_key
-from engine.server.lifecycle import Engine, Refused
+from engine.server.lifecycle import Engine, EngineError
 
 KEEP_ALIVE_SECONDS = 5.0
 """Longest silence of a stream."""
@@ -24,7 +24,7 @@ KEEP_ALIVE_SECONDS = 5.0
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class Asked(Protocol):
+class LlmRequest(Protocol):
     """A request in any of the three forms."""
 
     model: str | None
@@ -34,7 +34,7 @@ class Asked(Protocol):
         """The same as a chat request."""
 
 
-class Answer(Protocol):
+class AnswerEncoder(Protocol):
     """Tells one answer in one of the three forms."""
 
     format: str
@@ -61,20 +61,20 @@ class Answer(Protocol):
         """The whole answer as the real server streams it."""
 
 
-Teller = Callable[[str, str | None], Answer]
+EncoderFactory = Callable[[str, str | None], AnswerEncoder]
 """Makes an answer of the policy's name and the name in the request."""
 
-_FORMS: tuple[tuple[str, type[BaseModel], Teller, tuple[str, ...]], ...] = (
-    ("/v1/chat/completions", ChatRequest, ChatAnswer, ("authorization",)),
-    ("/v1/responses", ResponsesRequest, ResponsesAnswer, ("authorization",)),
-    ("/v1/messages", MessagesRequest, MessagesAnswer, ("authorization", "x-api-key")),
+_FORMS: tuple[tuple[str, type[BaseModel], EncoderFactory, tuple[str, ...]], ...] = (
+    ("/v1/chat/completions", ChatRequest, ChatEncoder, ("authorization",)),
+    ("/v1/responses", ResponsesRequest, ResponsesEncoder, ("authorization",)),
+    ("/v1/messages", MessagesRequest, MessagesEncoder, ("authorization", "x-api-key")),
 )
 
 
 def chat_routes(engine: Engine) -> APIRouter:
     """The LLM routes; bodies are read by hand because the key is checked first."""
     router = APIRouter()
-    calls = Calls(engine)
+    calls = CallStarter(engine)
     for path, model, answer, headers in _FORMS:
         _add(router, calls, path, model, answer, headers)
     return router
@@ -82,10 +82,10 @@ def chat_routes(engine: Engine) -> APIRouter:
 
 def _add(
     router: APIRouter,
-    calls: Calls,
+    calls: CallStarter,
     path: str,
     model: type[BaseModel],
-    answer: Teller,
+    answer: EncoderFactory,
     headers: tuple[str, ...],
 ) -> None:
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -99,8 +99,8 @@ def _add(
         values = (request.headers.get(name) for name in headers)
         try:
             key = parse_key(next(filter(None, values), None))
-        except Refused as error:
-            if calls.engine.faithful and answer is ChatAnswer:
+        except EngineError as error:
+            if calls.engine.faithful and answer is ChatEncoder:
                 return JSONResponse(real_server_quirks.unauthorized(str(error)))
             raise
         asked, chat, raw = _read(calls.engine, model, await request.body())
@@ -111,7 +111,7 @@ def _add(
 
         told = answer(calls.model, asked.model)
         live = calls.begin(key, chat, gone)
-        streamed = Streamed(calls, live, told, raw)
+        streamed = StreamingAnswer(calls, live, told, raw)
         try:
             if asked.stream and not calls.engine.faithful:
                 await streamed.begin()
@@ -126,17 +126,17 @@ def _add(
         return JSONResponse(whole)
 
 
-def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[Asked, ChatRequest, Any]:
+def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[LlmRequest, ChatRequest, Any]:
     """The request, the same as a chat request, and as it came."""
     try:
         raw = parse_json(body)
-        asked: Asked = validate(model, raw)
+        asked: LlmRequest = validate(model, raw)
         return asked, asked.chat(), raw
     except RecursionError as error:
-        raise Refused(400, "The request body is nested too deeply") from error
+        raise EngineError(400, "The request body is nested too deeply") from error
     except RequestValidationError as error:
         if engine.faithful:
-            raise real_server_quirks.Crash from error
+            raise real_server_quirks.AssertionCrash from error
         raise
 
 
@@ -144,7 +144,7 @@ def _events(content: bytes) -> Response:
     return Response(content, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
 
-class Streamed(Response):
+class StreamingAnswer(Response):
     """An answer that is sent while it is drawn.
 
     What goes wrong before the first piece is an HTTP status still; later it is an event, and the
@@ -153,7 +153,7 @@ class Streamed(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, calls: Calls, live: LiveCall, told: Answer, raw: Any) -> None:
+    def __init__(self, calls: CallStarter, live: LiveCall, told: AnswerEncoder, raw: Any) -> None:
         super().__init__(headers=_STREAM_HEADERS)
         del self.headers["content-length"]
         self._calls, self._live, self._told, self._raw = calls, live, told, raw
@@ -197,7 +197,7 @@ class Streamed(Response):
                 self._next = await self._live.piece(KEEP_ALIVE_SECONDS)
             try:
                 end = self._told.closing(*await self.answer())
-            except Refused as error:
+            except EngineError as error:
                 gone = error.status == CLIENT_LEFT
                 end = b"" if gone else self._told.failure(error.status, str(error))
             await out(end, more=False)

@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt
 
 from engine.interface import PolicyBackend, Prompt, SamplingParams
-from engine.llm.bare_prompts import rendered, text_prompt
+from engine.llm.bare_prompts import render_messages, text_prompt
 from engine.llm.chat import ChatRequest, answer_limit, validate
 from engine.server.job import Job
-from engine.server.lifecycle import Engine, Refused
+from engine.server.lifecycle import Engine, EngineError
 
 
 class Tokenized(BaseModel):
@@ -38,7 +38,7 @@ class Detokenized(BaseModel):
     prompt: str
 
 
-class Plain(BaseModel):
+class TextRequest(BaseModel):
     """A request for the ids of a text, without a template."""
 
     prompt: str
@@ -51,7 +51,7 @@ def tokenize_routes(engine: Engine) -> APIRouter:
     def policy() -> PolicyBackend:
         found = engine.backend.policy
         if found is None:
-            raise Refused(404, f"No policy is loaded. Current status: [{engine.status}].")
+            raise EngineError(404, f"No policy is loaded. Current status: [{engine.status}].")
         return found
 
     @router.post("/tokenize")
@@ -61,7 +61,7 @@ def tokenize_routes(engine: Engine) -> APIRouter:
         if "messages" in body:
             made = _conversation(loaded, engine.job, validate(ChatRequest, body))
         else:
-            made = text_prompt(loaded, validate(Plain, body).prompt)
+            made = text_prompt(loaded, validate(TextRequest, body).prompt)
         ids = list(made.tokens)
         return Tokenized(
             count=len(ids),
@@ -83,4 +83,4 @@ def _conversation(policy: PolicyBackend, job: Job | None, request: ChatRequest) 
     limit = SamplingParams().max_tokens
     if job is not None:
         limit = answer_limit(job, policy.context, request)
-    return rendered(policy, request.conversation(), request.offered_tools(), limit)
+    return render_messages(policy, request.conversation(), request.offered_tools(), limit)

@@ -9,13 +9,13 @@ import logging
 from fastapi import APIRouter
 
 from engine.routes import schemas as wire
-from engine.server.episodes import Episodes
-from engine.server.lifecycle import ROLLING, Engine, Status
+from engine.server.episodes import EpisodeService
+from engine.server.lifecycle import ROLLING, Engine, EngineStatus
 
-_STATES = {*Status, "ENGINE.WEIGHT_EXPORTING"}
+_STATES = {*EngineStatus, "ENGINE.WEIGHT_EXPORTING"}
 
 
-def trainer_routes(episodes: Episodes) -> APIRouter:
+def trainer_routes(episodes: EpisodeService) -> APIRouter:
     """The five routes; none asks who posts."""
     engine = episodes.engine
     router = APIRouter()
@@ -28,12 +28,12 @@ def trainer_routes(episodes: Episodes) -> APIRouter:
         if posted not in _STATES:
             return wire.Outcome(success=False, failure_reason="Invalid engine status")
         engine.verbose.add("engine", f"{posted} was posted from outside", logging.WARNING)
-        if posted == Status.OFFLINE and engine.status is not Status.OFFLINE:
+        if posted == EngineStatus.OFFLINE and engine.status is not EngineStatus.OFFLINE:
             engine.halt(body.engine_status_detail)
-        elif posted == Status.ROLLING_POST and engine.status is Status.ROLLING:
+        elif posted == EngineStatus.ROLLING_POST and engine.status is EngineStatus.ROLLING:
             engine.close_batch()
             engine.advance()
-        elif posted == Status.WEIGHT_SYNCING and engine.status in ROLLING:
+        elif posted == EngineStatus.WEIGHT_SYNCING and engine.status in ROLLING:
             engine.sync()
         return wire.Outcome(success=True)
 
@@ -55,7 +55,7 @@ def _add_episode_routes(router: APIRouter, engine: Engine) -> None:
     @router.post("/register_episode")
     async def register_episode(body: wire.Registered) -> wire.Outcome:
         """One more slot, under the name that was posted."""
-        if engine.status is not Status.ROLLING:
+        if engine.status is not EngineStatus.ROLLING:
             return wire.Outcome(success=False, failure_reason="Engine is not in rolling state.")
         if engine.pool.find(body.episode_uuid) is not None:
             return wire.Outcome(success=False, failure_reason="Episode is registered already.")

@@ -39,7 +39,7 @@ class VerboseLog:
         ]
 
 
-class Updates:
+class UpdateHistory:
     """The last 500 policy updates."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Updates:
             "step_seconds": now - self._kept[-1]["at"] if self._kept else None,
             "at": now,
         }
-        self._kept.append(finite(facts))
+        self._kept.append(replace_nonfinite(facts))
 
     def after(self, step: int) -> list[dict[str, Any]]:
         """Updates whose `step` is greater than `step`, oldest first."""
@@ -79,7 +79,7 @@ class Updates:
         self._kept.clear()
 
 
-class Drift:
+class TokenDrift:
     """Earlier answers that came back in other tokens than were drawn, since the last update."""
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class Drift:
         return taken
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """`value` as JSON can carry it: numbers that are not finite become null."""
     if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_nonfinite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

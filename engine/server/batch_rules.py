@@ -13,12 +13,12 @@ from engine.server.job import (
     ENOUGH_TASKS,
     Job,
 )
-from engine.server.pool import Finished, Pool
-from engine.server.timelines import merge
+from engine.server.pool import FinishedEpisode, Pool
+from engine.server.timelines import merge_calls
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class BatchCounts:
     """How full the batch is."""
 
     episodes: int
@@ -28,22 +28,22 @@ class Tally:
     """Such tasks whose rewards are not all equal."""
 
 
-def tally(pool: Pool, job: Job) -> Tally:
+def count_batch(pool: Pool, job: Job) -> BatchCounts:
     """Count what is finished."""
     full = [group for group in pool.finished.values() if len(group) >= job.num_repeat]
-    return Tally(
+    return BatchCounts(
         episodes=sum(map(len, pool.finished.values())),
         tasks=len(full),
         non_dummy=sum(not is_dummy(group) for group in full),
     )
 
 
-def is_dummy(group: list[Finished]) -> bool:
+def is_dummy(group: list[FinishedEpisode]) -> bool:
     """Whether all rewards are equal, so that the group teaches nothing."""
     return len({episode.reward for episode in group}) <= 1
 
 
-def is_full(job: Job, count: Tally, votes: list[bool]) -> bool:
+def is_full(job: Job, count: BatchCounts, votes: list[bool]) -> bool:
     """The job's stop rule. Agreement alone is not enough: there must be something to train on."""
     if job.method == ENOUGH_EPISODES:
         return count.episodes >= job.batch_size * job.num_repeat
@@ -57,7 +57,7 @@ def is_full(job: Job, count: Tally, votes: list[bool]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class TrainBatch:
     """A batch ready to train on."""
 
     samples: list[TrainSample]
@@ -72,12 +72,12 @@ class Prepared:
         return len(self.samples)
 
 
-def prepare(batch: Iterable[Finished], job: Job) -> Prepared:
+def build_train_batch(batch: Iterable[FinishedEpisode], job: Job) -> TrainBatch:
     """The samples of a batch: one a timeline, with its episode's reward.
 
     Under the non-dummy rule full groups without signal are left out.
     """
-    groups: dict[str, list[Finished]] = {}
+    groups: dict[str, list[FinishedEpisode]] = {}
     for episode in batch:
         groups.setdefault(episode.task_id, []).append(episode)
     samples: list[TrainSample] = []
@@ -88,33 +88,33 @@ def prepare(batch: Iterable[Finished], job: Job) -> Prepared:
             left_out += len(group)
             continue
         for episode in group:
-            timelines = merge(episode.completions)
+            timelines = merge_calls(episode.completions)
             calls += sum(timeline.calls for timeline in timelines)
             samples += [one.sample(name, episode.uuid, episode.reward) for one in timelines]
-    return Prepared(samples, calls, left_out)
+    return TrainBatch(samples, calls, left_out)
 
 
-def over_cached(pool: Pool, job: Job) -> int:
+def cached_over_limit(pool: Pool, job: Job) -> int:
     """How many finished episodes are too many to keep; 0 while they are not.
 
     The rules that count tasks alone can cache without an end.
     """
     if job.method not in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
         return 0
-    cached = tally(pool, job).episodes
+    cached = count_batch(pool, job).episodes
     return cached if cached > job.max_cached_episodes else 0
 
 
-def nearly_over_cached(pool: Pool, job: Job) -> bool:
+def near_cache_limit(pool: Pool, job: Job) -> bool:
     """Whether more than four fifths of what may be cached is."""
     if job.method not in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
         return False
-    return 5 * tally(pool, job).episodes > 4 * job.max_cached_episodes
+    return 5 * count_batch(pool, job).episodes > 4 * job.max_cached_episodes
 
 
-def counters(pool: Pool, job: Job) -> dict[str, Any]:
+def pool_counters(pool: Pool, job: Job) -> dict[str, Any]:
     """The trainer's part of the pool information."""
-    count = tally(pool, job)
+    count = count_batch(pool, job)
     finished = pool.finished.items()
     return {
         "sample_collection_method": job.method,

@@ -6,18 +6,18 @@ import time
 from typing import Any
 
 from engine.server.episode_keys import make_key
-from engine.server.lifecycle import ROLLING, Engine, Refused, Status
+from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode, EpisodeType
 
 _ADVICE = {
-    Status.OFFLINE: "Sync a training config and start the engine first.",
-    Status.BOOTING: "Engine is booting. Try again in a moment.",
-    Status.ROLLING_POST: "Engine is in post-rolling phase. Try again in a moment.",
-    Status.WEIGHT_SYNCING: "Engine is syncing weights. Try again in a moment.",
+    EngineStatus.OFFLINE: "Sync a training config and start the engine first.",
+    EngineStatus.BOOTING: "Engine is booting. Try again in a moment.",
+    EngineStatus.ROLLING_POST: "Engine is in post-rolling phase. Try again in a moment.",
+    EngineStatus.WEIGHT_SYNCING: "Engine is syncing weights. Try again in a moment.",
 }
 
 
-class Episodes:
+class EpisodeService:
     """The clients' side of an engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -33,7 +33,7 @@ class Episodes:
             task_id: Of the throttle policy; empty without one.
         """
         engine = self.engine
-        if engine.status is not Status.ROLLING:
+        if engine.status is not EngineStatus.ROLLING:
             return f"Engine not ready. Current status: [{engine.status}]. {_ADVICE[engine.status]}"
         episode = engine.pool.claim(client, kind, timeout, task_id)
         if episode is None:
@@ -52,13 +52,13 @@ class Episodes:
         """
         engine = self.engine
         if engine.status not in ROLLING:
-            raise Refused(
+            raise EngineError(
                 400,
                 f"Engine is not in rolling state. Current status: [{engine.status}]. "
                 f"Episode {name} is dropped.",
             )
         if not task_id or named != task_id:
-            raise Refused(
+            raise EngineError(
                 400,
                 "workflow_output.metadata.task_id: must be there and equal to task_id "
                 f"({task_id!r}), found {named!r:.200}",
@@ -67,7 +67,7 @@ class Episodes:
         episode = self._owned(client, name)
         if episode.type == "eval":
             if reward is not None and not engine.faithful:
-                checked(reward)
+                check_reward(reward)
             engine.give_back(name)
         else:
             self._end_train(episode, task_id, reward)
@@ -111,7 +111,7 @@ class Episodes:
         engine = self.engine
         method = engine.counters().get("sample_collection_method", "")
         if not method.endswith("agree_sync_weight"):
-            raise Refused(
+            raise EngineError(
                 400,
                 f"The sample collection method {method!r} asks for no agreement",
                 asserts=True,
@@ -174,8 +174,8 @@ class Episodes:
         engine = self.engine
         cause = ""
         try:
-            number = checked(reward)
-        except Refused as error:
+            number = check_reward(reward)
+        except EngineError as error:
             if not engine.faithful:
                 raise
             number, cause = 0.0, str(error)
@@ -195,26 +195,30 @@ class Episodes:
     def _owned(self, client: str, name: str) -> Episode:
         episode = self.engine.pool.find(name)
         if episode is None:
-            raise Refused(400, f"Episode {name} not found.")
+            raise EngineError(400, f"Episode {name} not found.")
         if episode.status != "claimed":
-            raise Refused(400, f"Episode {name} is not in claimed status, it is {episode.status}.")
+            raise EngineError(
+                400, f"Episode {name} is not in claimed status, it is {episode.status}."
+            )
         if episode.client != client:
-            raise Refused(404, f"Episode {name} is claimed by different client {episode.client}.")
+            raise EngineError(
+                404, f"Episode {name} is claimed by different client {episode.client}."
+            )
         return episode
 
     def _idle(self, episode: Episode) -> float:
         return 0.0 if episode.calls else self.engine.clock() - episode.active_at
 
 
-def checked(reward: object) -> float:
+def check_reward(reward: object) -> float:
     """A reward that can be trained on: one finite number."""
     if isinstance(reward, bool) or not isinstance(reward, (int, float)):
         kind = "null" if reward is None else type(reward).__name__
-        raise Refused(400, f"workflow_output.reward: must be one number, found {kind}")
+        raise EngineError(400, f"workflow_output.reward: must be one number, found {kind}")
     try:
         number = float(reward)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Refused(400, f"workflow_output.reward: must be finite, found {number}")
+        raise EngineError(400, f"workflow_output.reward: must be finite, found {number}")
     return number

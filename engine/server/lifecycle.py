@@ -16,12 +16,18 @@ from typing import Any, Self
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from engine.interface import ExperimentStore, PolicyBackend
-from engine.server.activity import Drift, Updates, VerboseLog
-from engine.server.batch_rules import counters, is_full, nearly_over_cached, over_cached, tally
+from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
+from engine.server.batch_rules import (
+    cached_over_limit,
+    count_batch,
+    is_full,
+    near_cache_limit,
+    pool_counters,
+)
 from engine.server.job import Job, JobError, parse_job
-from engine.server.policy_holder import Backend, PolicyFactory
-from engine.server.poll_aid import Onlookers
-from engine.server.pool import ActiveClients, Finished, Pool
+from engine.server.policy_holder import PolicyFactory, PolicyHolder
+from engine.server.poll_aid import PollAid
+from engine.server.pool import ActiveClients, FinishedEpisode, Pool
 from engine.server.trainer import Trainer
 
 SWEEP_SECONDS = 10.0
@@ -31,7 +37,7 @@ _BOOT_PATIENCE = 2.0
 _STOP_PATIENCE = 1.0
 
 
-class Status(StrEnum):
+class EngineStatus(StrEnum):
     """States as the wire names them."""
 
     OFFLINE = "ENGINE.OFFLINE"
@@ -41,10 +47,10 @@ class Status(StrEnum):
     WEIGHT_SYNCING = "ENGINE.WEIGHT_SYNCING"
 
 
-ROLLING = (Status.ROLLING, Status.ROLLING_POST)
+ROLLING = (EngineStatus.ROLLING, EngineStatus.ROLLING_POST)
 
 
-class Refused(AjetError):
+class EngineError(AjetError):
     """A request the engine does not serve now or at all; `status` is the HTTP status.
 
     `asserts`: the real server fails on an assertion there.
@@ -90,22 +96,22 @@ class Engine:
         self.temperature = 1.0
         """Of a job that names none."""
         self.clock = clock
-        self.status = Status.OFFLINE
+        self.status = EngineStatus.OFFLINE
         self.detail: str | None = None
         self.global_step: int | None = None
         """None until the first start, as on the real server."""
         self.job: Job | None = None
         self.pool = Pool(clock)
         self.clients = ActiveClients(clock, time.time)
-        self.onlookers = Onlookers(clock, helped=show_syncs)
+        self.onlookers = PollAid(clock, helped=show_syncs)
         self.verbose = VerboseLog()
-        self.updates = Updates()
-        self.drift = Drift()
+        self.updates = UpdateHistory()
+        self.drift = TokenDrift()
         self.trainer = Trainer(self.verbose, self.updates, self.drift, clock)
         self.latest_call: dict[str, Any] | None = None
         self.booting_since: float | None = None
         self.tasks = Tasks("engine")
-        self.backend = Backend(factory, self.tasks, self.verbose, reset=reset)
+        self.backend = PolicyHolder(factory, self.tasks, self.verbose, reset=reset)
         self.backend.keeper = experiments.keeper() if experiments is not None else None
         self._sweep_seconds = sweep_seconds
         self._work: asyncio.Task[Any] | None = None
@@ -163,7 +169,7 @@ class Engine:
             if self._refused:
                 return f"No training config found, the last one was refused: {self._refused}"
             return "No training config found. Please sync a training config first."
-        self._set(Status.BOOTING)
+        self._set(EngineStatus.BOOTING)
         self.booting_since = time.time()
         self.detail, self.global_step = None, 0
         if self._unread is not None:
@@ -183,10 +189,10 @@ class Engine:
     async def stop(self) -> None:
         """To OFFLINE from any state; calls in flight end, the policy is closed in the background
         when it takes longer than a second."""
-        if self.status is not Status.OFFLINE:
+        if self.status is not EngineStatus.OFFLINE:
             self.halt(None)
             if self.faithful:
-                stand_still(STOP_BLOCKS_SECONDS)
+                block_event_loop(STOP_BLOCKS_SECONDS)
         await self.backend.released(_STOP_PATIENCE)
 
     async def reset(self) -> None:
@@ -197,20 +203,22 @@ class Engine:
         """
         self.require_offline("reset the policy")
         if self.backend.resetting:
-            raise Refused(400, "The policy is being reset already.")
+            raise EngineError(400, "The policy is being reset already.")
         opened = await self.backend.reset()
         if opened.policy is None:
-            raise Refused(500, opened.error)
+            raise EngineError(500, opened.error)
         self.updates.clear()
 
     def require_offline(self, deed: str) -> None:
         """Raises Refused unless OFFLINE."""
-        if self.status is not Status.OFFLINE:
-            raise Refused(400, f"Engine is not offline, cannot {deed}. Status: [{self.status}].")
+        if self.status is not EngineStatus.OFFLINE:
+            raise EngineError(
+                400, f"Engine is not offline, cannot {deed}. Status: [{self.status}]."
+            )
 
     def _require_unchanging(self) -> None:
         if self.backend.resetting:
-            raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
+            raise EngineError(400, "The policy is being reset or replaced. Try again in a moment.")
 
     def _choose_experiment(self, job: Job) -> None:
         """Make the policy that of the job's experiment from the next opening on."""
@@ -225,7 +233,7 @@ class Engine:
             Refused: none was synced.
         """
         if self.job is None:
-            raise Refused(400, "No training config found. Please sync a training config first.")
+            raise EngineError(400, "No training config found. Please sync a training config first.")
         return self.job
 
     # -- the pool -----------------------------------------------------------------------------
@@ -235,37 +243,37 @@ class Engine:
         job, policy = self.job, self.backend.policy
         if job is None or policy is None:
             return
-        if self.status is Status.ROLLING and is_full(
-            job, tally(self.pool, job), self.clients.votes
+        if self.status is EngineStatus.ROLLING and is_full(
+            job, count_batch(self.pool, job), self.clients.votes
         ):
             self.close_batch()
-        if self.status is Status.ROLLING_POST and not self.pool.claimed:
+        if self.status is EngineStatus.ROLLING_POST and not self.pool.claimed:
             self.sync()
         self.refill()
 
     def close_batch(self) -> None:
         """ROLLING -> ROLLING_POST: no more claims."""
         self.pool.drop_unclaimed()
-        self._set(Status.ROLLING_POST)
+        self._set(EngineStatus.ROLLING_POST)
 
     def sync(self) -> None:
         """To WEIGHT_SYNCING: what is finished is trained, what is claimed is lost."""
         job, policy = self.job, self.backend.policy
         assert job is not None
         assert policy is not None
-        self._frozen = counters(self.pool, job)
+        self._frozen = pool_counters(self.pool, job)
         batch = self.pool.take()
         self.pool.wipe()
         self.clients.clear()
-        self._set(Status.WEIGHT_SYNCING)
+        self._set(EngineStatus.WEIGHT_SYNCING)
         self._work = self.tasks.spawn(self._sync(policy, batch, job), "sync")
 
     def refill(self) -> None:
         """Give every slot an episode again while the batch is open; guard the cache limit."""
         job = self.job
-        if job is None or self.status is not Status.ROLLING:
+        if job is None or self.status is not EngineStatus.ROLLING:
             return
-        if cached := over_cached(self.pool, job):
+        if cached := cached_over_limit(self.pool, job):
             self.pool.take()
             self._warned = False
             self.verbose.add(
@@ -274,7 +282,7 @@ class Engine:
                 f"swarm_mode_sample_collection_max_cached_episodes={job.max_cached_episodes} says",
                 logging.WARNING,
             )
-        elif nearly_over_cached(self.pool, job) and not self._warned:
+        elif near_cache_limit(self.pool, job) and not self._warned:
             self._warned = True
             self.verbose.add(
                 "pool",
@@ -302,7 +310,7 @@ class Engine:
         episode = self.pool.find(name)
         if episode is None or episode.status != "claimed":
             return
-        if self.status is Status.ROLLING:
+        if self.status is EngineStatus.ROLLING:
             self.pool.revert(episode)
         else:
             self.pool.drop(episode)
@@ -310,7 +318,7 @@ class Engine:
     def counters(self) -> dict[str, Any]:
         """The trainer's part of the pool information; stays as it was after a stop."""
         rolling = self.status in ROLLING and self.job is not None
-        return counters(self.pool, self.job or Job()) if rolling else dict(self._frozen)
+        return pool_counters(self.pool, self.job or Job()) if rolling else dict(self._frozen)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -333,10 +341,10 @@ class Engine:
         self.global_step = policy.step + 1
         self._warned = False
         self.pool.wipe()
-        self._set(Status.ROLLING)
+        self._set(EngineStatus.ROLLING)
         self.refill()
 
-    async def _sync(self, policy: PolicyBackend, batch: list[Finished], job: Job) -> None:
+    async def _sync(self, policy: PolicyBackend, batch: list[FinishedEpisode], job: Job) -> None:
         """One policy update; a failure takes the engine OFFLINE with its reason.
 
         As on the real server, where a dead training process does; rolling on with a policy that
@@ -364,8 +372,8 @@ class Engine:
     def halt(self, detail: str | None) -> None:
         """To OFFLINE now; what runs is cancelled, the policy is closed in the background."""
         if self.status in ROLLING:
-            self._frozen = counters(self.pool, self.job or Job())
-        self._set(Status.OFFLINE)
+            self._frozen = pool_counters(self.pool, self.job or Job())
+        self._set(EngineStatus.OFFLINE)
         self.detail = detail
         self.global_step = 0
         self.pool.wipe()
@@ -375,13 +383,13 @@ class Engine:
             work.cancel()
         self.backend.release(work)
 
-    def _set(self, status: Status) -> None:
-        if status is not Status.BOOTING:
+    def _set(self, status: EngineStatus) -> None:
+        if status is not EngineStatus.BOOTING:
             self.booting_since = None
         if status is not self.status:
             self.verbose.add("engine", f"{self.status} -> {status}")
         self.status = status
-        self.onlookers.closed(status in (Status.ROLLING_POST, Status.WEIGHT_SYNCING))
+        self.onlookers.closed(status in (EngineStatus.ROLLING_POST, EngineStatus.WEIGHT_SYNCING))
 
     async def _janitor(self) -> None:
         while True:
@@ -389,6 +397,6 @@ class Engine:
             self.sweep()
 
 
-def stand_still(seconds: float) -> None:
+def block_event_loop(seconds: float) -> None:
     """Block the event loop, as the real server's stop does."""
     time.sleep(seconds)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import CheckpointKeeper, PolicyBackend
+from engine.interface import CheckpointManager, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
 
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenResult:
     """What opening the policy came to: one of the two is set."""
 
     policy: PolicyBackend | None = None
     error: str = ""
 
 
-class Backend:
+class PolicyHolder:
     """Holds the policy while the engine is up.
 
     Args:
@@ -49,7 +49,7 @@ class Backend:
         """Checkpoints are being changed: the policy can not be opened."""
         self.tokens = TokenLog()
         """What finished episodes were made of."""
-        self.keeper: CheckpointKeeper | None = None
+        self.keeper: CheckpointManager | None = None
         """What is saved of the policy; None when nothing is."""
         self.start_from: str | None = None
         """Name of a checkpoint that the first opening goes back to."""
@@ -57,7 +57,7 @@ class Backend:
         self._tasks = tasks
         self._verbose = verbose
         self._reset_first = reset
-        self._opening: asyncio.Task[Opened] | None = None
+        self._opening: asyncio.Task[OpenResult] | None = None
         self._release: asyncio.Task[None] | None = None
 
     @property
@@ -65,7 +65,7 @@ class Backend:
         """Whether the next opening goes on from the latest saved state."""
         return not self._reset_first and self.start_from is None
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenResult:
         """Open the policy once the one before is closed.
 
         Being cancelled does not lose it: `release` closes what the opening comes to.
@@ -79,7 +79,7 @@ class Backend:
             self.note(opened.policy)
         return opened
 
-    async def reset(self) -> Opened:
+    async def reset(self) -> OpenResult:
         """Open the policy at its base weights and close it again; it must not be held.
 
         Goes on to its end when the caller is cancelled; `resetting` is true meanwhile.
@@ -100,7 +100,7 @@ class Backend:
         done = await asyncio.shield(task)
         return done()
 
-    def replace_keeper(self, keeper: CheckpointKeeper | None) -> None:
+    def replace_keeper(self, keeper: CheckpointManager | None) -> None:
         """Take the checkpoints of another experiment; its step is not known before it is opened."""
         self.keeper = keeper
         self.facts = {**self.facts, "step": None}
@@ -121,17 +121,17 @@ class Backend:
         if self._release is not None:
             await asyncio.wait({self._release}, timeout=seconds)
 
-    async def _open(self, reset: bool) -> Opened:
+    async def _open(self, reset: bool) -> OpenResult:
         try:
             await self._go_back(reset)
-            return Opened(policy=await self._factory(reset))
+            return OpenResult(policy=await self._factory(reset))
         except AjetError as error:
             reason = str(error)
         except Exception as error:  # a backend's fault must not leave the engine at BOOTING
             log.error("opening the policy", exc_info=error)
             reason = f"The policy could not be opened: {error!r}"
         self._verbose.add("engine", reason, logging.ERROR)
-        return Opened(error=reason)
+        return OpenResult(error=reason)
 
     async def _go_back(self, reset: bool) -> None:
         """Once: to the checkpoint the engine was started from; a reset makes it pointless."""
@@ -148,11 +148,11 @@ class Backend:
             value = await asyncio.to_thread(work)
             return lambda: value
         except Exception as error:  # noqa: BLE001 - whoever asked gets it, not the log
-            return partial(_again, error)
+            return partial(_reraise, error)
         finally:
             self.resetting = False
 
-    async def _reset(self) -> Opened:
+    async def _reset(self) -> OpenResult:
         try:
             await self.released()
             opened = await self._open(reset=True)
@@ -168,7 +168,7 @@ class Backend:
     async def _close(
         self,
         work: asyncio.Task[Any] | None,
-        opening: asyncio.Task[Opened] | None,
+        opening: asyncio.Task[OpenResult] | None,
         before: asyncio.Task[None] | None,
     ) -> None:
         await asyncio.wait([task for task in (work, opening, before) if task is not None])
@@ -183,5 +183,5 @@ class Backend:
             log.error("closing the policy", exc_info=error)
 
 
-def _again(error: Exception) -> NoReturn:
+def _reraise(error: Exception) -> NoReturn:
     raise error

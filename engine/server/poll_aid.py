@@ -26,7 +26,7 @@ _OWN_AGENT = "ajet-console"
 _RECENT_SECONDS = 2.5
 
 
-class Onlookers:
+class PollAid:
     """Knows whether a client of another program looks, and what it needs.
 
     Args:

@@ -51,7 +51,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedEpisode:
     """An ended train episode with a reward."""
 
     uuid: str
@@ -69,7 +69,7 @@ class Pool:
         self._clock = clock
         self._live: dict[str, Episode] = {}
         self._unclaimed: deque[Episode] = deque()
-        self.finished: dict[str, list[Finished]] = {}
+        self.finished: dict[str, list[FinishedEpisode]] = {}
         """By task id, in the order of their ends."""
 
     def __iter__(self) -> Iterator[Episode]:
@@ -120,7 +120,7 @@ class Pool:
         """Count a train episode; its slot is gone."""
         self.drop(episode)
         self.finished.setdefault(task_id, []).append(
-            Finished(
+            FinishedEpisode(
                 uuid=episode.uuid,
                 client=episode.client,
                 task_id=task_id,
@@ -164,7 +164,7 @@ class Pool:
             if not episode.calls and now - episode.active_at > episode.timeout
         ]
 
-    def take(self) -> list[Finished]:
+    def take(self) -> list[FinishedEpisode]:
         """All finished episodes, by task; the pool forgets them."""
         batch = [episode for group in self.finished.values() for episode in group]
         self.finished = {}
@@ -181,7 +181,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class _Activity:
+class _ClientActivity:
     at: float
     wall: float
     allowed: bool = False
@@ -193,13 +193,13 @@ class ActiveClients:
     def __init__(self, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock = clock
         self._wall = wall
-        self._seen: dict[str, _Activity] = {}
+        self._seen: dict[str, _ClientActivity] = {}
 
     def declare(self, client: str) -> None:
         """Put a client on the list, or refresh it."""
         kept = self._seen.get(client)
         allowed = kept.allowed if kept else False
-        self._seen[client] = _Activity(self._clock(), self._wall(), allowed)
+        self._seen[client] = _ClientActivity(self._clock(), self._wall(), allowed)
 
     def refresh(self, client: str) -> None:
         """Note activity of a client that is on the list."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.interface import Completion, TrainSample
 
-Ids = tuple[int, ...]
+TokenIds = tuple[int, ...]
 Decode = Callable[[Sequence[int]], str]
 
 LOOK_BACK = 64
@@ -23,7 +23,7 @@ away."""
 class Timeline:
     """One sequence of an episode."""
 
-    prompt: Ids
+    prompt: TokenIds
     """What the first call read."""
     tokens: list[int] = field(default_factory=list)
     """All that came after: answers, and what stood between them."""
@@ -54,19 +54,19 @@ class Timeline:
         )
 
 
-def merge(calls: Sequence[Completion]) -> list[Timeline]:
+def merge_calls(calls: Sequence[Completion]) -> list[Timeline]:
     """Timelines of an episode's calls, in the order of their first calls.
 
     Args:
         calls: In the order of their ends; those without a sampled token are left out.
     """
     timelines: list[Timeline] = []
-    ends: dict[Ids, list[Timeline]] = {}
+    ends: dict[TokenIds, list[Timeline]] = {}
     lengths: set[int] = set()
     for call in calls:
         if not call.tokens:
             continue
-        timeline = _longest(ends, lengths, call.prompt_tokens)
+        timeline = _pop_longest(ends, lengths, call.prompt_tokens)
         if timeline is None:
             timeline = Timeline(call.prompt_tokens)
             timelines.append(timeline)
@@ -77,7 +77,9 @@ def merge(calls: Sequence[Completion]) -> list[Timeline]:
     return timelines
 
 
-def _longest(ends: dict[Ids, list[Timeline]], lengths: set[int], prompt: Ids) -> Timeline | None:
+def _pop_longest(
+    ends: dict[TokenIds, list[Timeline]], lengths: set[int], prompt: TokenIds
+) -> Timeline | None:
     """Take the longest timeline that `prompt` begins with."""
     for length in sorted(lengths, reverse=True):
         waiting = ends.get(prompt[:length]) if length <= len(prompt) else None
@@ -87,15 +89,15 @@ def _longest(ends: dict[Ids, list[Timeline]], lengths: set[int], prompt: Ids) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairedPrompt:
     """A prompt whose earlier answers are the ids that were drawn."""
 
-    tokens: Ids
+    tokens: TokenIds
     drifts: int
     """Answers whose ids came back otherwise than they were drawn."""
 
 
-def mend(prompt: Ids, calls: Sequence[Completion], decode: Decode) -> Mended:
+def repair_prompt(prompt: TokenIds, calls: Sequence[Completion], decode: Decode) -> RepairedPrompt:
     """Put the sampled ids of earlier answers back into a rendered prompt.
 
     A client sends text; encoded again it can give other ids than were drawn (a word drawn in two
@@ -107,24 +109,24 @@ def mend(prompt: Ids, calls: Sequence[Completion], decode: Decode) -> Mended:
         calls: The episode's earlier calls, oldest first.
         decode: Ids to text; tags are nothing.
     """
-    done: Ids = ()
+    done: TokenIds = ()
     rest = prompt
     drifts = 0
     while True:
-        best: tuple[int, bool, Ids, Ids] | None = None
+        best: tuple[int, bool, TokenIds, TokenIds] | None = None
         for call in calls[-LOOK_BACK:]:
-            found = _follow(done, rest, call, decode)
+            found = _match_call(done, rest, call, decode)
             if found is not None and (best is None or found[:2] > best[:2]):
                 best = found
         if best is None:
-            return Mended(done + rest, drifts)
+            return RepairedPrompt(done + rest, drifts)
         drifts += not best[1]
         done, rest = best[2:]
 
 
-def _follow(
-    done: Ids, rest: Ids, call: Completion, decode: Decode
-) -> tuple[int, bool, Ids, Ids] | None:
+def _match_call(
+    done: TokenIds, rest: TokenIds, call: Completion, decode: Decode
+) -> tuple[int, bool, TokenIds, TokenIds] | None:
     """Whether `done` and then `rest` go through `call`.
 
     Returns:
@@ -145,26 +147,26 @@ def _follow(
     return None if end is None else (len(read), False, read + drawn, region[end:])
 
 
-def _answer_end(region: Ids, drawn: Ids, decode: Decode, *, closed: bool) -> int | None:
+def _answer_end(region: TokenIds, drawn: TokenIds, decode: Decode, *, closed: bool) -> int | None:
     """How many ids of `region` say what `drawn` says, blanks apart; None when it begins otherwise.
 
     An answer closed by its end tag is looked for up to that tag, one that was cut off by its text.
     """
-    wanted = _bare(decode(drawn))
+    wanted = _without_blanks(decode(drawn))
     if not wanted:
         return None
     if closed:
         end = region.index(drawn[-1]) + 1 if drawn[-1] in region else 0
-        return end if _bare(decode(region[:end])) == wanted else None
+        return end if _without_blanks(decode(region[:end])) == wanted else None
     low, high = 1, len(region)
     while low < high:
         middle = (low + high) // 2
-        if len(_bare(decode(region[:middle]))) < len(wanted):
+        if len(_without_blanks(decode(region[:middle]))) < len(wanted):
             low = middle + 1
         else:
             high = middle
-    return low if _bare(decode(region[:low])) == wanted else None
+    return low if _without_blanks(decode(region[:low])) == wanted else None
 
 
-def _bare(text: str) -> str:
+def _without_blanks(text: str) -> str:
     return "".join(text.split())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.interface import Completion, PolicyBackend, TrainSample
-from engine.server.activity import finite
+from engine.server.activity import replace_nonfinite
 
 KEPT_EPISODES = 500
 KEPT_BYTES = 16 << 20
@@ -15,7 +15,7 @@ KEPT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _PackedCall:
     """One call or timeline in a sixth of the memory of its tuples."""
 
     prompt: "array[int]"
@@ -32,16 +32,16 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    calls: tuple[_Call, ...]
+class _Episode:
+    calls: tuple[_PackedCall, ...]
     task_id: str
     reward: float | None
     size: int
 
 
-def _call(source: Completion | TrainSample) -> _Call:
+def _pack(source: Completion | TrainSample) -> _PackedCall:
     mask, step = (None, source.step) if isinstance(source, Completion) else (source.mask, None)
-    return _Call(
+    return _PackedCall(
         array("I", source.prompt_tokens),
         array("I", source.tokens),
         array("f", source.logprobs),
@@ -57,7 +57,7 @@ class TokenLog:
         self._most = episodes
         self._room = size
         self._used = 0
-        self._kept: OrderedDict[str, _Entry] = OrderedDict()
+        self._kept: OrderedDict[str, _Episode] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -78,9 +78,9 @@ class TokenLog:
             reward: What it was ended with.
         """
         self._forget(episode_uuid)
-        packed = tuple(map(_call, calls))
+        packed = tuple(map(_pack, calls))
         size = 400 + sum(call.size for call in packed)
-        self._kept[episode_uuid] = _Entry(packed, task_id, reward, size)
+        self._kept[episode_uuid] = _Episode(packed, task_id, reward, size)
         self._used += size
         while len(self._kept) > self._most or (self._used > self._room and len(self._kept) > 1):
             self._forget(next(iter(self._kept)))
@@ -95,31 +95,31 @@ class TokenLog:
         entry = self._kept.get(episode_uuid)
         if entry is None:
             return None
-        return await _shown(episode_uuid, entry, "finished", policy)
+        return await _episode_json(episode_uuid, entry, "finished", policy)
 
 
-async def live(
+async def live_episode(
     episode_uuid: str, calls: Sequence[Completion], task_id: str, policy: PolicyBackend | None
 ) -> dict[str, Any]:
     """An episode that is still running, in the form of `TokenLog.show`."""
-    entry = _Entry(tuple(map(_call, calls)), task_id, None, 0)
-    return await _shown(episode_uuid, entry, "live", policy)
+    entry = _Episode(tuple(map(_pack, calls)), task_id, None, 0)
+    return await _episode_json(episode_uuid, entry, "live", policy)
 
 
-async def _shown(
-    episode_uuid: str, entry: _Entry, state: str, policy: PolicyBackend | None
+async def _episode_json(
+    episode_uuid: str, entry: _Episode, state: str, policy: PolicyBackend | None
 ) -> dict[str, Any]:
     return {
         "episode_uuid": episode_uuid,
         "state": state,
         "task_id": entry.task_id,
-        "reward": finite(entry.reward),
+        "reward": replace_nonfinite(entry.reward),
         "step": None if policy is None else policy.step,
-        "calls": [await _shown_call(call, policy) for call in entry.calls],
+        "calls": [await _call_json(call, policy) for call in entry.calls],
     }
 
 
-async def _shown_call(call: _Call, policy: PolicyBackend | None) -> dict[str, Any]:
+async def _call_json(call: _PackedCall, policy: PolicyBackend | None) -> dict[str, Any]:
     """Tokens of one call; without a policy their texts and log-probs of now are null."""
     prompt, tokens = call.prompt.tolist(), call.tokens.tolist()
     mask = [True] * len(tokens) if call.mask is None else [bool(flag) for flag in call.mask]
@@ -144,4 +144,4 @@ async def _shown_call(call: _Call, policy: PolicyBackend | None) -> dict[str, An
                 "logprob_now": now[place] if learnt else None,
             }
         )
-    return {"step": call.step, "prompt_tokens": len(prompt), "tokens": finite(rows)}
+    return {"step": call.step, "prompt_tokens": len(prompt), "tokens": replace_nonfinite(rows)}

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import PolicyBackend, SaveError
-from engine.server.activity import Drift, Updates, VerboseLog
-from engine.server.batch_rules import Prepared, prepare
+from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
+from engine.server.batch_rules import TrainBatch, build_train_batch
 from engine.server.job import Job
-from engine.server.pool import Finished
+from engine.server.pool import FinishedEpisode
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UpdateOutcome:
     """What an update came to."""
 
     detail: str | None = None
@@ -35,31 +35,37 @@ class Trainer:
     """
 
     def __init__(
-        self, verbose: VerboseLog, updates: Updates, drift: Drift, clock: Callable[[], float]
+        self,
+        verbose: VerboseLog,
+        updates: UpdateHistory,
+        drift: TokenDrift,
+        clock: Callable[[], float],
     ) -> None:
         self._verbose, self._updates, self._drift, self._clock = verbose, updates, drift, clock
 
-    async def update(self, policy: PolicyBackend, batch: list[Finished], job: Job) -> Outcome:
+    async def update(
+        self, policy: PolicyBackend, batch: list[FinishedEpisode], job: Job
+    ) -> UpdateOutcome:
         """Train on a batch and save it under a name where the job asks for that."""
         began = self._clock()
-        made = prepare(batch, job)
+        made = build_train_batch(batch, job)
         if not made.samples:
             self._verbose.add("train", "the batch holds nothing to train on", logging.WARNING)
-            return Outcome()
+            return UpdateOutcome()
         try:
             await self._train(policy, made, job, began)
         except SaveError as error:
             detail = f"The update is done but not saved, the weights are kept in memory: {error}"
             self._verbose.add("train", detail, logging.ERROR)
-            return Outcome(detail)
+            return UpdateOutcome(detail)
         except Exception as error:  # whatever the backend raises ends the training, not the server
             detail = f"Training failed at step {policy.step + 1}: {error!r}"
             self._verbose.add("train", detail, logging.ERROR)
             log.error("training", exc_info=error)
-            return Outcome(detail, failed=True)
-        return Outcome(await self._checkpoint(policy, job))
+            return UpdateOutcome(detail, failed=True)
+        return UpdateOutcome(await self._checkpoint(policy, job))
 
-    async def _train(self, policy: PolicyBackend, made: Prepared, job: Job, began: float) -> None:
+    async def _train(self, policy: PolicyBackend, made: TrainBatch, job: Job, began: float) -> None:
         stats = await policy.train(made.samples, job.hyper)
         merged = {"calls": made.calls, "timelines": made.timelines, **self._drift.take()}
         self._updates.add(stats, self._clock() - began, merged)

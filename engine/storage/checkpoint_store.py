@@ -22,7 +22,7 @@ from engine.storage.checkpoints import (
     OtherBaseError,
     check_name,
     find,
-    offer,
+    newest_usable,
     read,
 )
 
@@ -149,7 +149,7 @@ class CheckpointStore:
 
     def advice(self, base: str) -> str:
         """What to do without a good latest state: names the last good checkpoint."""
-        good = offer(self.directory, base)
+        good = newest_usable(self.directory, base)
         if good is None:
             return "Start with --reset to train from the shipped weights."
         return (

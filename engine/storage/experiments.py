@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.interface import CheckpointKeeper
+from engine.interface import CheckpointManager
 
 DEFAULT_NAMES = ("", "ajet-console")
 """Names of the default experiment: none, and that of the console's default job."""
@@ -27,7 +27,7 @@ class Experiments:
     """
 
     def __init__(
-        self, root: Path, keepers: Callable[[Path], CheckpointKeeper] | None = None
+        self, root: Path, keepers: Callable[[Path], CheckpointManager] | None = None
     ) -> None:
         self._root = root
         self._keepers = keepers
@@ -36,7 +36,7 @@ class Experiments:
 
     def choose(self, name: str) -> bool:
         """Train the experiment `name`; False when it is the one that is trained already."""
-        folder = folder_of(self._root, name)
+        folder = experiment_folder(self._root, name)
         changed = folder != self.folder
         self.folder = folder
         return changed
@@ -45,14 +45,14 @@ class Experiments:
         """Global step that is saved of the experiment `name`; 0 when nothing is. Reads files."""
         if self._keepers is None:
             return 0
-        return self._keepers(folder_of(self._root, name)).step()
+        return self._keepers(experiment_folder(self._root, name)).step()
 
-    def keeper(self) -> CheckpointKeeper | None:
+    def keeper(self) -> CheckpointManager | None:
         """What lists and restores the checkpoints of the experiment that is trained."""
         return self._keepers(self.folder) if self._keepers is not None else None
 
 
-def folder_of(root: Path, name: str) -> Path:
+def experiment_folder(root: Path, name: str) -> Path:
     """Folder of an experiment; two names never share one, whatever their letters and case."""
     if name in DEFAULT_NAMES:
         return root

@@ -6,7 +6,7 @@ import pytest
 
 from engine.server import poll_aid
 from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_TASKS, Job
-from engine.server.poll_aid import SHOWN_SECONDS, SHOWN_TO_AGREED_SECONDS, Onlookers
+from engine.server.poll_aid import SHOWN_SECONDS, SHOWN_TO_AGREED_SECONDS, PollAid
 from tests.support.engine_client import Clock, Driver, driving, wait_for
 
 
@@ -23,7 +23,7 @@ from tests.support.engine_client import Clock, Driver, driving, wait_for
 )
 def test_shown_to_those_who_look(agent: str, ago: float, method: str, seconds: float) -> None:
     clock = Clock()
-    watched = Onlookers(clock, helped=True)
+    watched = PollAid(clock, helped=True)
     assert watched.shown(Job(method=method)) == 0.0
     watched.asked(agent)
     clock.now += ago

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from engine.interface import PolicyBackend, SaveError
-from engine.policy.saved import TinyKeeper
+from engine.policy.saved import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments
@@ -25,7 +25,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
     async def factory(reset: bool) -> PolicyBackend:
         return await asyncio.to_thread(TinyPolicy.open, directory, reset)
 
-    async with driving(factory, experiments=Experiments(directory, TinyKeeper)) as made:
+    async with driving(factory, experiments=Experiments(directory, TinyCheckpoints)) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from core.runtime.home import AlreadyRunning, Home, RunInfo, running
 from core.runtime.sockets import PortInUse, bind
 from engine.interface import PolicyBackend
 from engine.main import EngineOptions, make_engine, run, tiny_policy
-from engine.policy.saved import TinyKeeper
+from engine.policy.saved import TinyCheckpoints
 from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
@@ -181,7 +181,7 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
 
 
 async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
-    kept = Experiments(home.engine, TinyKeeper)
+    kept = Experiments(home.engine, TinyCheckpoints)
     async with driving(tiny_policy(kept), experiments=kept) as d:
         await d.start(batch=1, repeat=4)
         for step in (1, 2):
