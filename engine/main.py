@@ -127,7 +127,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
         strict_context=options.strict_context,
         show_syncs=True,
     )
-    engine.backend.start_from = options.start_from
+    engine.policy_holder.start_from = options.start_from
     if smol:
         engine.temperature = TEMPERATURE
     return engine

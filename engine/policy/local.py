@@ -140,9 +140,9 @@ class LocalPolicy:
         """Chat messages to a prompt."""
         return self._language.render(messages, tools, max_tokens, self.context)
 
-    def spell(self, tokens: Sequence[int]) -> list[str]:
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """What each token reads as."""
-        return self._language.spell(tokens)
+        return self._language.token_texts(tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`; tags are nothing."""

@@ -32,7 +32,7 @@ class SavedCheckpoints:
         """Raise CheckpointError unless a checkpoint can be saved under this name."""
         checkpoints.check_name(name)
 
-    def listed(self) -> list[Checkpoint]:
+    def list_all(self) -> list[Checkpoint]:
         """All checkpoints, newest first."""
         return checkpoints.list_checkpoints(self._directory)
 
@@ -42,7 +42,7 @@ class SavedCheckpoints:
 
     def step(self) -> int:
         """Global step of the saved policy; 0 when nothing is saved."""
-        return next((facts.step for facts in self.listed() if facts.name == LATEST), 0)
+        return next((facts.step for facts in self.list_all() if facts.name == LATEST), 0)
 
     def save(self, name: str) -> None:
         """Keep the saved policy under a name too."""
@@ -61,10 +61,10 @@ class SavedCheckpoints:
 
         return weights.export(self._directory, name, base, half)
 
-    def take(self, name: str, data: bytes) -> None:
+    def import_weights(self, name: str, data: bytes) -> None:
         """Keep weights in the safetensors form under a name."""
         with self._held() as (store, base):
-            store.take(name, data, base)
+            store.import_weights(name, data, base)
 
     @contextmanager
     def _held(self) -> Iterator[tuple["WeightStore", "Base"]]:

@@ -122,7 +122,7 @@ class SmolTextCodec:
         """Text of `ids`; bytes that are no UTF-8 are left out."""
         return self.decode_bytes(ids).decode("utf-8", "ignore")
 
-    def spell(self, ids: Sequence[int]) -> list[str]:
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as: tags by name, bytes that are no character as `\\xe2`."""
         return [
             self._names.get(token) or self._bytes[token].decode("utf-8", "backslashreplace")

@@ -47,7 +47,7 @@ class TinyTextCodec(Tokenizer):
         """See `template.render`."""
         return chat_template.render(self, context, messages, tools, max_tokens)
 
-    def spell(self, ids: Sequence[int]) -> list[str]:
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
         """Text of each id: tags by name, bytes that are no character as `\\xe2`."""
         return [
             _TAG_NAMES.get(token) or self.decode_bytes((token,)).decode("utf-8", "backslashreplace")

@@ -164,7 +164,7 @@ class WeightStore(CheckpointStore):
             checkpoints.check_name(name)
         self.write(name, _file_parts(state, base.digest), f"global step {state.step}")
 
-    def take(self, name: str, data: bytes, base: Base) -> int:
+    def import_weights(self, name: str, data: bytes, base: Base) -> int:
         """Keep weights in the safetensors form under a name; returns their global step.
 
         The optimizer begins anew.

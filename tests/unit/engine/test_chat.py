@@ -27,8 +27,8 @@ NAMES = {"agent_name": "a", "target_tag": "t", "episode_uuid": "u"}
 def test_a_key_is_read_back(prefix: str) -> None:
     key = parse_key(prefix + make_key("some-uuid", "embedded://secret"))
     assert key == EpisodeKey("some-uuid", "embedded://secret")
-    assert key.opens("embedded://secret")
-    assert not key.opens("embedded://other")
+    assert key.matches("embedded://secret")
+    assert not key.matches("embedded://other")
 
 
 def test_a_key_has_the_parts_clients_read() -> None:
@@ -115,7 +115,7 @@ async def test_tool_calls() -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
 
         async def call_a_tool(*_: object) -> Completion:

@@ -122,7 +122,7 @@ async def test_the_same_job_again_keeps_what_is_known(driver: Driver) -> None:
 
 
 async def test_a_job_is_not_taken_while_checkpoints_are_changed(driver: Driver) -> None:
-    driver.engine.backend.resetting = True
+    driver.engine.policy_holder.resetting = True
     answer = await driver.post("/sync_train_config", yaml_as_string="{}")
     assert (answer.status_code, driver.engine.job) == (400, None)
     assert "being reset or replaced" in answer.json()["detail"]

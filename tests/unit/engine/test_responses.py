@@ -112,7 +112,7 @@ async def test_a_response() -> None:
 async def test_a_response_that_was_cut() -> None:
     async with driving() as d:
         await d.start()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
 
         async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:

@@ -152,11 +152,11 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     await _ok(await driver.post("/ajetc/checkpoints", name="one"))
     await _update(driver, 2)
     await _offline(driver)
-    driver.engine.backend.start_from = "none"
+    driver.engine.policy_holder.start_from = "none"
     answer = (await driver.post("/start_engine")).json()
     assert not answer["success"]
     assert "There is no checkpoint of this name" in await driver.logged()
-    driver.engine.backend.start_from = "one"
+    driver.engine.policy_holder.start_from = "one"
     await driver.start(**BATCH)
     await driver.until("ROLLING", 2)
     await _update(driver, 2)

@@ -246,11 +246,15 @@ def test_an_address_of_another_machine() -> None:
 
 def test_options_reach_the_engine(home: Home) -> None:
     plain = make_engine(EngineOptions(home=home))
-    assert (plain.faithful, plain.strict_context, plain.backend.start_from) == (False, False, None)
-    assert plain.backend.keeper is not None
+    assert (plain.faithful, plain.strict_context, plain.policy_holder.start_from) == (
+        False,
+        False,
+        None,
+    )
+    assert plain.policy_holder.checkpoints is not None
     options = EngineOptions(home=home, faithful=True, strict_context=True, start_from="friday")
     other = make_engine(options, Bench().factory)
     assert (other.faithful, other.strict_context) == (True, True)
-    assert (other.backend.start_from, other.backend.keeper) == ("friday", None)
+    assert (other.policy_holder.start_from, other.policy_holder.checkpoints) == ("friday", None)
     assert other.experiments is not None
     assert other.experiments.folder == home.engine

@@ -277,7 +277,7 @@ async def test_the_trained_part_is_saved_resumed_named_and_reset(
     await second.close()
 
     keeper = SavedCheckpoints(kept, lambda: load(small.path, small.digest).base)
-    assert {facts.name for facts in keeper.listed()} == {"one", "before-reset"}
+    assert {facts.name for facts in keeper.list_all()} == {"one", "before-reset"}
     keeper.restore("one")
     third = SmolPolicy.open(small.path, kept, digest=small.digest)
     assert third.step == 1
@@ -297,7 +297,7 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
     assert tuple(tensors) == base.names()
     assert facts["base"] == small.digest
     other = SavedCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
-    other.take("theirs", data)
+    other.import_weights("theirs", data)
     other.restore("theirs")
     taken = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
     assert taken.step == 1

@@ -71,7 +71,7 @@ def _written(
 ) -> str:
     prompt = TEXT.render(messages, tools, 50, 2048)
     assert not prompt.truncated
-    return "".join(TEXT.spell(prompt.tokens))
+    return "".join(TEXT.token_texts(prompt.tokens))
 
 
 def test_a_conversation_is_written_as_the_model_was_taught() -> None:
@@ -118,7 +118,7 @@ def test_a_prompt_always_leaves_room(turns: list[tuple[str, str]], limit: int) -
     messages = [{"role": role, "content": text} for role, text in turns]
     prompt = TEXT.render(messages, None, limit, 300)
     assert 0 < len(prompt.tokens) <= 300 - min(limit, 150)
-    begin = "".join(TEXT.spell(prompt.tokens)).rpartition("<|im_start|>")
+    begin = "".join(TEXT.token_texts(prompt.tokens)).rpartition("<|im_start|>")
     assert begin[2] == "assistant\n"
 
 
@@ -129,7 +129,7 @@ def test_the_head_of_the_system_line_and_the_last_turn_stay() -> None:
         {"role": "user", "content": "LAST"},
     ]
     prompt = TEXT.render(messages, None, 50, 400)
-    written = "".join(TEXT.spell(prompt.tokens))
+    written = "".join(TEXT.token_texts(prompt.tokens))
     assert prompt.truncated
     assert written.startswith("<|im_start|>system\nFIRST x")
     assert written.endswith("LAST<|im_end|>\n<|im_start|>assistant\n")
@@ -144,4 +144,4 @@ def test_an_answer_that_comes_back_in_other_tokens_is_mended() -> None:
     mended = repair_prompt(TEXT.render(more, None, 50, 2048).tokens, [done], TEXT.decode)
     assert mended.drifts == 1
     assert mended.tokens[: len(first.tokens) + 6] == first.tokens + drawn
-    assert "".join(TEXT.spell(mended.tokens)) == _written(more)
+    assert "".join(TEXT.token_texts(mended.tokens)) == _written(more)

@@ -235,7 +235,7 @@ async def test_a_conversation_is_one_sample(drifts: bool) -> None:
         (update,) = await d.get("/ajetc/updates")
         assert (update["calls"], update["timelines"]) == (4, 2)
         assert update["drift_repaired"] == (3 if drifts else 0)
-        assert ("came back in other tokens" in await d.logged()) is drifts
+        assert ("came back as other tokens" in await d.logged()) is drifts
 
 
 async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:

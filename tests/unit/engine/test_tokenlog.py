@@ -73,7 +73,7 @@ async def test_memory_is_bounded_whatever_the_lengths() -> None:
         log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
         log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
         assert log._used <= 100_000
-    assert log._used == sum(entry.size for entry in log._kept.values())
+    assert log._used == sum(entry.size for entry in log._episodes.values())
     log.record("big", [_completion((1,) * 100_000)], "t", 1.0)
     assert len(log) == 1, "the newest is kept even alone over the bound"
 
@@ -81,8 +81,13 @@ async def test_memory_is_bounded_whatever_the_lengths() -> None:
 def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
     tokenizer = TinyTextCodec.shipped()
     ids = tokenizer.encode("Hello é")
-    assert "".join(tokenizer.spell(ids[:1])) == tokenizer.decode(ids[:1])
-    assert tokenizer.spell((USER, ANSWER, END, 0xE2)) == ["<user>", "<answer>", "<end>", "\\xe2"]
+    assert "".join(tokenizer.token_texts(ids[:1])) == tokenizer.decode(ids[:1])
+    assert tokenizer.token_texts((USER, ANSWER, END, 0xE2)) == [
+        "<user>",
+        "<answer>",
+        "<end>",
+        "\\xe2",
+    ]
 
 
 async def test_the_real_policy_tells_what_it_sampled() -> None:
