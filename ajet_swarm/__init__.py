@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         run_episodes_until_all_complete as run_episodes_until_all_complete,
     )
 
+__version__ = "0.1.0"
+"""Version of the distributions `ajet-swarm` and `ajet-console`."""
+
 _HOMES = {
     "AgentJetJob": "protocol.agentjet_job",
     "AsyncEpisode": "client.episode",

@@ -14,7 +14,8 @@ import msgspec
 
 from core.events import Event
 from core.journal.writer import Journal
-from core.reducer import Dirty, reduce
+from core.reducer import reduce
+from core.reducer.common import Dirty
 from core.state import State
 
 log = logging.getLogger(__name__)

@@ -113,7 +113,7 @@ class TrainSample:
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Hyperparameters of one GRPO update; the defaults are measured (docs/learning.md)."""
+    """Hyperparameters of one GRPO update; the defaults are measured (docs/measured/learning.md)."""
 
     lr: float = 5e-4
     adam_eps: float = 1e-3

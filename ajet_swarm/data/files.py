@@ -90,7 +90,7 @@ def parquet(path: Path) -> Iterator[Placed]:
         files: Any = import_module("pyarrow.parquet")
     except ImportError as error:
         raise DatasetError(
-            "Parquet needs pyarrow", str(path), "Install it: pip install 'ajet-console[data]'"
+            "Parquet needs pyarrow", str(path), "Install it: pip install pyarrow"
         ) from error
     number = 0
     try:

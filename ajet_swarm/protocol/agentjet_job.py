@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-import yaml
-
 from ajet_swarm.protocol.job import STOP_RULES, Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
+from ajet_swarm.protocol.lazy_yaml import yaml
 from ajet_swarm.protocol.server_job import REQUIRED
 
 log = logs.getLogger(__name__)

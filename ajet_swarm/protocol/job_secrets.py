@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.protocol.lazy_yaml import yaml
 
 MASK: Final = "***"
 """Stands for a secret; a digest may follow it."""
@@ -182,7 +181,7 @@ def secret_part(path: str) -> str:
     return ""
 
 
-def why_no_yaml(error: yaml.YAMLError) -> str:
+def why_no_yaml(error: "yaml.YAMLError") -> str:
     """What is wrong with a YAML text, without the words it quotes from there."""
     why = getattr(error, "problem", None) or str(error).splitlines()[0]
     return _QUOTED.sub(lambda found: found[0] if found["sign"] else "'…'", str(why))
@@ -235,8 +234,8 @@ def _spans(text: str, of_masks: bool = False) -> list[_Span]:
 
 
 def _secrets(
-    node: yaml.Node, path: str, secret: bool, seen: set[tuple[int, bool]]
-) -> Iterator[tuple[str, yaml.Node]]:
+    node: "yaml.Node", path: str, secret: bool, seen: set[tuple[int, bool]]
+) -> "Iterator[tuple[str, yaml.Node]]":
     """Path and node of each secret; a list stays one, of masks, in any style."""
     if (id(node), secret) in seen:
         return  # an alias
@@ -254,7 +253,7 @@ def _secrets(
             yield from _secrets(value, inner, names_secret(word), seen)
 
 
-def _scalars(node: yaml.Node) -> Iterator[str]:
+def _scalars(node: "yaml.Node") -> Iterator[str]:
     """The values in a secret, also those in a mapping or a list."""
     if isinstance(node, yaml.ScalarNode):
         yield node.value
@@ -271,11 +270,11 @@ def _has_password(value: object) -> bool:
     return found is not None and not _REFERENCE.fullmatch(found["value"])
 
 
-def _is_mask(node: yaml.Node) -> bool:
+def _is_mask(node: "yaml.Node") -> bool:
     return isinstance(node, yaml.ScalarNode) and _MASKED.fullmatch(node.value) is not None
 
 
-def _span(text: str, path: str, node: yaml.Node) -> _Span:
+def _span(text: str, path: str, node: "yaml.Node") -> _Span:
     start, end = node.start_mark.index, _end(node)
     end = start + len(text[start:end].rstrip(_BLANK))
     raw = text[start:end]
@@ -285,7 +284,7 @@ def _span(text: str, path: str, node: yaml.Node) -> _Span:
     return _Span(start, end, path, raw if simple else meant, meant)
 
 
-def _end(node: yaml.Node) -> int:
+def _end(node: "yaml.Node") -> int:
     """Where its text ends: the mark of a collection in block style is at what follows it."""
     inner = node.value
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and inner:
@@ -294,7 +293,7 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-def _meant(node: yaml.Node, raw: str) -> str:
+def _meant(node: "yaml.Node", raw: str) -> str:
     loader = yaml.SafeLoader("")
     try:
         value = loader.construct_document(node)

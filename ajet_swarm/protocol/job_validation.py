@@ -5,10 +5,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
 from ajet_swarm.protocol.job_secrets import names_secret, why_no_yaml
+from ajet_swarm.protocol.lazy_yaml import yaml
 
 MAX_CHARS: Final = 1_000_000
 """A whole expanded tree of AgentJet takes about 29 kB."""
@@ -156,7 +155,7 @@ def _check_events(text: str, where: str) -> None:
             raise JobError(f"nested deeper than {MAX_DEPTH} levels", place)
 
 
-def _walk(node: yaml.MappingNode, above: str, where: str) -> Iterator[tuple[str, int]]:
+def _walk(node: "yaml.MappingNode", above: str, where: str) -> Iterator[tuple[str, int]]:
     seen: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1

@@ -24,7 +24,7 @@ from console.cli.common import cert_of, look_home, need_proxy, token_of
 from console.text.contact import lost_text
 from console.views.events import told
 from core.events import (
-    AnyEvent,
+    EVENT_KINDS,
     EpisodesClaimed,
     Event,
     GenerationStarted,
@@ -133,7 +133,7 @@ class Wanted:
 
 def known_kinds() -> list[str]:
     """Names of all events."""
-    return sorted(str(one.__struct_config__.tag) for one in AnyEvent.__args__)
+    return sorted(str(one.__struct_config__.tag) for one in EVENT_KINDS)
 
 
 def _known(kind: str, known: list[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from console.text.causes import cause_words
 from console.views.chart import Point
 from core.events import Part
-from core.reducer.steps import hand_score
+from core.reducer.server import hand_score
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
 from core.state import Candidate, Group, State

@@ -10,8 +10,8 @@ from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.views.tokens import Subject, head_line, refusal_lines, title_line, token_lines
 from console.widgets.pane import Pane
+from core.control_payloads import EpisodeTokens
 from core.state import Candidate, Group
-from core.token_payloads import EpisodeTokens
 
 
 class TokensScreen(ConsoleScreen):

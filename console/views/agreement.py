@@ -12,8 +12,7 @@ from console.views.group import Line, fit
 from console.views.rating import share_words
 from core.reducer.rating import judged_best
 from core.scoring.agreement import only_top
-from core.state import Group, State
-from core.state.rater import PartAgreement, RaterStats
+from core.state import Group, PartAgreement, RaterStats, State
 
 _LABEL = 17
 _PARTS = 6

@@ -11,8 +11,7 @@ from console.text.flow import flow
 from console.text.format import UNKNOWN, duration, figure, percent, plural
 from console.text.wrap import wrapped
 from console.views.group import EMPTY, Line, fit, line_width
-from core.state import State
-from core.state.judge import JudgeSpend
+from core.state import JudgeSpend, State
 
 _NAME = 12
 _LONG_NAME = 24

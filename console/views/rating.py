@@ -11,8 +11,7 @@ from console.views.candidate import Card, cards, compared, mark_same
 from console.views.group import EMPTY, Line, best_of, fit, has_answer, line_width, user_wait
 from console.views.group_detail import held_words, rating_words
 from core.scoring.agreement import wilson
-from core.state import Group, State
-from core.state.rater import RaterStats
+from core.state import Group, RaterStats, State
 
 MODES = {
     "off": "off: nobody waits; a scored group can be overridden for a few seconds, then it is sent",

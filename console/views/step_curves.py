@@ -10,8 +10,7 @@ from textual.content import Content
 from console.text.format import figure, number
 from console.views.chart import Point, curve, latest
 from console.views.step_table import reward_of
-from core.state import Server
-from core.state.steps import StepStats
+from core.state import Server, StepStats
 
 BESIDE = 28
 """Cells from which curves stand beside the table; with fewer they stand below it."""

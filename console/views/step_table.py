@@ -7,8 +7,7 @@ from textual.content import Content
 
 from console.text.format import UNKNOWN, duration, figure, number
 from console.views.timeline import step_seconds, sync_seconds
-from core.state import Server
-from core.state.steps import StepStats
+from core.state import Server, StepStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ajet_swarm.common.text import one_line
 from console.text.format import UNKNOWN, number, plural
 from console.text.wrap import wrapped
 from console.views.group import EMPTY, Line, fit
-from core.token_payloads import EpisodeTokens, Token, TokenCall
+from core.control_payloads import EpisodeTokens, Token, TokenCall
 
 WIDE = 110
 """Cells from which probabilities stand beside log-probs."""

@@ -1,10 +1,15 @@
-"""What happened: small frozen records, the only thing that state is made of."""
+"""What happened: small frozen records, the only thing that state is made of.
 
-from collections.abc import Sequence
+One module per subject; `core.state` and `core.reducer` have modules of the same names. An event is
+registered by being a class: nothing else lists it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import msgspec
 
-from core.events.base import Event
+from core.events.base import Event, GroupEvent
 from core.events.group import (
     AnsweredCandidate,
     AnswerReturned,
@@ -23,25 +28,20 @@ from core.events.group import (
     EpisodesEnded,
     GenerationStarted,
     GroupClosed,
-    GroupEvent,
     GroupLost,
     GroupMarked,
     GroupNoted,
     GroupOpened,
-    GroupRated,
     GroupScored,
     GroupSealed,
     Part,
     RatingAwaited,
-    RatingUndone,
     RequestJoined,
     RequestReplayed,
     ScoringAbstained,
     SentReward,
     singles,
 )
-from core.events.jobs import JobSent, WorkChanged, WorkStep
-from core.events.judge import JudgeSpent
 from core.events.mock import (
     MockCounted,
     MockFinished,
@@ -52,190 +52,85 @@ from core.events.mock import (
     MockStarted,
     MockStopping,
 )
-from core.events.probes import TryAnswered, TryAsked
 from core.events.proxy import (
     AlertCleared,
     AlertRaised,
-    Checkpoint,
-    CheckpointsListed,
     ConsoleAttached,
     ConsoleDetached,
-    EngineChanged,
-    EngineLost,
-    PoolChanged,
     ProxyStarted,
     ProxyStopped,
     RatingModeChanged,
     RequestRefused,
+)
+from core.events.rating import (
+    GroupEdited,
+    GroupLeased,
+    GroupRated,
+    RatingRepeated,
+    RatingUndone,
+)
+from core.events.rewards import (
+    JudgeSpent,
     RewardPart,
     RewardsChanged,
+    RewardsWatched,
+    TrialGroup,
+    TrialSummary,
+    WatchFigure,
+    WhatIfChanged,
+)
+from core.events.server import (
+    Checkpoint,
+    CheckpointsListed,
+    ClientSeen,
+    EngineChanged,
+    EngineLost,
+    JobSent,
+    OperationStep,
+    PoolChanged,
+    SlotsSeen,
+    TryAnswered,
+    TryAsked,
     UpdateDone,
+    WorkChanged,
 )
-from core.events.rating import GroupEdited, GroupLeased, RatingRepeated
-from core.events.roster import ClientSeen, SlotsSeen
-from core.events.trial import RewardsWatched, TrialGroup, TrialSummary, WatchFigure, WhatIfChanged
 
-AnyEvent = (
-    ProxyStarted
-    | ProxyStopped
-    | ConsoleAttached
-    | ConsoleDetached
-    | RatingModeChanged
-    | RewardsChanged
-    | AlertRaised
-    | RequestRefused
-    | AlertCleared
-    | EngineChanged
-    | EngineLost
-    | PoolChanged
-    | UpdateDone
-    | CheckpointsListed
-    | GroupOpened
-    | RequestJoined
-    | RequestReplayed
-    | ClaimIntended
-    | EpisodeClaimed
-    | EpisodesClaimed
-    | ClaimsReturned
-    | GenerationStarted
-    | CandidateAnswered
-    | CandidatesAnswered
-    | CandidateFailed
-    | GroupScored
-    | ScoringAbstained
-    | RatingAwaited
-    | GroupRated
-    | RatingUndone
-    | AnswerReturned
-    | GroupSealed
-    | EpisodeEnded
-    | EpisodesEnded
-    | EpisodeAborted
-    | GroupClosed
-    | GroupLost
-    | GroupMarked
-    | GroupNoted
-    | GroupLeased
-    | GroupEdited
-    | RatingRepeated
-    | MockStarted
-    | MockCounted
-    | MockPaused
-    | MockResumed
-    | MockStopping
-    | MockRowDone
-    | MockRowSkipped
-    | MockFinished
-    | SlotsSeen
-    | TryAsked
-    | TryAnswered
-    | JobSent
-    | WorkChanged
-    | JudgeSpent
-    | WhatIfChanged
-    | RewardsWatched
-)
+
+def _kinds(base: type[Event]) -> Iterator[type[Event]]:
+    """Yield every event class below `base` that is not itself a base."""
+    for kind in base.__subclasses__():
+        if kind.__subclasses__():
+            yield from _kinds(kind)
+        else:
+            yield kind
+
+
+EVENT_KINDS: tuple[type[Event], ...] = tuple(_kinds(Event))
+"""Every class of event there is."""
+
+if TYPE_CHECKING:
+    AnyEvent: TypeAlias = Event
+else:
+    AnyEvent = Union[EVENT_KINDS]  # noqa: UP007  made at run time; msgspec decodes by it
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode(event: Event) -> bytes:
-    """The event as one line of JSON."""
+    """Return the event as one line of JSON."""
     return _encoder.encode(event)
 
 
 def encode_lines(events: Sequence[Event]) -> bytes:
-    """The events as lines of JSON, each with a line feed behind it."""
+    """Return the events as lines of JSON, each ended by a line feed."""
     return _encoder.encode_lines(events)
 
 
 def decode(data: bytes | str) -> AnyEvent:
-    """One line of JSON as an event.
+    """Return the event in one line of JSON.
 
     Raises:
-        msgspec.MsgspecError: not an event this version knows; names the field.
+        msgspec.MsgspecError: This version does not have such an event; names the field.
     """
     return _decoder.decode(data)
-
-
-__all__ = [
-    "AlertCleared",
-    "AlertRaised",
-    "AnswerReturned",
-    "AnsweredCandidate",
-    "AnyEvent",
-    "CandidateAnswered",
-    "CandidateFailed",
-    "CandidateScore",
-    "CandidatesAnswered",
-    "Checkpoint",
-    "CheckpointsListed",
-    "ClaimIntended",
-    "ClaimedEpisode",
-    "ClaimsReturned",
-    "ClientSeen",
-    "ConsoleAttached",
-    "ConsoleDetached",
-    "EndedEpisode",
-    "EngineChanged",
-    "EngineLost",
-    "EpisodeAborted",
-    "EpisodeClaimed",
-    "EpisodeEnded",
-    "EpisodesClaimed",
-    "EpisodesEnded",
-    "Event",
-    "GenerationStarted",
-    "GroupClosed",
-    "GroupEdited",
-    "GroupEvent",
-    "GroupLeased",
-    "GroupLost",
-    "GroupMarked",
-    "GroupNoted",
-    "GroupOpened",
-    "GroupRated",
-    "GroupScored",
-    "GroupSealed",
-    "JobSent",
-    "JudgeSpent",
-    "MockCounted",
-    "MockFinished",
-    "MockPaused",
-    "MockResumed",
-    "MockRowDone",
-    "MockRowSkipped",
-    "MockStarted",
-    "MockStopping",
-    "Part",
-    "PoolChanged",
-    "ProxyStarted",
-    "ProxyStopped",
-    "RatingAwaited",
-    "RatingModeChanged",
-    "RatingRepeated",
-    "RatingUndone",
-    "RequestJoined",
-    "RequestRefused",
-    "RequestReplayed",
-    "RewardPart",
-    "RewardsChanged",
-    "RewardsWatched",
-    "ScoringAbstained",
-    "SentReward",
-    "SlotsSeen",
-    "TrialGroup",
-    "TrialSummary",
-    "TryAnswered",
-    "TryAsked",
-    "UpdateDone",
-    "WatchFigure",
-    "WhatIfChanged",
-    "WorkChanged",
-    "WorkStep",
-    "decode",
-    "encode",
-    "encode_lines",
-    "singles",
-]

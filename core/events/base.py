@@ -39,3 +39,9 @@ class Event(
     def kind(self) -> str:
         """The event's name on the wire."""
         return str(self.__struct_config__.tag)
+
+
+class GroupEvent(Event, frozen=True, kw_only=True):
+    """What all events of one group have."""
+
+    group_id: str

@@ -6,13 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from core.events.base import Event
-
-
-class GroupEvent(Event, frozen=True, kw_only=True):
-    """What all events of one group have."""
-
-    group_id: str
+from core.events.base import Event, GroupEvent
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -218,40 +212,6 @@ class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
     """What happens then: accept (the automatic reward) or abort."""
     why: str
     """window, answer_first, hold or abstained."""
-
-
-class GroupRated(GroupEvent, frozen=True, kw_only=True):
-    """The operator rated the group; replaces the automatic reward when it is sealed."""
-
-    rating: str
-    """best, ranking, scores, tie, bad or skip."""
-    order: tuple[int, ...] = ()
-    """Candidate indices, best first."""
-    scores: tuple[float, ...] = ()
-    rewards: tuple[float, ...] = ()
-    """What the rating means in rewards; empty for a skip."""
-    rater: str = ""
-    note: str = ""
-    tags: tuple[str, ...] = ()
-    """Reasons, of those in the settings."""
-    blind: bool = False
-    """Rewards and marks were hidden and the order shuffled until the vote."""
-    shown: tuple[int, ...] = ()
-    """Candidate index at each place of the screen; empty when nobody saw them in an order."""
-    seed: str = ""
-    """What the order shown was shuffled by."""
-    looked: float = 0.0
-    """Seconds from the group's coming on screen to the vote."""
-    first_key: float = 0.0
-    """Seconds from its display to the first key."""
-    guidelines: str = ""
-    """Version of the guidelines the rater had; empty for none."""
-
-
-class RatingUndone(GroupEvent, frozen=True, kw_only=True):
-    """The operator took the rating back before it was sent."""
-
-    rater: str = ""
 
 
 class AnswerReturned(GroupEvent, frozen=True, kw_only=True):

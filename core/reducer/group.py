@@ -1,4 +1,4 @@
-"""How each event of a group changes it."""
+"""How each event of a group changes its state."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -34,13 +34,14 @@ from core.events import (
     RequestReplayed,
     ScoringAbstained,
 )
+from core.reducer.common import record_of
 from core.reducer.rating import RATING_HANDLERS, count_vote
-from core.reducer.steps import count_group, step_stats
+from core.reducer.server import count_group, step_stats
 from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
 
 
 class _Indexed(Protocol):
-    """What is told of one candidate."""
+    """A fact about one candidate."""
 
     @property
     def index(self) -> int: ...
@@ -50,26 +51,12 @@ _Fact = TypeVar("_Fact", bound=_Indexed)
 
 
 def open_group(state: State, event: GroupOpened) -> None:
-    """Add the group; the oldest closed ones make room."""
-    state.groups[event.group_id] = Group(
-        group_id=event.group_id,
-        request_id=event.request_id,
-        server=event.server,
-        task_id=event.task_id,
-        n=event.n,
+    """Add the group; drop the oldest closed one if there are too many."""
+    state.groups[event.group_id] = record_of(
+        Group,
+        event,
         query=event.shown_query[:TEXT_CAP],
         opened_at=event.at,
-        model=event.model,
-        stream=event.stream,
-        episode_type=event.episode_type,
-        row_id=event.row_id,
-        dataset_task_id=event.dataset_task_id,
-        reference=event.reference,
-        session=event.session,
-        turn=event.turn,
-        turns=event.turns,
-        client_timeout=event.client_timeout,
-        helper=event.helper,
         candidates=[Candidate(index=index) for index in range(event.n)],
     )
     state.totals.groups += 1
@@ -81,7 +68,7 @@ def open_group(state: State, event: GroupOpened) -> None:
 
 
 def _candidate(group: Group, index: int) -> Candidate:
-    """The candidate of that index, made where it is not there."""
+    """Return the candidate of that index; add it if it is missing."""
     candidates = group.candidates
     while index >= len(candidates):
         candidates.append(Candidate(index=len(candidates)))
@@ -89,7 +76,7 @@ def _candidate(group: Group, index: int) -> Candidate:
 
 
 def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact]]:
-    """Each fact with the candidate it is of; a call for each would cost more than the rest."""
+    """Return each fact with its candidate; a call per fact would cost more than the rest."""
     candidates = group.candidates
     try:
         return [(candidates[one.index], one) for one in facts]
@@ -157,13 +144,13 @@ def _generating(state: State, group: Group, event: GenerationStarted | EpisodesC
 
 def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
     _take_answer(_candidate(group, event.index), event)
-    _see_if_all(group, event.at)
+    _note_answer(group, event.at)
 
 
 def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
     for candidate, one in _places(group, event.candidates):
         _take_answer(candidate, one)
-    _see_if_all(group, event.at)
+    _note_answer(group, event.at)
 
 
 def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandidate) -> None:
@@ -187,7 +174,7 @@ def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandid
     candidate.error = ""
 
 
-def _see_if_all(group: Group, at: float) -> None:
+def _note_answer(group: Group, at: float) -> None:
     group.answered_at = at
     if group.phase == "GENERATING":
         for one in group.candidates:
@@ -208,7 +195,7 @@ def _scored(state: State, group: Group, event: GroupScored) -> None:
     for candidate, score in _places(group, event.scores):
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
-    if group.phase != "AWAITING_RATING":  # there it was scored again
+    if group.phase != "AWAITING_RATING":  # else it was scored again
         group.phase = "SCORING"
     group.best = event.best
     group.version = event.version
@@ -259,7 +246,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     state.totals.dead += bool(event.dead)
     server = state.servers.get(group.server)
     if server is None or group.engine_run != server.engine_run:
-        return  # its episodes ended with the engine run: no update is made of them
+        return  # its episodes ended with the engine run: no update trains on them
     if group.step is not None and event.rewards:
         stats = step_stats(server, group.step, event.at)
         count_group(stats, group)

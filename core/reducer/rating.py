@@ -1,4 +1,4 @@
-"""How ratings by hand change a group and what is known of who gave them."""
+"""How ratings by hand change a group and the figures of its rater."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from core.events import (
     RatingRepeated,
     RatingUndone,
 )
+from core.reducer.common import record_of
 from core.scoring.agreement import only_top
-from core.state import TEXT_CAP, Group, Rating, State
-from core.state.rater import Lease, PartAgreement, RaterStats
+from core.state import TEXT_CAP, Group, Lease, PartAgreement, RaterStats, Rating, State
 
 RATER_CAP = 100
 PART_CAP = 64
@@ -24,19 +24,7 @@ def _rated(state: State, group: Group, event: GroupRated) -> None:
     if group.rating is None:
         state.totals.rated += 1
     group.lease = None
-    group.rating = Rating(
-        rating=event.rating,
-        order=event.order,
-        scores=event.scores,
-        rewards=event.rewards,
-        rater=event.rater,
-        note=event.note,
-        at=event.at,
-        tags=event.tags,
-        blind=event.blind,
-        shown=event.shown,
-        looked=event.looked,
-    )
+    group.rating = record_of(Rating, event)
 
 
 def _undone(state: State, group: Group, event: RatingUndone) -> None:
@@ -77,7 +65,7 @@ def _stats(state: State, rater: str) -> RaterStats:
 
 
 def count_vote(state: State, group: Group, event: GroupSealed) -> None:
-    """A rating was sealed: it counts for its rater, beside what the automatic rewards say."""
+    """Count a sealed rating for its rater, and compare it with the automatic rewards."""
     rating = group.rating
     if event.source != "human" or rating is None:
         return
@@ -107,19 +95,20 @@ def count_vote(state: State, group: Group, event: GroupSealed) -> None:
 
 
 def _best_by_part(state: State, group: Group) -> dict[str, int]:
-    """The candidate each part of the rewards puts first, of parts with one on top."""
+    """Return the candidate that each reward part puts first; parts without a single best are left
+    out."""
     model = {one.name for one in state.rewards.parts}
     values: dict[str, dict[int, float]] = {}
     for one in group.candidates:
         for part in one.parts:
             if part.gate or part.weight or part.name in model:  # the others are notes of a part
                 values.setdefault(part.name, {})[one.index] = part.value
-    found = {name: only_top(rewards) for name, rewards in values.items()}
-    return {name: best for name, best in found.items() if best is not None}
+    winners = {name: only_top(rewards) for name, rewards in values.items()}
+    return {name: best for name, best in winners.items() if best is not None}
 
 
 def judged_best(group: Group) -> int | None:
-    """The candidate the automatic rewards put first; None when none stands out."""
+    """Return the candidate that the automatic rewards put first; None if several share it."""
     return only_top(
         {one.index: one.auto_reward for one in group.candidates if one.auto_reward is not None}
     )

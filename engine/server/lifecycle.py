@@ -70,7 +70,7 @@ class Engine:
         factory: Opens the policy when the engine starts.
         experiments: Storage of the policy of each experiment; None saves nothing.
         reset: The first start uses the base weights.
-        faithful: Reproduce the real server's broken behaviour; see docs/engine.md.
+        faithful: Reproduce the real server's broken behaviour; see docs/guide/engine.md.
         strict_context: Refuse a prompt over the window instead of dropping its middle.
         show_syncs: Help clients that poll; see `engine.server.poll_aid`.
         clock: Monotonic seconds, for idle times.

@@ -88,7 +88,8 @@ class Trainer:
         self._verbose.add(
             "train",
             f"step {stats.step}: {stats.samples} samples of {train_batch.calls} calls, "
-            f"{stats.groups} groups ({stats.dead_groups} dead{left}), reward {stats.reward_mean:.3f}",
+            f"{stats.groups} groups ({stats.dead_groups} dead{left}), "
+            f"reward {stats.reward_mean:.3f}",
         )
 
     async def _checkpoint(self, policy: PolicyBackend, job: Job) -> str | None:

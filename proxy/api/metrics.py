@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ajet_swarm.api.watcher import Seen
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import EpisodeAborted, EpisodeEnded, EpisodesEnded, Event, GroupClosed, GroupSealed
-from core.reducer import Dirty
+from core.reducer.common import Dirty
 from core.state import State
 from proxy.api.prometheus import Labels, by, counter, family, gauge, line, number
 from proxy.dialects.request import Winner

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from ajet_swarm.common.errors import UsageError
-from core.events.base import Event
+from core.events import Event
 from proxy.rewards.source import GroupContext, Listener, Part, RequestReport, SourceHealth
 from proxy.rewards.text import Reading
 

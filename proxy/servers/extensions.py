@@ -7,8 +7,8 @@ import msgspec
 
 from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.common.errors import AjetError
+from core.control_payloads import EpisodeTokens
 from core.events import Checkpoint, CheckpointsListed
-from core.token_payloads import EpisodeTokens
 from proxy.context import Seat, ServerSeat
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from console.views.rewards.fault import fault_lines, last_fault
 from console.views.rewards.rows import part_rows
 from console.views.rewards.table import head_lines, part_head, row_line
 from core.runtime.home import Home
-from core.state import State
-from core.state.rater import PartAgreement
+from core.state import PartAgreement, State
 
 _WIDTH = 118
 """Cells of a line for people."""

@@ -24,7 +24,7 @@ from console.views.group import Line
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
 from core.events import RewardPart, TrialSummary
-from core.state.trial import WhatIf
+from core.state import WhatIf
 
 LASTS = (100, 500, 20)
 

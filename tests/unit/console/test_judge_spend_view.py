@@ -19,8 +19,7 @@ from console.views.rewards.table import head_lines
 from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
 from core.reducer import reduce
 from core.settings import Settings
-from core.state import State
-from core.state.judge import JudgeSpend
+from core.state import JudgeSpend, State
 from proxy import main
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource

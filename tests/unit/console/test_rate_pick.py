@@ -17,8 +17,7 @@ from core.events import (
     ScoringAbstained,
     SentReward,
 )
-from core.state import State
-from core.state.rater import Lease, RaterStats
+from core.state import Lease, RaterStats, State
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 

@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import Session
 from console.session.logs import LogStore, Tail, parse
-from core.token_payloads import EpisodeTokens
+from core.control_payloads import EpisodeTokens
 from tests.support.console import NOW, Clock, FakeBoss, FakeLink
 
 

@@ -4,8 +4,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from core.events import CandidateScore, EpisodesEnded, GroupScored, Part, decode, encode
-from core.events.group import EndedEpisode
+from core.events import (
+    CandidateScore,
+    EndedEpisode,
+    EpisodesEnded,
+    GroupScored,
+    Part,
+    decode,
+    encode,
+)
 from core.jsonio import encode_full, every_field
 
 

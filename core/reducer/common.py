@@ -1,0 +1,52 @@
+"""What the handlers of all subjects share: the names of what changed, records made of events."""
+
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from core.events.base import Event
+from core.state import Server, State
+
+Dirty: TypeAlias = frozenset[str]
+"""Keys of what an event changed, so that a screen repaints only that."""
+Handler: TypeAlias = Callable[[State, Any], Dirty]
+"""Applies one event of its kind to the state."""
+Handlers: TypeAlias = Mapping[type[Event], Handler]
+
+NOTHING: Dirty = frozenset()
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+
+def server_of(state: State, name: str) -> Server:
+    """Return the server of that name; add it if it is missing."""
+    server = state.servers.get(name)
+    if server is None:
+        server = state.servers[name] = Server(name=name, url="")
+    return server
+
+
+@lru_cache(maxsize=256)
+def server_changed(name: str) -> Dirty:
+    """Return the keys that stand for a change of one server."""
+    return frozenset((f"server:{name}", "servers"))
+
+
+def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:
+    """Make a record of the state from the fields of the same names that an event has.
+
+    Args:
+        kind: The record's class.
+        event: Fields that only it has are ignored.
+        **others: Fields that the event lacks, or has with another meaning.
+    """
+    shared = {name: getattr(event, name) for name in _shared(kind, type(event))}
+    return kind(**(shared | others))
+
+
+@cache
+def _shared(kind: type[msgspec.Struct], event: type[Event]) -> tuple[str, ...]:
+    fields = frozenset(event.__struct_fields__)
+    return tuple(name for name in kind.__struct_fields__ if name in fields)

@@ -1,0 +1,83 @@
+"""How events of the reward source, its judges, trials and monitoring change the state."""
+
+from core.events.rewards import JudgeSpent, RewardsChanged, RewardsWatched, WhatIfChanged
+from core.reducer.common import Dirty, Handlers, record_of
+from core.state import JudgeSpend, RewardFault, Rewards, RewardWatch, State, WhatIf
+
+JUDGE_CAP = 32
+REWARDS: Dirty = frozenset(("rewards",))
+JUDGES: Dirty = frozenset(("judges", "rewards", "totals"))
+
+
+def _rewards(state: State, event: RewardsChanged) -> Dirty:
+    before = state.rewards
+    same = event.version == before.version and before.since
+    state.rewards = record_of(
+        Rewards,
+        event,
+        since=before.since if same else (event.at if event.version else 0.0),
+        fault=_fault(before.fault, event),
+    )
+    return REWARDS
+
+
+def _fault(known: RewardFault | None, event: RewardsChanged) -> RewardFault | None:
+    """Return the last fault after `event`; a fault that is reported again keeps its time."""
+    if event.ok:
+        if known is not None and known.mended_at is None:
+            known.mended_at = event.at
+        return known
+    if event.waits and not event.cause:  # it is only getting ready
+        return known
+    fault = record_of(RewardFault, event, judge=event.judge_in_trouble)
+    if known is not None and known.mended_at is None and known.cause == fault.cause:
+        fault.at = known.at
+    return fault
+
+
+def _spent(state: State, event: JudgeSpent) -> Dirty:
+    before = state.judges.pop(event.judge, None) or JudgeSpend(judge=event.judge)
+    now = record_of(JudgeSpend, event)
+    state.judges[event.judge] = now
+    while len(state.judges) > JUDGE_CAP:
+        del state.judges[next(iter(state.judges))]
+    totals = state.totals
+    totals.judge_calls += max(0, now.calls - before.calls)
+    totals.judge_tokens += max(0, now.tokens - before.tokens)
+    totals.judge_hits += max(0, now.hits - before.hits)
+    totals.judge_cost += max(0.0, now.cost - before.cost)
+    return JUDGES
+
+
+def clear_judges(state: State) -> Dirty:
+    """Drop the counts of each judge: a new proxy counts from zero. The totals stay."""
+    state.judges.clear()
+    return JUDGES
+
+
+def _what_if(state: State, event: WhatIfChanged) -> Dirty:
+    ended = 0.0 if event.phase == "doing" else event.at
+    state.what_if = record_of(WhatIf, event, ended=ended)
+    return REWARDS
+
+
+def _watched(state: State, event: RewardsWatched) -> Dirty:
+    state.reward_watch = record_of(RewardWatch, event)
+    return REWARDS
+
+
+def fail_trial(state: State) -> Dirty:
+    """Mark a trial that the previous proxy did not finish as failed, and restart the monitoring."""
+    state.reward_watch = RewardWatch()
+    if state.what_if is not None and not state.what_if.over:
+        state.what_if.phase = "failed"
+        state.what_if.cause = "the proxy ended meanwhile"
+    return REWARDS
+
+
+REWARD_HANDLERS: Handlers = {
+    RewardsChanged: _rewards,
+    JudgeSpent: _spent,
+    WhatIfChanged: _what_if,
+    RewardsWatched: _watched,
+}

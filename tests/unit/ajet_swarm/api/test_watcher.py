@@ -1,0 +1,372 @@
+"""One poll per server: how fast, who is woken, what an unreachable server looks like."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from ajet_swarm.api import watcher as module
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError, Unreachable
+from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
+from tests.support.given_time import GivenTimeLoop
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def watch(told: Told) -> Watcher:
+    return Watcher(told, Clock())
+
+
+# -- what is seen -------------------------------------------------------------------------------
+
+
+async def test_before_the_first_poll_nothing_is_claimed_to_be_known(watch: Watcher) -> None:
+    seen = watch.current
+    assert (seen.state, seen.reachable, seen.seen_at) == (EngineState.CANNOT_CONNECT, False, 0)
+
+
+async def test_since_is_when_the_state_began(told: Told, watch: Watcher) -> None:
+    first = await watch.poll()
+    second = await watch.poll()
+    assert second.since == first.since == 1001
+    assert second.seen_at == 1002
+    told.said = status("WEIGHT_SYNCING")
+    third = await watch.poll()
+    assert (third.state, third.since) == (EngineState.WEIGHT_SYNCING, 1003)
+
+
+async def test_a_boundary_post_without_step_keeps_the_step(told: Told, watch: Watcher) -> None:
+    told.said = status("ROLLING_POST", 7)
+    await watch.poll()
+    told.said = status("WEIGHT_SYNCING", None)
+    assert (await watch.poll()).step == 7
+    told.said = status("OFFLINE", None)
+    assert (await watch.poll()).step is None
+
+
+async def test_an_unknown_state_is_shown_as_it_is(told: Told, watch: Watcher) -> None:
+    told.said = EngineStatus("ENGINE.DREAMING", "deep", 3)
+    seen = await watch.poll()
+    assert (seen.state, seen.raw, seen.detail) == (EngineState.UNKNOWN, "ENGINE.DREAMING", "deep")
+    assert seen.shown is EngineState.UNKNOWN
+
+
+async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: Watcher) -> None:
+    await watch.poll()
+    told.said = FROZEN
+    first = await watch.poll()
+    assert first.reachable
+    assert "no answer" in first.error
+    second = await watch.poll()
+    assert not second.reachable
+    assert (second.state, second.step) == (EngineState.ROLLING, 1)
+    assert second.shown is EngineState.CANNOT_CONNECT
+    assert second.seen_at == first.seen_at == 1001
+    assert second.age(1011) == 10
+    told.said = status("ROLLING")
+    back = await watch.poll()
+    assert back.reachable
+    assert back.error == ""
+    assert back.since == 1001
+
+
+async def test_one_missed_poll_between_good_ones_is_forgotten(told: Told, watch: Watcher) -> None:
+    for _ in range(3):
+        told.said = status("ROLLING")
+        await watch.poll()
+        told.said = FROZEN
+        assert (await watch.poll()).reachable
+
+
+async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
+    told.said = SwarmError("the answer was not understood")
+    await watch.poll()
+    seen = await watch.poll()
+    assert (seen.shown, seen.error) == (
+        EngineState.CANNOT_CONNECT,
+        "strange: the answer was not understood",
+    )
+
+
+# -- how fast -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "period"),
+    [
+        ("OFFLINE", NORMAL),
+        ("BOOTING", FAST),
+        ("ROLLING", NORMAL),
+        ("ROLLING_POST", FAST),
+        ("WEIGHT_SYNCING", FAST),
+        ("WEIGHT_EXPORTING", NORMAL),
+    ],
+)
+async def test_the_period_follows_the_state(
+    told: Told, watch: Watcher, state: str, period: float
+) -> None:
+    told.said = status(state)
+    await watch.poll()
+    assert watch.period == period
+
+
+async def test_the_period_follows_who_waits(told: Told, watch: Watcher) -> None:
+    await watch.poll()
+    assert watch.period == NORMAL
+    with watch.eager(), watch.eager():
+        assert watch.period == FAST
+    assert watch.period == NORMAL
+
+
+async def test_a_server_that_is_gone_is_asked_less_and_less(told: Told, watch: Watcher) -> None:
+    told.said = GONE
+    periods = []
+    for _ in range(6):
+        await watch.poll()
+        periods.append(watch.period)
+    assert periods[0] == FAST
+    assert periods[1:] == sorted(periods[1:])
+    assert periods[-1] == SLOW
+    with watch.eager():
+        assert watch.period == NORMAL
+
+
+async def test_idle_polling_is_idle(server: ScriptedSwarm, client: AsyncSwarmClient) -> None:
+    """The loop asks at its period: no request on top of it."""
+    watch = Watcher(client)
+    async with Tasks("test") as tasks:
+        tasks.spawn(watch.run(), "watch")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await server.until(lambda: server.requests["/get_engine_status"] >= 3)
+        assert loop.time() - began >= NORMAL
+
+
+# -- who is told --------------------------------------------------------------------------------
+
+
+async def test_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
+    heard: list[Seen] = []
+    remove = watch.add_listener(heard.append)
+    for said in (
+        status("ROLLING"),
+        status("ROLLING"),
+        status("ROLLING_POST"),
+        status("ROLLING_POST"),
+        status("WEIGHT_SYNCING", None),
+        status("WEIGHT_SYNCING", 1),
+        status("ROLLING", 2),
+    ):
+        told.said = said
+        await watch.poll()
+    assert [(seen.state.value, seen.step) for seen in heard] == [
+        ("ROLLING", 1),
+        ("ROLLING_POST", 1),
+        ("WEIGHT_SYNCING", 1),
+        ("ROLLING", 2),
+    ]
+    remove()
+    remove()
+    told.said = GONE
+    await watch.poll()
+    assert len(heard) == 4
+
+
+async def test_a_listener_that_fails_harms_nobody(
+    told: Told, watch: Watcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Seen] = []
+
+    def broken(_: Seen) -> None:
+        raise ZeroDivisionError
+
+    watch.add_listener(broken)
+    watch.add_listener(heard.append)
+    await watch.poll()
+    assert len(heard) == 1
+    assert "a listener failed" in caplog.text
+
+
+async def test_all_waiters_wake_at_the_same_poll(server: ScriptedSwarm, watcher: Watcher) -> None:
+    server.automatic = False
+    async with asyncio.TaskGroup() as group:
+        waits = [
+            group.create_task(watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)) for _ in range(50)
+        ]
+        await asyncio.sleep(0)
+        before = server.requests["/get_engine_status"]
+        server.set_state("WEIGHT_SYNCING")
+    assert len({id(task.result()) for task in waits}) == 1
+    assert server.requests["/get_engine_status"] - before <= 3
+    assert watcher._waiters == {}
+
+
+async def test_waiting_for_what_is_so_asks_nobody(told: Told, watch: Watcher) -> None:
+    await watch.poll()
+    assert (await watch.wait_for({EngineState.ROLLING}, 0)).step == 1
+
+
+async def test_an_unreachable_server_is_in_no_state(told: Told, watch: Watcher) -> None:
+    await watch.poll()
+    told.said = GONE
+    for _ in range(LOST_AFTER):
+        await watch.poll()
+    with pytest.raises(TimeoutError):
+        await watch.wait_for({EngineState.ROLLING}, 0.01)
+    assert (await watch.wait_for(lambda seen: not seen.reachable, 0)).error == "gone: no connection"
+    assert watch._waiters == {}
+
+
+async def test_a_nudge_polls_now(server: ScriptedSwarm, watcher: Watcher) -> None:
+    watch, rounds = Stopwatch(), 20
+    first = server.requests["/get_engine_status"]
+    for n in range(1, rounds + 1):
+        watcher.nudge()
+        await server.until(partial(_asked, server, first + n))
+    assert watch.seconds < rounds * NORMAL / 2
+
+
+async def test_refresh_is_newer_than_its_call(server: ScriptedSwarm, watcher: Watcher) -> None:
+    server.automatic = False
+    for step in range(2, 10):
+        server.set_state("ROLLING", step)
+        assert (await watcher.refresh(60)).step == step
+
+
+async def test_refresh_does_not_take_a_poll_under_way(
+    server: ScriptedSwarm, watcher: Watcher
+) -> None:
+    """What a poll begun earlier brings may be older than what the caller knows."""
+    polls = watcher._polls
+    server.freeze()
+    watcher.nudge()
+    await asyncio.wait_for(_until(lambda: watcher._polling == 1), 60)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(watcher.refresh(60))
+        await asyncio.sleep(0)
+        server.unfreeze()
+        await waiting
+    assert watcher._polls >= polls + 2
+
+
+async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) -> None:
+    """A second goes by before each reading: a late post of the dying trainer starts it anew."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+
+    async def reading() -> None:
+        loop.skip(1.0)
+        await watch.poll()
+        await asyncio.sleep(0)
+
+    told.said = status("OFFLINE", 5)
+    await watch.poll()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(watch.wait_stable({EngineState.OFFLINE}, 6.0, 60))
+        await asyncio.sleep(0)
+        for _ in range(5):
+            await reading()
+        told.said = status("OFFLINE", 0)
+        for _ in range(6):
+            await reading()
+            assert not waiting.done()
+        await reading()
+    assert waiting.result().step == 0
+
+
+async def test_a_server_without_connections_is_given_up_after_a_second(
+    told: Told, watch: Watcher
+) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+    told.said = status("ROLLING", 5)
+    await watch.poll()
+
+    async def given_up() -> None:
+        with pytest.raises(Unreachable, match="gone: "):
+            await watch.wait_stable({EngineState.OFFLINE}, 6.0, 60, while_up=True)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(given_up())
+        await asyncio.sleep(0)
+        told.said = GONE
+        for _ in range(3):
+            await watch.poll()
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            loop.skip(0.4)
+        await watch.poll()
+
+
+# -- the pool -----------------------------------------------------------------------------------
+
+
+async def test_pool_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
+    heard: list[PoolInfo] = []
+    watch.add_pool_listener(heard.append)
+    one, two = PoolInfo(completed_episodes=1), PoolInfo(completed_episodes=2)
+    told.pools = [one, PoolInfo(completed_episodes=1), None, GONE, two]
+    for _ in range(5):
+        await watch.poll_pool()
+    assert heard == [one, two]
+    assert watch.pool == two
+
+
+async def test_a_failed_reading_keeps_the_last_one(told: Told, watch: Watcher) -> None:
+    told.pools = [PoolInfo(completed_episodes=3), None]
+    await watch.poll_pool()
+    at = watch.pool_at
+    assert await watch.poll_pool() is None
+    assert watch.pool is not None
+    assert (watch.pool.completed_episodes, watch.pool_at) == (3, at)
+
+
+async def test_the_pool_is_read_while_rolling_only(
+    server: ScriptedSwarm, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POOL", 0.01)
+    route = "/get_current_batch_rollout_pool_information"
+    await server.until(lambda: server.requests[route] >= 1)
+    server.set_state("OFFLINE")
+    await watcher.wait_for({EngineState.OFFLINE}, 60)
+    await server.until(lambda: server.requests["/get_engine_status"] >= 1)
+    asked = server.requests[route]
+    before = server.requests["/get_engine_status"]
+    watcher.nudge()
+    await server.until(lambda: server.requests["/get_engine_status"] >= before + 1)
+    assert server.requests[route] <= asked + 1
+    assert watcher.period == NORMAL
+    server.set_state("ROLLING", 1)
+    await server.until(lambda: server.requests[route] >= asked + 3)
+
+
+async def test_a_server_that_comes_back(server: ScriptedSwarm, client: AsyncSwarmClient) -> None:
+    watch = Watcher(client, poll_timeout=0.3)
+    async with Tasks("test") as tasks:
+        tasks.spawn(watch.run(), "watch")
+        await watch.wait_for(lambda seen: seen.reachable, 60)
+        server.freeze()
+        lost = await watch.wait_for(lambda seen: not seen.reachable, 60)
+        assert (lost.state, lost.error) == (EngineState.ROLLING, "frozen: no answer for 0.3 s")
+        server.unfreeze()
+        assert (await watch.wait_for(lambda seen: seen.reachable, 60)).error == ""
+
+
+def _asked(server: ScriptedSwarm, times: int) -> bool:
+    return server.requests["/get_engine_status"] >= times
+
+
+async def _until(test: object) -> None:
+    assert callable(test)
+    while not test():
+        await asyncio.sleep(0.002)

@@ -1,0 +1,135 @@
+"""Names of what is wrong with a server."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+import ajet_swarm.api.watcher
+from ajet_swarm.api.watcher import DEMAND_FOR, Seen, Watcher
+from ajet_swarm.protocol.errors import SwarmError
+from tests.support.given_time import GivenTimeLoop
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(told: Told, clock: Clock) -> Watcher:
+    return Watcher(told, clock)
+
+
+def passes(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+    loop.skip(seconds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "mute"], 27)]
+)
+async def test_a_server_is_expected_back_for_a_while(
+    told: Told, watch: Watcher, fault: SwarmError, words: list[str], polls: int
+) -> None:
+    await watch.poll()
+    told.said = fault
+    assert (await watch.poll()).trouble == ""  # one missed poll is nothing
+    seen = []
+    for _ in range(30):
+        passes(1.0)
+        seen.append(await watch.poll())
+    assert list(dict.fromkeys(one.trouble for one in seen)) == words
+    late = [one.down for one in seen]
+    assert late == sorted(late)
+    assert not late[0]
+    assert abs(late.index(True) + 2 - polls) <= 1
+    told.said = status("ROLLING")
+    back = await watch.poll()
+    assert (back.trouble, back.down, back.reachable) == ("", False, True)
+
+
+async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
+    told: Told, watch: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NORMAL", "SLOW"):
+        monkeypatch.setattr(ajet_swarm.api.watcher, name, 3600.0)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "DEMAND", 0.05)
+    loop = asyncio.get_running_loop()
+    told.said, polls = GONE, list[float]()
+    heard = watch.poll
+
+    async def poll() -> Seen:
+        polls.append(loop.time())
+        for _ in range(100):  # a crowd, at all times
+            loop.call_later(0.001, watch.in_demand)
+        return await heard()
+
+    await watch.poll()
+    await watch.poll()
+    assert watch.period == 3600.0
+    monkeypatch.setattr(watch, "poll", poll)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(watch.run())
+        while len(polls) < 6:
+            await asyncio.sleep(0.005)
+        running.cancel()
+    assert min(later - one for one, later in pairwise(polls)) >= 0.049
+    passes(DEMAND_FOR + 0.1)
+    assert watch.period == 3600.0
+
+
+@pytest.mark.parametrize("fault", [GONE, FROZEN])
+async def test_a_machine_that_slept_does_not_take_its_server_for_lost(
+    told: Told, clock: Clock, watch: Watcher, fault: SwarmError
+) -> None:
+    await watch.poll()
+    clock.now += 3600.0
+    passes(3600.0)
+    told.said = fault
+    assert not any([(await watch.poll()).down for _ in range(9)])
+    clock.now += 3600.0  # somebody set it
+    assert not (await watch.poll()).down
+    passes(26.0)
+    assert (await watch.poll()).down
+
+
+@pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "mute")])
+async def test_a_server_that_never_was_there_is_not_waited_for(
+    told: Told, watch: Watcher, fault: SwarmError, word: str
+) -> None:
+    told.said = fault
+    await watch.poll()
+    seen = await watch.poll()
+    assert (seen.trouble, seen.down) == (word, True)
+
+
+async def test_why_an_engine_is_off(told: Told, watch: Watcher) -> None:
+    await watch.poll()
+    told.said = status("OFFLINE", 0)
+    for _ in range(2):
+        seen = await watch.poll()
+        assert (seen.trouble, seen.down) == ("knocked", False)
+        assert "someone else" in seen.detail
+    told.said = status("BOOTING", None)
+    assert (await watch.poll()).trouble == ""
+    told.said = status("ROLLING")
+    await watch.poll()
+    told.stopped_at = watch.clock()
+    told.said = status("OFFLINE", 0)
+    assert (await watch.poll()).trouble == ""
+    told.said = status("ROLLING")
+    await watch.poll()
+    told.said = GONE
+    await watch.poll()
+    await watch.poll()
+    told.said = status("OFFLINE", None, "waiting for a job")
+    seen = await watch.poll()
+    assert (seen.trouble, seen.detail) == ("restarted", "waiting for a job")

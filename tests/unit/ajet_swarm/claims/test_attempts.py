@@ -1,0 +1,228 @@
+"""Claims on kept connections, without a task each: given up, refused, cut and late all at once."""
+
+import asyncio
+import logging
+
+import pytest
+
+import ajet_swarm.claims.claimer
+import ajet_swarm.claims.request
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.http.interface import Answering, Response
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from tests.support.calm import own_time
+from tests.support.given_time import GivenTimeLoop
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
+
+
+@pytest.fixture(autouse=True)
+async def _kept(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+    """Connections lie ready: claims need none of their own."""
+    await asyncio.gather(*(client.status() for _ in range(8)))
+    server.requests.clear()
+
+
+def only(server: ScriptedSwarm, free: int) -> None:
+    server.automatic = False
+    server.unclaimed[free:] = []
+
+
+async def test_given_up_on_their_way_they_are_waited_for_at_the_end(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    desk.releaser.timeout = 30.0
+    server.fail_next("/claim_episode", "late", times=4)
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: len(server.claims) == 4)
+    await cancel(work)
+    assert not await desk.settle(0.05)
+    async with asyncio.TaskGroup() as both:
+        both.create_task(desk.close(20))
+        server.release()
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert len(book.returned) >= 1
+
+
+async def test_the_end_does_not_wait_for_ever_and_says_nothing_of_it(
+    desk: GroupClaimer,
+    book: Book,
+    server: ScriptedSwarm,
+    tasks: Tasks,
+    transport: HttpTransport,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk.releaser.timeout = 30.0
+    server.fail_next("/claim_episode", "hang_before", times=4)
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: server.requests["/claim_episode"] == 4)
+    await cancel(work)
+    async with own_time() as passed:
+        await desk.close(0.1)
+        await transport.close()
+        assert passed() < 3.0
+    assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+async def test_a_refusal_and_a_cancel_at_once(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    """Three are granted, of which one answer comes late; one is refused; then nobody wants any."""
+    only(server, 3)
+    server.fail_next("/claim_episode", "late")
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: server.refusals)
+    await cancel(work)
+    server.release()
+    assert await desk.settle(20)
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert not desk.waiting
+
+
+@pytest.mark.parametrize("how", ["drop", "drop_after"])
+async def test_connections_lost_in_the_midst_of_four_claims(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
+) -> None:
+    server.fail_next("/claim_episode", how, times=2)
+    got = await group(desk, book)
+    assert await desk.settle(20)
+    assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+    assert len(server.claims) == {"drop": 2, "drop_after": 4}[how] + 4
+
+
+async def test_a_cancel_from_within_the_last_grant(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    def last(uuid: str) -> None:
+        book.on_claimed(uuid)
+        if len(book.mine) == 4:
+            work.cancel()
+
+    work = tasks.spawn(desk.claim_group(4, on_claimed=last, on_returned=book.on_returned), "group")
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert await desk.settle(20)
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert not desk.waiting
+
+
+async def test_a_deadline_in_the_turn_of_the_last_grant(
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    """All or none, whichever of the two the loop takes first."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, GivenTimeLoop)
+    for early in (0.0, 0.001, 0.002, 0.003, 0.005, 0.01):
+        deadline = loop.time() + 0.01
+
+        def last(uuid: str, until: float = deadline - early) -> None:
+            book.on_claimed(uuid)
+            if len(book.mine) == 4:
+                loop.skip(until - loop.time())
+
+        try:
+            got = await desk.claim_group(
+                4, deadline=deadline, on_claimed=last, on_returned=book.on_returned
+            )
+        except ClaimTimedOut:
+            got = []
+        assert await desk.settle(20)
+        assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+        assert not desk.waiting
+        await drop(client, book, got)
+
+
+async def test_a_refill_cancelled_at_any_moment(
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    for steps in range(0, 40, 2):
+        work = tasks.spawn(
+            desk.refill(on_claimed=book.on_claimed, on_returned=book.on_returned), "refill"
+        )
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        work.cancel()
+        try:
+            got = [await work]
+        except asyncio.CancelledError:
+            got = []
+        held = [one for one in got if isinstance(one, Claimed)]
+        assert await desk.settle(20)
+        assert uuids(held) == book.mine == {record.uuid for record in server.claimed()}
+        await drop(client, book, held)
+
+
+async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
+    desk: GroupClaimer,
+    book: Book,
+    server: ScriptedSwarm,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same uuid could come again before its holder hears that it is gone."""
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.3))
+    monkeypatch.setattr(ajet_swarm.claims.claimer, "BACK_OFF", (0.0, 0.001))
+    desk.releaser.timeout = 30.0
+    only(server, 3)
+    twice: list[str] = []
+
+    def on_claimed(uuid: str) -> None:
+        if uuid in book.mine:
+            twice.append(uuid)
+        book.on_claimed(uuid)
+
+    work = tasks.spawn(
+        desk.claim_group(4, on_claimed=on_claimed, on_returned=book.on_returned), "group"
+    )
+    await server.until(lambda: desk.releaser.gathering is not None and len(server.claimed()) == 3)
+    server.fail_next("/abort_episode", "late", times=3)
+    asked = server.requests["/abort_episode"]
+    await server.until(lambda: server.requests["/abort_episode"] == asked + 3)
+    claims = server.requests["/claim_episode"]
+    for _ in range(30):
+        await desk.client.status()
+    assert server.requests["/claim_episode"] == claims
+    server.release()
+    await server.until(lambda: server.requests["/claim_episode"] > claims)
+    await cancel(work)
+    assert twice == []
+    assert await desk.settle(20)
+    assert server.claimed() == []
+    assert book.mine == set()
+
+
+async def test_a_listener_that_asks_on_over_the_same_connection(
+    client: AsyncSwarmClient, transport: HttpTransport, server: ScriptedSwarm
+) -> None:
+    url, answers = server.url + "/claim_episode", []
+    over = asyncio.get_running_loop().create_future()
+    before = server.connections
+
+    def ask() -> None:
+        future = transport.start("POST", url, body=b"{}", timeout=within(20))
+        assert isinstance(future, Answering)
+        future.listener = heard
+        future.send_now()
+
+    def heard(future: "asyncio.Future[Response]") -> None:
+        answers.append(future.result().status)
+        if len(answers) < 5:
+            ask()
+        else:
+            over.set_result(None)
+
+    ask()
+    async with asyncio.timeout(100):
+        await over
+    assert len(answers) == 5
+    assert len(set(answers)) == 1
+    assert server.connections == before
+    assert (await client.status()).global_step is not None

@@ -1,0 +1,358 @@
+"""All or none: contention, refusals, boundaries, cancellation, lost answers."""
+
+import asyncio
+import importlib
+
+import pytest
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
+
+# -- the plain case -----------------------------------------------------------------------------
+
+
+async def test_a_group_is_claimed_whole(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    seen_at_intent: list[int] = []
+
+    async def intent() -> None:
+        seen_at_intent.append(server.requests["/claim_episode"])
+
+    got = await desk.claim_group(
+        4, episode_type="eval", discard_timeout=77, on_intent=intent, on_claimed=book.on_claimed
+    )
+    assert len(got) == 4
+    assert seen_at_intent == [0]
+    assert uuids(got) == set(book.claimed) == {record.uuid for record in server.claimed()}
+    assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
+    assert server.requests["/abort_episode"] == 0
+    assert not desk.waiting
+
+
+# -- not enough free ----------------------------------------------------------------------------
+
+
+async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.slots = 3
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    with pytest.raises(ClaimTimedOut) as caught:
+        await group(desk, book, 4, 0.5)
+    await desk.settle(60)
+    assert (caught.value.best, caught.value.n) == (3, 4)
+    assert caught.value.cause == "none_available"
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert all(not body["declare_client_active"] for body in server.aborts)
+    assert server.active_clients == {}
+    assert {cause for _, cause in book.returned} >= {server.refusals[0]}
+
+
+@pytest.mark.parametrize("n", [1, 4])
+async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
+) -> None:
+    for _ in range(n):
+        server.fail_next("/claim_episode", "stall")
+    with pytest.raises(ClaimTimedOut, match="last: no answer to the claim") as caught:
+        await group(desk, book, n, 0.5)
+    assert caught.value.cause == "no answer to the claim"
+    server.release()
+    assert await desk.settle(60)
+    assert server.claimed() == []
+
+
+async def test_the_rest_comes_free_later(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[2:], server.unclaimed[:2]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book))
+        await server.until(lambda: server.aborts and not server.claimed())
+        server.unclaimed.extend(held)
+    assert len(server.claimed()) == 4
+    assert uuids(waiting.result()) == book.mine
+
+
+@pytest.mark.parametrize("slots", [4, 6, 11])
+async def test_many_groups_of_two_clients_and_few_episodes(
+    server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks, slots: int
+) -> None:
+    """No deadlock, no starving, nothing left behind, and never two halves of groups at once."""
+    server.slots = slots
+    server.automatic = False
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    books = [Book(), Book()]
+    done = 0
+
+    async def one(desk: GroupClaimer, book: Book, n: int) -> None:
+        nonlocal done
+        got = await group(desk, book, n, 100)
+        assert len(uuids(got)) == n
+        await asyncio.sleep(0.005)
+        await drop(desk.client, book, got)
+        done += 1
+
+    desks = []
+    for name, book in zip(("a", "b"), books, strict=True):
+        client = AsyncSwarmClient(server.url, transport, name)
+        watcher = Watcher(client)
+        tasks.spawn(watcher.run(), name)
+        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+    async with asyncio.timeout(100), asyncio.TaskGroup() as running:
+        for n in range(24):
+            running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
+    for desk in desks:
+        await desk.close()
+    assert done == 24
+    assert server.claimed() == []
+    assert [book.mine for book in books] == [set(), set()]
+    assert server.most_claimed <= slots
+
+
+async def test_groups_come_in_the_order_they_asked(
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed, []
+    order: list[int] = []
+
+    async def one(n: int) -> None:
+        got = await group(desk, book)
+        order.append(n)
+        await drop(client, book, got)
+
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(5):
+            tasks.create_task(one(n))
+        await server.until(lambda: len(server.refusals) >= 2)
+        server.unclaimed.extend(held[:4])
+    assert order == [0, 1, 2, 3, 4]
+
+
+# -- the engine's states ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["OFFLINE", "BOOTING", "ROLLING_POST", "WEIGHT_SYNCING"])
+async def test_nothing_is_claimed_until_the_engine_rolls(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
+) -> None:
+    server.automatic = False
+    server.set_state(state)
+    await watcher.refresh(60)
+    async with asyncio.TaskGroup() as tasks:
+        waits = [tasks.create_task(group(desk, book, 2)) for _ in range(3)]
+        await watcher.refresh(60)
+        assert server.requests["/claim_episode"] == 0
+        server.set_state("ROLLING", 2)
+    assert len(server.claimed()) == 6
+    assert sum(len(task.result()) for task in waits) == 6
+
+
+async def test_a_refusal_the_watcher_does_not_know_of_yet(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+) -> None:
+    server.automatic = False
+    server.set_state("WEIGHT_SYNCING")
+    assert watcher.current.state is EngineState.ROLLING
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book))
+        await server.until(lambda: server.refusals)
+        await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
+        asked = server.requests["/claim_episode"]
+        await watcher.refresh(60)
+        assert server.requests["/claim_episode"] == asked <= 8
+        server.set_state("ROLLING", 2)
+    assert len(waiting.result()) == 4
+
+
+async def test_a_refused_group_waits_for_news_before_it_asks_again(
+    client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks, book: Book
+) -> None:
+    """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
+    server.automatic = False
+    watcher = Watcher(client, poll_timeout=1.0)
+    tasks.spawn(watcher.run(), "watcher")
+    await watcher.wait_for({EngineState.ROLLING}, 60)
+    desk = GroupClaimer(client, watcher, known=lambda: book.mine)
+    server.set_state("WEIGHT_SYNCING")
+    server.fail_next("/get_engine_status", "hang_before")
+    polls = server.requests["/get_engine_status"]
+    watcher.nudge()
+    await server.until(lambda: server.requests["/get_engine_status"] > polls)
+    asked: list[int] = []
+    watcher.add_listener(lambda _: asked.append(server.requests["/claim_episode"]))
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: asked)
+    assert asked[0] == 4
+    server.set_state("ROLLING", 2)
+    assert len(await work) == 4
+
+
+async def test_the_engine_leaves_rolling_between_the_claims(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+) -> None:
+    """One claim hangs; the others must not be held across the boundary until it times out."""
+    desk.releaser.timeout = 1.5
+    server.sync_seconds = None
+    server.fail_next("/claim_episode", "hang_before")
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(group(desk, book, 4, 100))
+        await server.until(lambda: len(server.claimed()) == 3)
+        watch = Stopwatch()
+        server.set_state("ROLLING_POST")
+        watcher.nudge()
+        await server.until(lambda: server.state == "WEIGHT_SYNCING")
+        assert watch.seconds < 1.0
+        assert server.lost == []
+        server.finish_sync()
+    assert len(waiting.result()) == 4
+    assert len(server.claimed()) == 4
+
+
+async def test_groups_over_many_batches(
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
+    """Groups in a row across boundaries: each batch has its groups whole."""
+    server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+
+    async def one(n: int) -> None:
+        got = await group(desk, book)
+        for k, episode in enumerate(got):
+            await client.chat(episode, HELLO)
+            outcome = await client.end(episode.episode_uuid, f"t{n}", WorkflowOutput(reward=k))
+            assert outcome.ended, outcome
+            book.mine.discard(episode.episode_uuid)
+
+    async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
+        for n in range(10):
+            tasks.create_task(one(n))
+    await server.until(lambda: server.step is not None and server.step > 5)
+    assert sum(len(batch) for batch in server.batches) <= 10
+    assert len({task for _, task, _ in server.reward_log}) == 10
+    assert all(len(rewards) == 4 for batch in server.batches for rewards in batch.values())
+    assert (server.lost, server.claimed(), server.duplicate_ends) == ([], [], 0)
+
+
+# -- cancellation -------------------------------------------------------------------------------
+
+
+async def test_cancelled_while_claims_are_on_their_way(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    desk.releaser.timeout = 5.0
+    server.freeze()
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    server.unfreeze()
+    assert await desk.settle(60)
+    assert len(server.claims) == 4
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert sorted(book.claimed) == sorted(u for back, _ in book.returned for u in back)
+
+
+async def test_cancelled_at_any_moment(
+    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
+    outcomes = set()
+    for steps in range(0, 120, 2):
+        work = tasks.spawn(group(desk, book), "group")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        work.cancel()
+        try:
+            got = await work
+        except asyncio.CancelledError:
+            got = []
+        outcomes.add(len(got))
+        assert await desk.settle(60)
+        assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+        await drop(client, book, got)
+    assert outcomes == {0, 4}
+
+
+async def test_cancelled_while_queueing(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed, []
+    works = [tasks.spawn(group(desk, book), f"group {n}") for n in range(4)]
+    await server.until(lambda: server.refusals)
+    for work in works[:3]:
+        work.cancel()
+    server.unclaimed.extend(held)
+    assert len(await works[3]) == 4
+    assert len(server.claimed()) == 4
+
+
+async def test_a_hook_that_fails_leaves_nothing_claimed(
+    desk: GroupClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: str) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        await desk.claim_group(4, on_claimed=full)
+    assert await desk.settle(60)
+    assert server.claimed() == []
+    assert "could not be noted" in caplog.text
+
+
+async def test_claims_come_within_a_quarter_second_of_rolling(
+    server: ScriptedSwarm, desk: GroupClaimer, book: Book
+) -> None:
+    server.automatic = False
+    for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
+        server.set_state(state)
+        seen = len(server.claims)
+        work = asyncio.get_running_loop().create_task(group(desk, book, 2))
+        await asyncio.sleep(0.6)
+        assert len(server.claims) == seen
+        watch = Stopwatch()
+        server.set_state("ROLLING", 2)
+        episodes = await work
+        assert watch.seconds < 0.25
+        await drop(desk.client, book, episodes)
+
+
+async def test_who_waits_for_a_free_episode_is_told_of(
+    server: ScriptedSwarm, desk: GroupClaimer, book: Book
+) -> None:
+    told: list[bool] = []
+    desk.on_starved = lambda: told.append(desk.starved)
+    first = await group(desk, book, 14)
+    work = asyncio.get_running_loop().create_task(group(desk, book, 4))
+    await server.until(lambda: told)
+    assert desk.starved
+    await drop(desk.client, book, first)
+    await work
+    assert told == [True]
+    assert not desk.starved
+
+
+def test_the_earlier_name_of_the_class_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="GroupClaimer"):
+        earlier = getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimDesk")  # noqa: B009
+    assert earlier is GroupClaimer
+    with pytest.raises(AttributeError, match="ClaimTable"):
+        getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimTable")  # noqa: B009

@@ -1,0 +1,238 @@
+"""Other clients take each episode the moment it is free: a group gathers, in short windows."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+import ajet_swarm.claims.request
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.claims.queue import TurnQueue
+from ajet_swarm.claims.request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, GatherBackoff
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.2)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
+    monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.1, 0.3))
+
+
+def only(server: ScriptedSwarm, free: int) -> None:
+    """No more than that many episodes, from now on."""
+    server.automatic = False
+    server.slots = free
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+
+
+class Others:
+    """Another client: workers that claim, work, give back and claim again without a pause."""
+
+    def __init__(self, server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks) -> None:
+        self.server = server
+        self.transport = transport
+        self.tasks = tasks
+        self.done: Counter[int] = Counter()
+        self.stop = False
+
+    def work(self, count: int) -> None:
+        for number in range(count):
+            self.tasks.spawn(self._work(number), f"other {number}")
+
+    async def _work(self, number: int) -> None:
+        rng = random.Random(number)
+        client = AsyncSwarmClient(self.server.url, self.transport, f"other{number}")
+        while not self.stop:
+            got = await client.claim("train")
+            if isinstance(got, Claimed):
+                await asyncio.sleep(rng.uniform(0.05, 0.15))
+                await client.abort(got.episode_uuid)
+                self.done[number] += 1
+            else:
+                await asyncio.sleep(rng.uniform(0.04, 0.06))
+
+
+@pytest.mark.parametrize("spare", [1, 3])
+async def test_the_steady_workers_of_another_client(
+    server: ScriptedSwarm,
+    transport: HttpTransport,
+    tasks: Tasks,
+    desk: GroupClaimer,
+    book: Book,
+    spare: int,
+) -> None:
+    """Neither starves the other: we get groups of 4, and each worker goes on."""
+    server.slots = 8
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 1)
+    others = Others(server, transport, tasks)
+    others.work(8 - spare)
+    await server.until(lambda: len(others.done) == 8 - spare)
+    for _ in range(2):
+        before = others.done.copy()
+        got = await group(desk, book, 4, 100)
+        await drop(desk.client, book, got)
+        await server.until(lambda: all(others.done[one] > before[one] for one in before))  # noqa: B023
+    others.stop = True
+    assert book.mine == set()
+
+
+async def test_two_clients_that_gather_break_apart(
+    server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks
+) -> None:
+    only(server, 0)
+    books = [Book(), Book()]
+    desks = []
+    for name, book in zip(("a", "b"), books, strict=True):
+        client = AsyncSwarmClient(server.url, transport, name)
+        watcher = Watcher(client)
+        tasks.spawn(watcher.run(), name)
+        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+
+    async def both(number: int) -> None:
+        got = await group(desks[number], books[number])
+        assert len(uuids(got)) == 4
+        await drop(desks[number].client, books[number], got)
+
+    async with asyncio.timeout(100), asyncio.TaskGroup() as running:
+        for number in (0, 1):
+            running.create_task(both(number))
+        await server.until(lambda: all(desk.releaser.gathering for desk in desks))
+        server.register(5)  # enough for one; each has a part of it at first
+    for desk in desks:
+        await desk.close()
+    assert server.claimed() == []
+    assert [book.mine for book in books] == [set(), set()]
+
+
+@pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
+async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_something_else(
+    desk: GroupClaimer,
+    book: Book,
+    server: ScriptedSwarm,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+) -> None:
+    monkeypatch.setattr(
+        ajet_swarm.claims.request, "GATHER", (60.0, 60.0)
+    )  # no window ends meanwhile
+    only(server, 3)
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    server.set_state(state)
+    watch = Stopwatch()
+    await server.until(lambda: not book.mine and not server.claimed())
+    assert watch.seconds < 0.5
+    assert server.requests["/abort_episode"] >= 3
+    server.slots = 4
+    server.set_state("OFFLINE")
+    server.set_state("ROLLING", 2)
+    assert len(await work) == 4
+
+
+async def test_at_the_end_of_a_window_hands_are_empty(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    only(server, 3)
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    watch = Stopwatch()
+    assert await desk.reconcile() == []  # what is in hand is known
+    await server.until(lambda: not book.mine)
+    assert (
+        watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
+    )  # the longest there is
+    server.register(1)
+    assert len(await work) == 4
+
+
+async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    only(server, 3)
+    with pytest.raises(ClaimTimedOut):
+        await desk.claim_group(
+            4, deadline=within(0.45), on_claimed=book.on_claimed, on_returned=book.on_returned
+        )
+    work = tasks.spawn(group(desk, book), "group")
+    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert await desk.settle(60)
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert not desk.waiting
+
+
+def test_windows_grow_in_vain_and_have_pauses_between() -> None:
+    backoff, now = GatherBackoff(random.Random(1), 0.0), 0.0
+    assert backoff.window(0.5 * ajet_swarm.claims.request.GATHER_AFTER) == 0.0
+    now = 1.2 * ajet_swarm.claims.request.GATHER_AFTER
+    times = 1.0
+    for _ in range(9):
+        length = backoff.window(now)
+        low, high = ajet_swarm.claims.request.GATHER
+        assert low * times <= length <= high * times
+        backoff.close(now, in_vain=True)
+        assert backoff.window(now + 0.99 * ajet_swarm.claims.request.EMPTY[0] * times) == 0.0
+        now += ajet_swarm.claims.request.EMPTY[1] * times
+        times = min(1.5 * times, GATHER_MORE)
+    backoff.close(now, in_vain=False)
+    assert backoff.window(now) == 0.0
+    assert GATHER[1] * GATHER_MORE <= 12.0
+    assert EMPTY[0] > 0
+
+
+# --- whose turn it is ---------------------------------------------------------------------------
+
+
+async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
+    queue, order = TurnQueue(), []
+
+    async def one(lane: str, name: str) -> None:
+        assert await queue.take(ClaimRequest(4, "train", 240.0, None, None, (lane,)))
+        order.append(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(6):
+            tasks.create_task(one("a", f"a{number}"))
+        await asyncio.sleep(0)
+        assert order == ["a0"]
+        for name in ("b0", "b1", "c0"):
+            tasks.create_task(one(name[0], name))
+        gone = tasks.create_task(one("b", "gone"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for _ in range(9):
+            await asyncio.sleep(0)
+            queue.release()
+            await asyncio.sleep(0)
+    assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4", "a5"]
+    assert not queue.taken
+
+
+async def test_who_goes_at_the_moment_of_its_turn_passes_it_on() -> None:
+    queue = TurnQueue()
+    assert await queue.take(ClaimRequest(1, "train", 240.0, None, None))
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
+        second = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
+        await asyncio.sleep(0)
+        queue.release()
+        first.cancel()
+        assert await second
+    queue.release()
+    assert not queue.taken

@@ -1,0 +1,62 @@
+"""Who goes first when a large group cannot have all it wants."""
+
+import asyncio
+
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.claims.request import PATIENCE, ClaimRequest
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
+
+
+async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    async with asyncio.TaskGroup() as tasks:
+        large = tasks.create_task(group(desk, book, 8))
+        await server.until(lambda: server.aborts and not server.claimed())
+        watch = Stopwatch()
+        small = await group(desk, book)
+        assert watch.seconds < 3.0
+        assert not large.done()
+        server.unclaimed.extend(held)
+    assert len(small) == 4
+    assert len(large.result()) == 8
+    assert uuids(small).isdisjoint(uuids(large.result()))
+
+
+async def test_all_large_groups_step_aside_together(
+    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    async with asyncio.TaskGroup() as tasks:
+        large = [tasks.create_task(group(desk, book, 8)) for _ in range(6)]
+        await server.until(lambda: server.aborts and not server.claimed())
+        watch = Stopwatch()
+        small = await group(desk, book)
+        assert watch.seconds < 3.0  # one's patience, not that of all six
+        assert not any(one.done() for one in large)
+        await drop(desk.client, book, small)
+        server.unclaimed.extend(held)
+        for one in asyncio.as_completed(large):
+            await drop(desk.client, book, await one)
+    assert server.claimed() == []
+
+
+def test_it_is_more_patient_each_time() -> None:
+    request = ClaimRequest(8, "train", 240.0, None, None)
+    assert not request.yields_to_smaller(PATIENCE[0] - 0.1, [4])
+    assert request.yields_to_smaller(PATIENCE[0], [8, 4])
+    assert not request.yields_to_smaller(PATIENCE[0], [4])
+    for _ in range(9):
+        assert request.yields_to_smaller(PATIENCE[1], [4])
+    assert request.patience == PATIENCE[1]
+
+
+def test_none_goes_first_that_wants_as_much() -> None:
+    request = ClaimRequest(4, "train", 240.0, None, None)
+    assert not request.yields_to_smaller(60.0, [])
+    assert not request.yields_to_smaller(60.0, [4, 8])

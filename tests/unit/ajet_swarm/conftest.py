@@ -1,0 +1,68 @@
+"""Fixtures: a scripted server, a transport, a client, a running watcher."""
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.transport import HttpTransport
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.unit.ajet_swarm.helpers import Book
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedSwarm]:
+    async with ScriptedSwarm() as server:
+        yield server
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[HttpTransport]:
+    async with HttpTransport() as transport:
+        yield transport
+
+
+@pytest.fixture
+def client(server: ScriptedSwarm, transport: HttpTransport) -> AsyncSwarmClient:
+    return AsyncSwarmClient(server.url, transport, "me", name="test")
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    async with Tasks("test") as tasks:
+        yield tasks
+
+
+@pytest.fixture
+async def watcher(client: AsyncSwarmClient, tasks: Tasks) -> Watcher:
+    """A watcher that runs and has seen the server."""
+    watcher = Watcher(client)
+    tasks.spawn(watcher.run(), "watcher")
+    await watcher.wait_for(lambda seen: seen.reachable, 60)
+    return watcher
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+@pytest.fixture
+async def desk(
+    client: AsyncSwarmClient, watcher: Watcher, book: Book
+) -> AsyncIterator[GroupClaimer]:
+    desk = GroupClaimer(
+        client,
+        watcher,
+        known=lambda: book.mine,
+        on_stray=book.on_stray,
+        timeout=30.0,
+        second_look=0.1,
+        rng=random.Random(1),
+    )
+    yield desk
+    await desk.close()

@@ -1,0 +1,191 @@
+"""One episode of a folder: what is said when there is none to run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.debug import Trace, choose, inside, main, parsed, told
+from ajet_swarm.debug.trace import Call
+from ajet_swarm.protocol.task import Task, WorkflowOutput
+from tests.support.threaded_swarm import threaded_swarm
+
+TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
+
+
+def here(words: list[str]) -> int:
+    return inside(parsed(words))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for name in ("run_episode_once", "get_training_dataset_item_list", "agent_roll"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "run_episode_once.py").write_text("def run_episode_once(item, url, key): ...\n")
+    (tmp_path / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
+    )
+    return tmp_path
+
+
+def test_an_item_by_id_or_place() -> None:
+    assert [choose(TASKS, one).task_id for one in ("c", "7", "0")] == ["c", "7", "a"]
+    with pytest.raises(UsageError, match=r"no item '9'.*Give 0 to 2"):
+        choose(TASKS, "9")
+
+
+def test_a_folder_without_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert here([str(tmp_path)]) == 2
+    assert "get_training_dataset_item_list.py is missing" in capsys.readouterr().err
+
+
+def test_no_server_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert "no swarm server answers" in capsys.readouterr().err
+
+
+def test_a_file_that_does_not_load_shows_its_traceback(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder / "run_episode_once.py"
+    source.write_text("KEY = 'sk-ajet-aaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nraise ValueError(KEY)\n")
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    out = capsys.readouterr().out
+    assert f'File "{source}", line 2' in out
+    assert "ValueError" in out
+    assert "aaaaaaaa" not in out.partition("ValueError")[2]  # no key on the screen
+
+
+def test_a_dataset_without_items(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return []\n"
+    )
+    assert here([str(folder)]) == 2
+    assert "the dataset has no item" in capsys.readouterr().err
+
+
+def test_hostile_text_cannot_move_the_cursor() -> None:
+    call = Call("/v1/chat/completions", {"messages": [{"role": "user", "content": "\x1b[2Jhi"}]})
+    call.status, call.text, call.answer = 200, "a\x1b]0;x\x07\nb", {}
+    trace = Trace(calls=[call], output=WorkflowOutput(reward=1.0, metadata={"note": "\x1b[31m"}))
+    shown = told(trace)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "reward 1 " in shown
+
+
+def test_an_error_of_the_server_is_shown() -> None:
+    call = Call("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
+    assert "HTTP 404" in told(Trace(calls=[call]))
+    assert json.dumps({"detail": "not found"}) in told(Trace(calls=[call]))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return 'half'", "a reward must be one finite number, not 'half'"),
+        ("raise SystemExit(0)", "run_episode_once ended the program (sys.exit(0)) instead of"),
+    ],
+)
+def test_what_is_no_reward_is_said_and_given_back(
+    folder: Path, capsys: pytest.CaptureFixture[str], body: str, told: str
+) -> None:
+    source = folder / "run_episode_once.py"
+    source.write_text(f"def run_episode_once(item, url, key):\n    {body}\n")
+    with threaded_swarm() as swarm:
+        assert here([str(folder), "--swarm-url", swarm.url]) == 1
+        assert not any(one.claimed for one in swarm.server.episodes.values())
+    out = capsys.readouterr().out
+    assert told in out
+    assert 'ajet_swarm/client/episode.py"' not in out
+    assert "no reward; the episode is given back" in out
+
+
+def test_a_module_that_ends_the_program_is_no_success(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text("import sys\nsys.exit()\n")
+    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert "SystemExit" in capsys.readouterr().out
+
+
+def test_a_number_as_text_counts_as_where_it_is_trained(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text(
+        "def run_episode_once(item, url, key):\n    return '0.5'\n"
+    )
+    with threaded_swarm() as swarm:
+        assert here([str(folder), "--swarm-url", swarm.url, "--json"]) == 0
+        assert swarm.server.ends[0]["workflow_output"]["reward"] == 0.5
+    assert json.loads(capsys.readouterr().out)["output"]["reward"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ("os._exit(0)", "the program ended itself (exit code 0, as with os._exit(0)) instead of"),
+        ("os.kill(os.getpid(), 9)", "the program was ended by SIGKILL instead of returning"),
+    ],
+)
+def test_an_agent_that_takes_the_program_along_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str], ends: str, told: str
+) -> None:
+    (folder / "run_episode_once.py").write_text(
+        "import os, urllib.request as web\n"
+        "def run_episode_once(item, url, key):\n"
+        "    head = {'Authorization': f'Bearer {key}', 'Content-Type': 'application/json'}\n"
+        '    body = b\'{"messages": [{"role": "user", "content": "hello there"}]}\'\n'
+        "    web.urlopen(web.Request(f'{url}/chat/completions', body, head)).read()\n"
+        f"    {ends}\n"
+    )
+    with threaded_swarm() as swarm:
+        assert main([str(folder), "--swarm-url", swarm.url]) == 1
+        assert not swarm.server.claimed()
+        assert len(swarm.server.aborts) == 1
+    out = capfd.readouterr().out
+    assert told in out
+    assert "item a  step 1" in out
+    assert "call 1  /v1/chat/completions  HTTP 200" in out
+    assert "hello there" in out
+    assert "no reward; the episode is given back" in out
+
+
+def test_a_module_that_takes_the_program_along_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text("import os\nos._exit(0)\n")
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9", "--json"]) == 1
+    assert "before an episode began" in json.loads(capfd.readouterr().out)["trouble"]
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_it_finds_beside_it_what_the_program_that_watches_it_finds(
+    tmp_path: Path, safe: bool
+) -> None:
+    """A package in the folder it is started from, unless Python was told to look away."""
+    agent, beside = tmp_path / "agent", tmp_path / "beside"
+    agent.mkdir()
+    beside.mkdir()
+    (beside / "__init__.py").write_text("")
+    (agent / "run_episode_once.py").write_text(
+        "import beside\ndef run_episode_once(item, url, key): ...\n"
+    )
+    (agent / "get_training_dataset_item_list.py").write_text(
+        "def get_training_dataset_item_list():\n    return [{'task_id': 'a'}]\n"
+    )
+    words = [*(["-P"] if safe else []), "-m", "ajet_swarm.debug", "agent", "--item", "none"]
+    root = str(Path(__file__).parents[4])
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert ("No module named 'beside'" in said) == safe
+    assert ("no item 'none'" in said) != safe
