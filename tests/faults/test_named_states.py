@@ -12,8 +12,8 @@ import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy, _proxy_line
 from console.session.app_state import Session
+from console.session.group_facts import verdict
 from console.views.engine import server_panel
-from console.views.group import verdict
 from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
 from console.widgets.section import Room
