@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.claims.shares import Lane, crowding
 from ajet_swarm.common.tasks import Tasks
 from core.events import (
@@ -318,10 +318,10 @@ class Groups(GroupCommands):
 
     # --- the world changes ---------------------------------------------------------------------
 
-    def _listener(self, name: str) -> Callable[[Seen], None]:
+    def _listener(self, name: str) -> Callable[[ServerStatus], None]:
         return lambda seen: self._engine_changed(name, seen)
 
-    def _engine_changed(self, name: str, seen: Seen) -> None:
+    def _engine_changed(self, name: str, seen: ServerStatus) -> None:
         self.senses[name].engine_changed(seen)
         if is_down(seen):
             loop = asyncio.get_running_loop()
@@ -335,7 +335,9 @@ class Groups(GroupCommands):
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self._stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
+                self._stop(
+                    run, Stop(f"the server is {seen.display_state.value}", "FAILED", run.busy(10))
+                )
 
     def _of(self, name: str) -> list[Run]:
         return [run for run in self._runs.values() if run.sense.server.name == name]

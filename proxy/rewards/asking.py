@@ -3,7 +3,7 @@
 import logging
 import traceback
 
-from ajet_swarm.common.tasks import within
+from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import usable
 from proxy.rewards.source import (
     Abstention,
@@ -32,7 +32,7 @@ async def ask(source: RewardSource, context: GroupContext, limit: float) -> Scor
     try:
         sheet = at_once(source, context)
         if sheet is None:
-            sheet = await within(limit, source.score(context))
+            sheet = await with_timeout(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source is the operator's code: its fault is an abstention

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from ajet_swarm.common.tasks import within
+from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from proxy.rewards.model.file import ModelFault, make, together
 from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
@@ -234,7 +234,7 @@ class Assembly:
         limit = self._seconds + SLACK + spare_of(part)
         running.busy += 1
         try:
-            return await within(limit, part.score(looked))
+            return await with_timeout(limit, part.score(looked))
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except Abstains as why:
