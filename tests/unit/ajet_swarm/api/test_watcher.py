@@ -70,7 +70,7 @@ async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: W
     second = await watch.poll()
     assert not second.reachable
     assert (second.state, second.step) == (EngineState.ROLLING, 1)
-    assert second.shown is EngineState.CANNOT_CONNECT
+    assert second.display_state is EngineState.CANNOT_CONNECT
     assert second.seen_at == first.seen_at == 1001
     assert second.age(1011) == 10
     told.said = status("ROLLING")
