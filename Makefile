@@ -51,15 +51,15 @@ bench: $(READY)
 pictures: $(READY)
 	@$(BIN)/python -m docs.pictures $(ARGS)
 
-# The pages of docs/scenarios: the console beside each example while that runs.
+# The pages of docs/library/scenarios: the console beside each example while that runs.
 scenario-pictures: $(READY)
 	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
 
-# docs/reference, from the docstrings of ajet_swarm/.
+# docs/library/reference, from the docstrings of ajet_swarm/.
 reference: $(READY)
 	@$(BIN)/python -m docs.reference
 
-# The tutorials of docs/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
+# The tutorials of docs/guide/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
 examples: example-persona example-math
 
 example-persona example-math: example-%: $(READY)

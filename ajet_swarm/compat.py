@@ -1,7 +1,8 @@
 """Every name an AgentJet swarm script imports, from one place.
 
 Change `from ajet.<anything> import X` to `from ajet_swarm.compat import X`. The upstream module of
-each name, and its module here, are in `docs/library.md`; as data in `ajet_swarm.compat_paths`.
+each name and its module here are in `docs/library/README.md`, and as data in
+`ajet_swarm.compat_paths`.
 `ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
 

@@ -41,8 +41,8 @@ from core.events import (
     SentReward,
     encode_lines,
 )
-from core.journal.prune import Keep, PruneError, Pruner
-from core.journal.stats import stats_of
+from core.journal.prune import PruneError, Pruner, Retention
+from core.journal.stats import journal_stats
 from core.journal.writer import Journal
 
 N = 4
@@ -265,7 +265,7 @@ class Gated(Pruner):
     """A pruner that works only while its gate is open."""
 
     def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, Keep())
+        super().__init__(journal, Retention())
         self.gate = threading.Event()
 
     def _rest(self, took: float) -> None:
@@ -275,7 +275,7 @@ class Gated(Pruner):
     def all(self) -> None:
         """Prune all that may go, until it is closed."""
         with contextlib.suppress(PruneError):
-            self.prune(Keep(bytes=1))
+            self.prune(Retention(bytes=1))
 
 
 async def latencies(path: Path) -> tuple[list[float], list[float], float]:
@@ -288,7 +288,7 @@ async def latencies(path: Path) -> tuple[list[float], list[float], float]:
         if number % 20 == 19:
             await journal.committed(bus.state.seq)
     with journal.reading() as db:
-        full = stats_of(db).used
+        full = journal_stats(db).used
     pruner = Gated(journal)
     thread = threading.Thread(target=pruner.all, daemon=True)
     thread.start()
@@ -313,7 +313,7 @@ async def latencies(path: Path) -> tuple[list[float], list[float], float]:
                 taken[beside].append(time.perf_counter() - began)
             await asyncio.sleep(GAP)
     with journal.reading() as db:
-        pruned = (full - stats_of(db).used) / 1e6
+        pruned = (full - journal_stats(db).used) / 1e6
     pruner.gate.set()
     pruner.close()
     thread.join(60)

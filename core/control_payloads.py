@@ -4,11 +4,11 @@ import msgspec
 
 from core.events import ClientSeen
 
-EPISODES = 60
+DETAILS_CAP = 60
 """Claimed episodes, finished tasks and log lines that are handed on."""
 
 
-class EpisodeLook(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed episode."""
 
     uuid: str
@@ -22,7 +22,7 @@ class EpisodeLook(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
 
 
-class TaskLook(msgspec.Struct, frozen=True, kw_only=True):
+class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A task of the batch that is collected now."""
 
     task: str
@@ -31,7 +31,7 @@ class TaskLook(msgspec.Struct, frozen=True, kw_only=True):
     clients: tuple[str, ...] = ()
 
 
-class LogLook(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the server's own log."""
 
     at: float | None
@@ -39,7 +39,7 @@ class LogLook(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
+class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of one server."""
 
     server: str
@@ -48,14 +48,14 @@ class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
     free: int | None = None
     claimed: int | None = None
     clients: tuple[ClientSeen, ...] = ()
-    episodes: tuple[EpisodeLook, ...] = ()
+    episodes: tuple[EpisodeDetails, ...] = ()
     """The longest idle first."""
-    tasks: tuple[TaskLook, ...] = ()
+    tasks: tuple[TaskDetails, ...] = ()
     """Those with most episodes first."""
     folder: str = ""
     """Where the server writes its run."""
     booting_since: float | None = None
-    log: tuple[LogLook, ...] = ()
+    log: tuple[LogLine, ...] = ()
     asked: str = ""
     """Last user text of the newest call that the server keeps."""
     answered: str = ""
@@ -63,7 +63,7 @@ class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
     """What the server did not tell, and why."""
 
 
-class JobSheet(msgspec.Struct, frozen=True, kw_only=True):
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is saved for a server, what it runs, and what the presets are. Jobs are YAML text."""
 
     server: str

@@ -1,15 +1,16 @@
-"""Makes the pictures of the docs from a real run: engine, proxy, mock user and console.
+"""Make the pictures of the docs from a real run of engine, proxy, mock user and console.
 
 .venv/bin/python -m docs.pictures            # docs/img: every screen, two sizes, dark and light
 .venv/bin/python -m docs.pictures DIR        # the same into DIR
-.venv/bin/python -m docs.pictures DIR rate   # the screens whose names begin so
+.venv/bin/python -m docs.pictures DIR rate   # the screens whose names start with "rate"
+.venv/bin/python -m docs.pictures DIR loop   # the animated picture of the README alone
 """
 
 import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -17,8 +18,10 @@ from textual.pilot import Pilot
 from console.app import ConsoleApp
 from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
+from console.session.app_state import Session
 from core.settings import load
-from core.state import State
+from core.state import Group, State
+from docs.animation import animate
 from tests.support.stack import Stack, loop_up, until
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +58,7 @@ STILL: Mapping[str, Sequence[str]] = {"mock-picker": ("f4", "o")}
 
 
 async def home(pilot: Pilot[int]) -> None:
-    """Back to a front page: whatever is open is left."""
+    """Return to the front page of the screen."""
     for _ in range(6):
         if len(pilot.app.screen_stack) == 1:
             return
@@ -91,6 +94,55 @@ async def take(
             await home(pilot)
 
 
+async def film(stack: Stack) -> str:
+    """Return the animated picture of the loop, from the first request to a better policy."""
+    options = ConsoleOptions(home=stack.home, settings=load(None, {}), start_engine=False)
+    session, starter = open_session(options)
+    app = ConsoleApp(session, starter)
+    frames: list[tuple[str, float]] = []
+
+    async with app.run_test(size=SIZES[0]) as pilot:
+
+        async def show(seconds: float, *keys: str) -> None:
+            for key in keys:
+                await pilot.press(*(down_to_done(session.state) if key == TO_DONE else (key,)))
+            await pilot.pause(1.0)
+            frames.append((lean(app.export_screenshot(simplify=True)), seconds))
+
+        async def seen(what: str, check: Callable[[], object], limit: float = 120) -> None:
+            await asyncio.to_thread(until, what, check, limit)
+            await pilot.pause(0.5)
+
+        await seen("the first screen", lambda: session.seen)
+        await show(4, "f1")
+        await asyncio.to_thread(mock_user, stack)
+        await seen("a finished group", lambda: any(g.phase == "DONE" for g in groups(session)))
+        await show(3, "f2")
+        await show(4, "home", TO_DONE, "enter")
+        assert (await asyncio.to_thread(stack.run, "mode", "answer_first")).returncode == 0
+        await seen("a group to rate", lambda: stack.state().waiting())
+        await home(pilot)
+        await show(3, "f3")
+        await show(2, "1")
+        assert (await asyncio.to_thread(stack.run, "mode", "off")).returncode == 0
+        assert (await asyncio.to_thread(stack.run, "accept-all", "--yes")).returncode == 0
+        await seen("some steps", lambda: stack.step() >= 45, 240)
+        await home(pilot)
+        await show(5, "f1")
+    return animate(frames)
+
+
+def groups(session: Session) -> list[Group]:
+    """Groups of the console's state now."""
+    return list(session.state.groups.values())
+
+
+def mock_user(stack: Stack) -> None:
+    """Start the mock user on the shipped questions."""
+    questions = str(ROOT / "mock/data/questions.jsonl")
+    stack.start("mock", questions, "--pace", "0.6", "--passes", "9")
+
+
 def down_to_done(state: State) -> list[str]:
     """Presses of Down from the newest group to the newest that is done and trained on."""
     newest = reversed(state.groups.values())
@@ -114,7 +166,7 @@ def lean(picture: str) -> str:
 
 
 def main() -> None:
-    """Run the loop for a while, then look at it."""
+    """Run the loop, and take the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/img"
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,10 +174,13 @@ def main() -> None:
     def picked(stops: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         return {screen: keys for screen, keys in stops.items() if screen.startswith(wanted)}
 
+    if "loop".startswith(wanted):
+        with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
+            (folder / "loop.svg").write_text(asyncio.run(film(stack)))
+        if wanted:
+            return
     with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
-        stack.start(
-            "mock", str(ROOT / "mock/data/questions.jsonl"), "--pace", "0.6", "--passes", "9"
-        )
+        mock_user(stack)
         until("some steps", lambda: stack.step() >= 8, 120)
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")

@@ -1,6 +1,6 @@
-"""Makes the reference of the client library, docs/reference, from its docstrings and signatures.
+"""Writes docs/library/reference from the docstrings and signatures of the client library.
 
-.venv/bin/python -m docs.reference           # writes the pages anew
+.venv/bin/python -m docs.reference           # writes the pages
 .venv/bin/python -m docs.reference --check   # exit code 1 when one of them is out of date
 
 Sources are read, never run: what is on a page is what stands there.
@@ -17,7 +17,7 @@ from typing import Final
 from docs.sources import Entry, Function, Library
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "docs" / "reference"
+FOLDER = ROOT / "docs" / "library" / "reference"
 COMMAND = "make reference"
 GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Clients and episodes": {
@@ -102,7 +102,7 @@ class Writer:
             "# Reference of the client library",
             "",
             f"Made from docstrings and signatures by `{COMMAND}`; how to use them is in",
-            "[library.md](../library.md).",
+            "[the guide of the library](../README.md).",
         ]
         for group, pages in GROUPS.items():
             lines += ["", f"## {group}", "", "| module | holds |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/scenarios: the console beside each example while that runs.
+"""Makes the pictures of docs/library/scenarios: the console beside each example while that runs.
 
 .venv/bin/python -m docs.scenario_pictures             # all of them
 .venv/bin/python -m docs.scenario_pictures math tool   # those
@@ -31,7 +31,7 @@ from core.state import State
 from docs.pictures import ROOT, home, lean
 from tests.support.stack import Stack, until
 
-FOLDER = ROOT / "docs" / "scenarios" / "img"
+FOLDER = ROOT / "docs" / "library" / "scenarios" / "img"
 SIZE = (120, 36)
 LIMIT = 300.0
 """Seconds a scenario may take to come to its picture."""

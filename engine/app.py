@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ajet_swarm.common.errors import AjetError
-from core.runtime.version import version
+from core.version import version
 from engine.llm.real_server_quirks import Crash
 from engine.routes.control import control_routes
 from engine.routes.extensions import ajetc_routes

@@ -18,7 +18,7 @@ import uvicorn
 from ajet_swarm.common.errors import UsageError
 from core.runtime.home import Home, Role
 from core.runtime.log_format import setup
-from core.runtime.secrets import told_of
+from core.runtime.secrets import redacted_argv
 from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
 from core.settings import ModelName
 from engine.app import create_app, loopback_hosts
@@ -100,7 +100,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
             ),
             engine,
             lambda: role.publish(
-                host=host, port=port, url=url, extra={"argv": told_of(sys.argv[1:])}
+                host=host, port=port, url=url, extra={"argv": redacted_argv(sys.argv[1:])}
             ),
         )
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

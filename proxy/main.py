@@ -24,13 +24,13 @@ from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
-from core.journal.prune import Keep, Pruner
+from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
+from core.runtime.gc_tuning import tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
-from core.runtime.process import calm_collector
-from core.runtime.secrets import told_of, with_proxy_key
+from core.runtime.secrets import redacted_argv, with_proxy_key
 from core.runtime.sockets import (
     BindError,
     bind,
@@ -39,9 +39,9 @@ from core.runtime.sockets import (
     public_url,
     raise_file_limit,
 )
-from core.runtime.tls import absolute, check_files
-from core.runtime.version import version
+from core.runtime.tls import absolute_path, tls_requested
 from core.settings import ProxySettings, Settings
+from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.api.handler import Desk
@@ -105,7 +105,7 @@ def run(options: ProxyOptions) -> int:
             where=f"proxy.host {settings.host}",
             todo="Give --api-key-file, or bind 127.0.0.1",
         )
-    check_files(absolute(settings.tls_cert), absolute(settings.tls_key))
+    tls_requested(absolute_path(settings.tls_cert), absolute_path(settings.tls_key))
     raise_file_limit()
     with Role(options.home, "proxy") as role:
         port = "`proxy.port` (--port)"
@@ -139,11 +139,11 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
         servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
         extra = {
-            "argv": told_of(sys.argv[1:]),
-            "cert": absolute(settings.tls_cert),
+            "argv": redacted_argv(sys.argv[1:]),
+            "cert": absolute_path(settings.tls_cert),
             **({"watch_only": "yes"} if groups is None else {}),
         }
-        calm_collector()
+        tune_gc()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not _published(publish):
             seat.tasks.spawn(_publish_later(publish), "run file")
@@ -203,8 +203,8 @@ def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # else who asks could say where from: part of what tells senders apart
         lifespan="off",
-        ssl_certfile=absolute(settings.tls_cert) or None,
-        ssl_keyfile=absolute(settings.tls_key) or None,
+        ssl_certfile=absolute_path(settings.tls_cert) or None,
+        ssl_keyfile=absolute_path(settings.tls_key) or None,
     )
 
 
@@ -221,7 +221,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
         log.warning("%s", unknown)
     opened = await asyncio.to_thread(open_journal, home.journal)
     journal = opened.journal
-    pruner = Pruner(journal, Keep(settings.journal.keep_days, settings.journal.keep_bytes))
+    pruner = Pruner(journal, Retention(settings.journal.keep_days, settings.journal.keep_bytes))
     try:
         client_uuid = home.client_uuid(journal.meta("client_uuid"))
         journal.put_meta("client_uuid", client_uuid)

@@ -14,7 +14,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
 from core.events import Event, GroupEvent
 from core.reducer import reduce
-from core.runtime.version import version
+from core.version import version
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.runtime.home import RunInfo
-from core.runtime.secrets import hides
+from core.runtime.secrets import has_redacted
 from core.settings import Settings
 
 PROGRAM = (sys.executable, "-P", "-m", "console")
@@ -40,7 +40,7 @@ def launch_of(info: RunInfo) -> Launch | None:
     except (psutil.Error, OSError):
         cmdline, folder, environment = [], None, None
     argv = told_argv(info)
-    if argv and not hides(argv):
+    if argv and not has_redacted(argv):
         command = [*PROGRAM, *argv]
     elif cmdline:
         command = cmdline

@@ -27,7 +27,7 @@ from console.backend.supervisor import Supervisor
 from console.session.app_state import Child, Link, Session
 from console.session.logs import Tail, parse
 from core.runtime.home import RunInfo
-from core.runtime.tls import absolute
+from core.runtime.tls import absolute_path
 
 if TYPE_CHECKING:
     from console.app import Starter
@@ -76,7 +76,7 @@ class Backend:
         self._options = options
         self._supervisor = supervisor or Supervisor(options.home, options.settings)
         self._connect = connect or _client(
-            absolute(options.settings.proxy.tls_cert), options.read_only
+            absolute_path(options.settings.proxy.tls_cert), options.read_only
         )
         self._embedded = next(
             (name for name, url in options.settings.servers().items() if url == "embedded"), ""

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
 from core.commands import validate
 from core.runtime.home import Home, running
-from core.runtime.tls import absolute
+from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
 
 
@@ -97,7 +97,7 @@ def cert_of(home: Home) -> str:
     """File with the certificate that the home's proxy shows; empty when it has none."""
     info = running(home, "proxy")
     told = info.extra.get("cert", "") if info is not None else ""
-    return told or absolute(settings_of(home).proxy.tls_cert)
+    return told or absolute_path(settings_of(home).proxy.tls_cert)
 
 
 async def order(url: str, token: str, name: str, args: Mapping[str, Any], cert: str = "") -> str:

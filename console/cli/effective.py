@@ -8,9 +8,9 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.common import cert_of, proxy_url, settings_of, token_of
 from core.runtime.home import Home
-from core.runtime.secrets import HIDDEN, proxy_key
+from core.runtime.secrets import proxy_key
 from core.settings import Settings
-from core.settings.effective import EffectiveSettings
+from core.settings.effective import HIDDEN, EffectiveSettings
 
 LIMIT = 5.0
 """Seconds a proxy gets to answer."""

@@ -12,11 +12,11 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.commands import say_json
 from console.cli.common import cert_of, confirm, look_home, order, say, settings_of, token_of
-from console.replay.journal_file import JournalFile
-from core.journal.damage import damage_of
+from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
-from core.journal.prune import KEEP_GROUPS, Keep, Pruner
-from core.journal.stats import JournalStats, Plan, check_rows, plan_of, stats_of
+from core.journal.prune import KEEP_GROUPS, Pruner, Retention
+from core.journal.read_only import JournalFile
+from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 
@@ -36,7 +36,7 @@ def journal(given: argparse.Namespace) -> int:
 
 def _read(path: Path) -> JournalStats:
     with JournalFile(path) as file, file.reading() as db:
-        return stats_of(db)
+        return journal_stats(db)
 
 
 # --- stats --------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def _prune(given: argparse.Namespace, home: Home) -> int:
     size = limits.keep_bytes if given.bytes is None else given.bytes
     if days < 0 or size < 0:
         raise UsageError("a limit is below 0", "journal prune", "0 sets none")
-    keep = Keep(days, size, given.rated)
+    keep = Retention(days, size, given.rated)
     with JournalFile(home.journal) as file, file.reading() as db:
-        plan = plan_of(db, keep)
+        plan = plan_pruning(db, keep)
     if plan.nothing and not given.rewrite:
         say("the journal is within its limits: nothing is to be deleted")
         return 0
@@ -122,7 +122,7 @@ def _prune(given: argparse.Namespace, home: Home) -> int:
     return 0
 
 
-def _words(plan: Plan, keep: Keep) -> list[str]:
+def _words(plan: PrunePlan, keep: Retention) -> list[str]:
     """What would be deleted."""
     found = []
     if plan.by_age:
@@ -137,7 +137,7 @@ def _words(plan: Plan, keep: Keep) -> list[str]:
     return found
 
 
-def _prune_here(home: Home, keep: Keep, rewrite: bool) -> str:
+def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
     """Prune without a proxy, which cannot start meanwhile."""
     with Role(Home.open(home.root), "proxy"):
         journal = Journal(home.journal)
@@ -175,7 +175,7 @@ def _rewrite(path: Path) -> None:
 
 def _check(given: argparse.Namespace, home: Home) -> int:
     try:
-        damage = damage_of(home.journal)
+        damage = find_damage(home.journal)
     except sqlite3.Error as error:
         raise AjetError(f"the journal cannot be read: {error}", str(home.journal)) from error
     if damage:

@@ -67,7 +67,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
         dest="target_file",
         metavar="FILE",
         help="the application to ask: a target file, or the name of one that comes with the "
-        "program (see docs/mock-user.md)",
+        "program (see docs/guide/mock-user.md)",
     )
     parser.add_argument(
         "--dry",

@@ -5,7 +5,7 @@ from core.runtime.home import Home
 from core.settings import ModelName
 
 MEMORY = "2 GB"
-"""Most that was resident with 8 x 4 answers; see docs/engine.md."""
+"""Most that was resident with 8 x 4 answers; see docs/guide/engine.md."""
 STEP = "15 to 35 s"
 """A step of 8 x 4 answers, drawn and trained, on two cores."""
 

@@ -107,7 +107,7 @@ class _Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from core.runtime.version import version
+        from core.version import version
 
         sys.stdout.write(f"ajet-console {version()}\n")
         parser.exit()

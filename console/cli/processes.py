@@ -9,8 +9,8 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import look_home, open_home, settings_of
 from console.cli.model import have_model
-from core.runtime.home import Home, no_home
-from core.runtime.tls import absolute
+from core.runtime.home import Home, missing_home
+from core.runtime.tls import absolute_path
 from core.settings import Settings
 
 
@@ -24,7 +24,7 @@ def console(given: argparse.Namespace) -> int:
     if not given.console_read_only or given.console_attach:
         home = open_home(given)
     elif not home.exists:
-        raise no_home(home)
+        raise missing_home(home)
     settings = _proxy_settings(
         home,
         given.console_swarm_url,
@@ -155,7 +155,7 @@ def _url(given: str | None) -> str | None:
 
 
 def _file(given: str | None) -> str | None:
-    return absolute(given) if given else None
+    return absolute_path(given) if given else None
 
 
 def _proxy_settings(

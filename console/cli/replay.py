@@ -14,7 +14,7 @@ from core.runtime.home import Home, default_root
 from core.settings import load
 
 if TYPE_CHECKING:
-    from console.replay.journal_file import JournalFile
+    from core.journal.read_only import JournalFile
 
 _JOURNAL = "journal.db"
 
@@ -32,7 +32,7 @@ def replay(given: argparse.Namespace) -> int:
     root = given.home.expanduser() if given.home else default_root()
     home = Home(root.absolute())  # not opened: nothing is made or written in it
     path, run = which(given.journal, given.run, home)
-    from console.replay.journal_file import JournalFile
+    from core.journal.read_only import JournalFile
 
     with JournalFile(path) as file:
         if given.list:

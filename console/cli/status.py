@@ -12,7 +12,7 @@ from console.cli.commands import say_json
 from console.cli.common import cert_of, look_home, proxy_url, say, settings_of, token_of
 from console.text.causes import cause_words
 from console.text.contact import is_starting
-from core.runtime.home import Home, no_home, running
+from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
 from core.state import Mock, State
 
@@ -29,7 +29,7 @@ def status(given: argparse.Namespace) -> int:
     """
     home = look_home(given)
     if not (home.exists or given.url or given.swarm_url):
-        raise no_home(home)
+        raise missing_home(home)
     data = asyncio.run(_gather(given, home))
     if given.json:
         say_json(data)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.doctor import Finding, Level, Patient
-from core.journal.damage import look_for_damage
+from core.journal.damage import check_in_background
 from core.journal.writer import JournalError
 from core.runtime.home import running
 from core.runtime.sockets import is_loopback
-from core.runtime.tls import absolute, check_files
-from core.runtime.version import version
+from core.runtime.tls import absolute_path, tls_requested
+from core.version import version
 
 OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24
@@ -199,7 +199,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
 def _journal(path: Path) -> Finding:
     if not path.exists():
         return Finding("home", "journal", "ok", "none yet")
-    from console.replay.journal_file import JournalFile
+    from core.journal.read_only import JournalFile
 
     try:
         with JournalFile(path) as file:
@@ -220,7 +220,7 @@ def _checked(path: Path) -> str:
         JournalError: a page is damaged.
     """
     damage: list[str] = []
-    look_for_damage(path, damage.append).join(CHECK_LIMIT)
+    check_in_background(path, damage.append).join(CHECK_LIMIT)
     if not damage:
         return f", not checked to its end within {CHECK_LIMIT:g} s"
     if damage[0]:
@@ -303,7 +303,7 @@ def _keys(patient: Patient) -> Iterator[Finding]:
     ):
         if key_file:
             yield _key_file(what, Path(key_file).expanduser())
-    yield from _tls(absolute(own.proxy.tls_cert), absolute(own.proxy.tls_key))
+    yield from _tls(absolute_path(own.proxy.tls_cert), absolute_path(own.proxy.tls_key))
     file = patient.home.config
     held = file.exists() and (own.proxy.api_key or own.upstream.key)
     if held and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
@@ -326,7 +326,7 @@ def _key_file(what: str, path: Path) -> Finding:
 
 def _tls(cert: str, key: str) -> Iterator[Finding]:
     try:
-        if check_files(cert, key):
+        if tls_requested(cert, key):
             yield Finding("keys", "TLS", "ok", cert)
     except UsageError as error:
         yield Finding("keys", "TLS", "fail", str(error))

@@ -13,7 +13,7 @@ from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
 from console.doctor import LIMIT, Finding, Patient
 from core.runtime.home import running
-from core.runtime.sockets import holder
+from core.runtime.sockets import port_holder
 
 PATIENCE = 3.0
 """Seconds a server, a proxy or hooks get."""
@@ -49,7 +49,7 @@ def _port(patient: Patient, name: str, role: str, host: str, port: int) -> Findi
         if error.errno != errno.EADDRINUSE:
             todo = "Give an address of this machine and a port above 1023"
             return Finding("ports", name, "fail", f"{host}:{port}: {error.strerror}", todo)
-        by = holder(port)
+        by = port_holder(port)
         text = f"{host}:{port} is taken{f' by {by}' if by else ''}"
         todo = (
             f"Stop it, or set `{role}.port` to another port; the console, when started without "

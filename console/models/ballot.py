@@ -13,7 +13,7 @@ from typing import cast
 from console.text.format import number
 from console.views.group import answered
 from core.scoring.advantage import is_dead
-from core.scoring.rating import Kind, Rating, rating_rewards
+from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group
 
 DIGITS = 9
@@ -233,7 +233,7 @@ class Ballot:
         able = sorted(self.shown)
         places = tuple(able.index(index) for index in vote.order)
         kind = cast(Kind, vote.rating)
-        found = rating_rewards(Rating(kind, places), len(able), self.bounds)
+        found = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
         given = dict(zip(able, found, strict=True))
         return tuple(given.get(index) for index in range(self.n))
 

@@ -16,14 +16,14 @@ from console.models.job_form import (
     values,
     with_values,
 )
-from core.control_payloads import JobSheet
+from core.control_payloads import JobInfo
 
 
 @dataclass(slots=True)
 class JobDraft:
     """What is on the job screen; looked at anew after each change."""
 
-    sheet: JobSheet | None = None
+    sheet: JobInfo | None = None
     """What is known of the server's jobs; None before it was read."""
     text: str = ""
     base: str = ""

@@ -8,9 +8,9 @@ from textual.binding import Binding, BindingType
 
 from console.app import ConsoleApp
 from console.backend.hangup import watch_terminal
-from console.replay.journal_file import JournalFile
 from console.replay.player import Replay
 from console.session.app_state import Session
+from core.journal.read_only import JournalFile
 from core.settings import Settings
 
 _MOVES = (

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ajet_swarm.common.errors import AjetError
-from console.replay.journal_file import JournalFile
 from console.session.app_state import Reply
-from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
+from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
+from core.journal.read_only import JournalFile
 
 
 class ReplayError(AjetError):
@@ -48,11 +48,11 @@ class JournalLink:
         """Refused: the engine kept them, not the journal."""
         self._refuse("the engine that has the tokens is not asked")
 
-    async def look(self, server: str) -> ServerLook:
+    async def look(self, server: str) -> ServerDetails:
         """Refused: it would be what the server says today."""
         self._refuse("no server is asked")
 
-    async def job(self, server: str) -> JobSheet:
+    async def job(self, server: str) -> JobInfo:
         """Refused: it would be the job of today."""
         self._refuse("no server is asked for its job")
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from console.backend.feed import Feed
-from console.replay.journal_file import JournalFile
 from console.replay.link import JournalLink
 from console.session.app_state import Session
 from console.views.events import told
 from core.events import AnyEvent, Event
+from core.journal.read_only import JournalFile
 from core.state import State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

@@ -16,7 +16,7 @@ from console.views.probes import answers, columns, compared, list_head, list_row
 from console.views.servers import server_tone
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from core.state import TEXT_CAP, Server, Try
+from core.state import TEXT_CAP, Probe, Server
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
 
@@ -62,7 +62,7 @@ class TriesScreen(ConsoleScreen):
         self._newest = ""
 
     @property
-    def chosen(self) -> Try | None:
+    def chosen(self) -> Probe | None:
         """The try under the cursor."""
         name = self.query_one(TryList).cursor
         return next((one for one in self.session.state.tries if one.try_id == name), None)

@@ -20,7 +20,7 @@ from console.views.group import Line, fit
 from console.views.servers import detail
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from core.control_payloads import EpisodeLook, ServerLook
+from core.control_payloads import EpisodeDetails, ServerDetails
 from core.state import Group, State
 
 LOOK_SECONDS = 1.0
@@ -71,7 +71,7 @@ class InsideScreen(ConsoleScreen):
     def __init__(self, server: str) -> None:
         super().__init__()
         self._server = server
-        self._look: ServerLook | None = None
+        self._look: ServerDetails | None = None
         self._trouble = ""
 
     def compose_body(self) -> Iterable[Widget]:
@@ -91,7 +91,7 @@ class InsideScreen(ConsoleScreen):
         return self._server
 
     @property
-    def chosen(self) -> EpisodeLook | None:
+    def chosen(self) -> EpisodeDetails | None:
         """The episode under the cursor."""
         key = self.query_one(EpisodeList).cursor
         told = self._look
@@ -211,7 +211,7 @@ def holders(state: State, server: str) -> dict[str, Group]:
     }
 
 
-def episode_loss(one: EpisodeLook, group: Group | None, ours: str, state: str) -> str:
+def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
     """What aborting an episode costs, and whom."""
     if group is not None:
         whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
@@ -228,7 +228,7 @@ def episode_loss(one: EpisodeLook, group: Group | None, ours: str, state: str) -
     return "\n".join([whose, idle, fate])
 
 
-def _held(told: ServerLook | None) -> str:
+def _held(told: ServerDetails | None) -> str:
     if told is None:
         return "reading…"
     if told.claimed is None:
@@ -251,7 +251,7 @@ def _head(width: int) -> Line:
     )
 
 
-def _row(one: EpisodeLook, group: Group | None, ours: str, width: int) -> Line:
+def _row(one: EpisodeDetails, group: Group | None, ours: str, width: int) -> Line:
     late = one.idle is not None and one.limit is not None and one.idle > LATE * one.limit
     idle = f"{duration(one.idle)} / {duration(one.limit)}"
     calls = UNKNOWN if one.calls is None else str(one.calls)

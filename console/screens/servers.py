@@ -17,7 +17,7 @@ from console.views.servers import detail, table_head, table_row
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
 from console.widgets.section import Section
-from core.control_payloads import ServerLook
+from core.control_payloads import ServerDetails
 
 LOOK_SECONDS = 1.0
 """Between two readings of the server under the cursor, while the screen is in front."""
@@ -63,7 +63,7 @@ class ServersScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._looks: dict[str, ServerLook] = {}
+        self._looks: dict[str, ServerDetails] = {}
         self._trouble: dict[str, str] = {}
 
     @property
@@ -148,7 +148,7 @@ class ServersScreen(ConsoleScreen):
 
         pane.show(tuple(build(100)), build)
 
-    def _why_old(self, name: str, told: ServerLook | None) -> str:
+    def _why_old(self, name: str, told: ServerDetails | None) -> str:
         """What is to be said of a reading that is not of now."""
         why = self._trouble.get(name, "")
         age = self.session.now() - told.at if told is not None else 0.0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.control_payloads import JobSheet
+from core.control_payloads import JobInfo
 
 if TYPE_CHECKING:
     from console.messages import Telling
@@ -50,7 +50,7 @@ def first_words(model: str) -> str:
     return f"Its first job from here trains {one_line(model, 60)}. All that is sent (↑ ↓ scrolls):"
 
 
-def start_text(sheet: JobSheet, args: Mapping[str, Any]) -> str:
+def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:
     """The job that a start would send to an AgentJet server; empty when there is nothing to ask."""
     if sheet.embedded:
         return ""

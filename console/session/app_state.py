@@ -15,7 +15,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
-from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
+from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
@@ -59,8 +59,8 @@ class Link(Protocol):
     async def history(self, first: int, limit: int) -> HistoryPage: ...
     async def post_fact(self, fact_id: str, event: Event) -> None: ...
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens: ...
-    async def look(self, server: str) -> ServerLook: ...
-    async def job(self, server: str) -> JobSheet: ...
+    async def look(self, server: str) -> ServerDetails: ...
+    async def job(self, server: str) -> JobInfo: ...
 
 
 class Child(Protocol):
@@ -324,7 +324,7 @@ class Session:
         self.history.starts(page.start, page.since)
         return max(first, page.start), page.groups
 
-    async def look(self, server: str) -> ServerLook:
+    async def look(self, server: str) -> ServerDetails:
         """Everything a swarm server tells, read now.
 
         Raises:
@@ -334,7 +334,7 @@ class Session:
             raise AjetError("there is no connection to the proxy yet")
         return await self.link.look(server)
 
-    async def job(self, server: str) -> JobSheet:
+    async def job(self, server: str) -> JobInfo:
         """The jobs of a server: saved, running, presets.
 
         Raises:

@@ -9,9 +9,9 @@ from ajet_swarm.common.text import one_line
 from console.text.format import clock, duration, elapsed, plural
 from console.text.wrap import wrapped
 from console.views.group import EMPTY, Line, fit
-from core.control_payloads import JobSheet
-from core.events import WorkStep
-from core.state import Work
+from core.control_payloads import JobInfo
+from core.events import OperationStep
+from core.state import Operation
 
 if TYPE_CHECKING:
     from console.models.job_form import Change, Notice
@@ -28,7 +28,7 @@ KEPT_FOR = 120.0
 """Seconds a work that came to its end stays on screen; one that did not stays for ever."""
 
 
-def work_lines(work: Work | None, now: float, width: int) -> list[Content]:
+def work_lines(work: Operation | None, now: float, width: int) -> list[Content]:
     """What is being done to an engine, step by step; nothing long after it went well."""
     if work is None or (work.phase == "done" and now - work.ended > KEPT_FOR):
         return []
@@ -48,7 +48,7 @@ def work_lines(work: Work | None, now: float, width: int) -> list[Content]:
     return shown
 
 
-def _step(step: WorkStep, now: float) -> Content:
+def _step(step: OperationStep, now: float) -> Content:
     mark, tone = _SIGNS.get(step.phase, _SIGNS["waiting"])
     took = ""
     if step.phase == "doing":
@@ -69,7 +69,7 @@ def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
     return [Content.assemble("  ", Content("   ").join(row)) for row in rows]
 
 
-def source_lines(sheet: JobSheet, width: int) -> list[Line]:
+def source_lines(sheet: JobInfo, width: int) -> list[Line]:
     """Where the job on screen and the one that runs are known from."""
     if sheet.saved:
         saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
@@ -80,7 +80,7 @@ def source_lines(sheet: JobSheet, width: int) -> list[Line]:
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]
 
 
-def diff_lines(changes: "Sequence[Change]", sheet: JobSheet, width: int) -> list[Line]:
+def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[Line]:
     """What the job changes against the one the server has."""
     from console.models.job_form import change_words
 

@@ -10,7 +10,7 @@ from console.text.format import UNKNOWN, clock, duration, elapsed, plural
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped
 from console.views.group import Line, fit
-from core.state import State, Try
+from core.state import Probe, State
 
 NARROWEST = 36
 """Cells of a column of answers; a second and third come only where each has that."""
@@ -18,12 +18,12 @@ MOST = 3
 _GAP = " │ "
 
 
-def newest_first(state: State) -> list[Try]:
+def newest_first(state: State) -> list[Probe]:
     """All that are kept."""
     return list(reversed(state.tries))
 
 
-def compared(state: State, try_id: str, room: int) -> list[Try]:
+def compared(state: State, try_id: str, room: int) -> list[Probe]:
     """The chosen try and those it is best laid beside, newest first, at most `room`.
 
     Earlier answers to the same prompt come first: they tell what training has changed.
@@ -47,7 +47,7 @@ def list_head(width: int) -> Line:
     return ((f"{'time':<9}{'server':<11}{'step':>5}{'took':>7}  prompt", "$muted"),)
 
 
-def list_row(one: Try, state: State, now: float, width: int) -> Line:
+def list_row(one: Probe, state: State, now: float, width: int) -> Line:
     """One try."""
     step = UNKNOWN if one.step is None else str(one.step)
     how, tone = _how(one, state, now)
@@ -60,7 +60,7 @@ def list_row(one: Try, state: State, now: float, width: int) -> Line:
     )
 
 
-def _how(one: Try, state: State, now: float) -> tuple[str, str]:
+def _how(one: Probe, state: State, now: float) -> tuple[str, str]:
     if not one.over:
         return elapsed(now - one.at), "bold $engine-syncing"
     if one.error:
@@ -68,7 +68,7 @@ def _how(one: Try, state: State, now: float) -> tuple[str, str]:
     return duration(one.seconds), "$muted"
 
 
-def progress(one: Try, state: State, now: float) -> str:
+def progress(one: Probe, state: State, now: float) -> str:
     """What a try that runs waits for, in words."""
     group = state.groups.get(one.group_id)
     server = state.servers.get(one.server)
@@ -84,7 +84,7 @@ def progress(one: Try, state: State, now: float) -> str:
     return f"waits for an episode, {waited}{where}"
 
 
-def answers(found: Sequence[Try], state: State, now: float, width: int) -> list[Line]:
+def answers(found: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
     """Answers side by side, each under its step and time."""
     if not found:
         return [(("Type a prompt above; its answer comes here.", "$muted"),)]
@@ -105,7 +105,9 @@ def answers(found: Sequence[Try], state: State, now: float, width: int) -> list[
     return lines
 
 
-def _column(one: Try, state: State, now: float, width: int, chosen: Try) -> list[tuple[str, str]]:
+def _column(
+    one: Probe, state: State, now: float, width: int, chosen: Probe
+) -> list[tuple[str, str]]:
     step = "step unknown" if one.step is None else f"step {one.step}"
     where = f" · {one_line(one.server, 16)}" if len(state.servers) > 1 else ""
     shown = [(one_line(f"{step} · {clock(one.at)}{where}", width), "bold $heading")]
@@ -131,7 +133,7 @@ def _column(one: Try, state: State, now: float, width: int, chosen: Try) -> list
     return shown
 
 
-def _figures(one: Try, state: State) -> str:
+def _figures(one: Probe, state: State) -> str:
     how = "" if one.finish_reason == "stop" else one_line(one.finish_reason, 12)
     said = [duration(one.seconds), plural(one.tokens, "token"), how]
     group = state.groups.get(one.group_id)

@@ -22,7 +22,7 @@ from console.text.format import (
 from console.text.wrap import wrapped
 from console.views.group import Line, fit
 from console.views.timeline import stays
-from core.control_payloads import EpisodeLook, ServerLook, TaskLook
+from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server
 
 STAYS = 12
@@ -145,7 +145,7 @@ def _age(server: Server, now: float) -> str:
 
 
 def detail(
-    server: Server, told: ServerLook | None, trouble: str, now: float, width: int, ours: str
+    server: Server, told: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
     """Everything known of one server.
 
@@ -187,7 +187,7 @@ def _lost(server: Server, now: float) -> tuple[str, str, str]:
     return "lost", one_line(server.lost, 160), "$engine-lost"
 
 
-def _facts(server: Server, told: ServerLook | None, now: float, width: int) -> Iterator[Line]:
+def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
     def fact(label: str, said: str, tone: str = "") -> Line:
         return ((f"{label:<9}", "$muted"), (one_line(said, max(8, width - 9)), tone))
 
@@ -256,7 +256,7 @@ def _history(server: Server, now: float) -> list[Line]:
     return lines
 
 
-def _clients(told: ServerLook, ours: str, width: int) -> list[Line]:
+def _clients(told: ServerDetails, ours: str, width: int) -> list[Line]:
     room = 38 if width >= 100 else 24
     slots = f"{told.claimed} held, {told.free} free" if told.free is not None else ""
     lines = _title("CLIENTS", plural(len(told.clients), "client"), slots)
@@ -276,7 +276,7 @@ def _clients(told: ServerLook, ours: str, width: int) -> list[Line]:
     return lines
 
 
-def _episodes(episodes: Sequence[EpisodeLook], width: int) -> list[Line]:
+def _episodes(episodes: Sequence[EpisodeDetails], width: int) -> list[Line]:
     if not episodes:
         return []
     lines = _title("RUNNING EPISODES", str(len(episodes)), "longest idle first")
@@ -297,7 +297,7 @@ def _episodes(episodes: Sequence[EpisodeLook], width: int) -> list[Line]:
     return lines
 
 
-def _tasks(tasks: Sequence[TaskLook], width: int) -> list[Line]:
+def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
     if not tasks:
         return []
     lines = _title("TASKS OF THIS BATCH", str(len(tasks)))
@@ -317,7 +317,7 @@ def _tasks(tasks: Sequence[TaskLook], width: int) -> list[Line]:
     return lines
 
 
-def _call(told: ServerLook, width: int) -> list[Line]:
+def _call(told: ServerDetails, width: int) -> list[Line]:
     if not (told.asked or told.answered):
         return []
     lines = _title("NEWEST CALL", "of any client")
@@ -327,7 +327,7 @@ def _call(told: ServerLook, width: int) -> list[Line]:
     return lines
 
 
-def _log(told: ServerLook, width: int) -> list[Line]:
+def _log(told: ServerDetails, width: int) -> list[Line]:
     if not told.log:
         return []
     lines = _title("SERVER LOG", "last 30 s")

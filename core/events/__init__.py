@@ -86,13 +86,13 @@ from core.events.server import (
     EngineChanged,
     EngineLost,
     JobSent,
+    OperationStep,
     PoolChanged,
     SlotsSeen,
     TryAnswered,
     TryAsked,
     UpdateDone,
     WorkChanged,
-    WorkStep,
 )
 
 

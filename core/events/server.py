@@ -117,7 +117,7 @@ class JobSent(Event, frozen=True, kw_only=True):
     """Where it came from: given, saved, default or hand."""
 
 
-class WorkStep(msgspec.Struct, frozen=True, kw_only=True):
+class OperationStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a work."""
 
     title: str
@@ -134,7 +134,7 @@ class WorkChanged(Event, frozen=True, kw_only=True):
 
     work: str
     """`Start` or `Apply a job`."""
-    steps: tuple[WorkStep, ...]
+    steps: tuple[OperationStep, ...]
     phase: str = "doing"
     """doing, done, failed or cancelled."""
     began: float = 0.0

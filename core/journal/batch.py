@@ -16,9 +16,9 @@ from core.events import Event
 from core.journal.storage import Packer
 from core.journal.texts import TextWriter
 
-KEPT_JOBS = 200_000
+BACKLOG_EVENTS = 200_000
 """What could not be written is kept up to so many events, and"""
-KEPT_BYTES = 256 << 20
+BACKLOG_BYTES = 256 << 20
 """up to so many bytes of it as JSON; past either it is lost."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -50,24 +50,24 @@ class Meta(msgspec.Struct, frozen=True):
 Job = Event | Snapshot | Meta | Stop
 
 
-class StepFailed(Exception):
+class TaskFailed(Exception):
     """A step was not done; nothing of it is in the file."""
 
 
-Work = Callable[[sqlite3.Connection, TextWriter], None]
+TaskAction = Callable[[sqlite3.Connection, TextWriter], None]
 
 
-class Step:
+class WriterTask:
     """A short piece of work for the writer."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TaskAction) -> None:
         self.work = work
         self.done = threading.Event()
         self.error: Exception | None = None
         self.seconds = 0.0
 
 
-class Steps:
+class WriterTasks:
     """Pieces of work that the writer does while no event waits, each in a transaction of its own.
 
     Args:
@@ -78,9 +78,9 @@ class Steps:
     def __init__(self, some: threading.Event, writer: threading.Thread) -> None:
         self._some = some
         self._writer = writer
-        self._steps: deque[Step] = deque()
+        self._steps: deque[WriterTask] = deque()
 
-    def carry_out(self, work: Work, ends: threading.Event) -> float:
+    def carry_out(self, work: TaskAction, ends: threading.Event) -> float:
         """Have the writer do a piece of work; blocks until it is done.
 
         Args:
@@ -93,14 +93,14 @@ class Steps:
         Raises:
             StepFailed: it was not done; the journal cannot be written now, or is closed.
         """
-        step = Step(work)
+        step = WriterTask(work)
         self._steps.append(step)
         self._some.set()
         while not step.done.wait(0.1):
             if ends.is_set() or not self._writer.is_alive():
-                raise StepFailed("the journal is closed")
+                raise TaskFailed("the journal is closed")
         if step.error is not None:
-            raise StepFailed(str(step.error)) from step.error
+            raise TaskFailed(str(step.error)) from step.error
         return step.seconds
 
     def carry_out_one(self, db: sqlite3.Connection | None, texts: TextWriter | None) -> None:
@@ -127,7 +127,7 @@ class Steps:
             self._some.set()
 
 
-class OtherFile(sqlite3.DatabaseError):
+class JournalReplaced(sqlite3.DatabaseError):
     """The file is not the one that was written to before."""
 
 
@@ -174,7 +174,7 @@ def is_damage(error: BaseException | None) -> bool:
     return code in _DAMAGED or "Could not decode" in str(error)  # a text that is no text any more
 
 
-def is_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Whether an error may come from a disk without room.
 
     SQLite calls it an input or output error where it has no room for its index beside the file.
@@ -185,20 +185,20 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def todo_of(error: Exception) -> str:
+def remedy_for(error: Exception) -> str:
     """What the operator can do so that the journal can be written again."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if is_damage(error):
         return "Restart the proxy: the start sets the file aside and keeps what can be read"
-    if isinstance(error, OtherFile) or code in _HARMED:
+    if isinstance(error, JournalReplaced) or code in _HARMED:
         return "Put the file back as it was; or move it away and restart the proxy"
     if code in _HELD:
         return "End what holds it, as a backup: it is tried again by itself"
     return "Free some space or make it writable: it is tried again by itself"
 
 
-class Kept:
-    """Jobs that could not be written, in order, up to `KEPT_JOBS` and `KEPT_BYTES`."""
+class Backlog:
+    """Jobs that could not be written, in order, up to `BACKLOG_EVENTS` and `BACKLOG_BYTES`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs: deque[tuple[Job, int]] = deque()
@@ -215,7 +215,7 @@ class Kept:
     @property
     def too_many(self) -> bool:
         """More than is kept."""
-        return len(self._jobs) > KEPT_JOBS or self._bytes > KEPT_BYTES
+        return len(self._jobs) > BACKLOG_EVENTS or self._bytes > BACKLOG_BYTES
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Keep these behind the others."""
@@ -251,7 +251,7 @@ class Kept:
             OtherFile: these events do not go on from there.
         """
         if seq != written and all(getattr(job, "seq", 0) != seq for job, _ in self._jobs):
-            raise OtherFile(f"it ends with event {seq}, and {written} was written")
+            raise JournalReplaced(f"it ends with event {seq}, and {written} was written")
         jobs = [job for job, _ in self._jobs if not isinstance(job, Event) or job.seq > seq]
         if len(jobs) < len(self._jobs):
             self._jobs.clear()
@@ -263,7 +263,9 @@ Waiter = tuple[int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 """Up to which event somebody waits, and where."""
 
 
-def settle(waiters: Sequence[Waiter], error: Callable[[], Exception] | None = None) -> None:
+def resolve_waiters(
+    waiters: Sequence[Waiter], error: Callable[[], Exception] | None = None
+) -> None:
     """Wake those who wait, each loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for _, loop, future in waiters:

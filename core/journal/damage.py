@@ -35,7 +35,7 @@ _TABLES = ("texts", "base", "events", "groups", "late", "meta", "snapshots")
 """What is copied; what is known of the texts is made again."""
 
 
-def damage_of(path: Path) -> str:
+def find_damage(path: Path) -> str:
     """What is wrong with the pages of a journal, by SQLite's `quick_check`; empty when nothing is.
 
     Reads the whole file.
@@ -55,8 +55,8 @@ def damage_of(path: Path) -> str:
     return "" if found == "ok" else " ".join(found.replace("*", "").split())
 
 
-def look_for_damage(path: Path, then: Callable[[str], None]) -> threading.Thread:
-    """Run `damage_of` in a thread that does not hold up the end of the process.
+def check_in_background(path: Path, then: Callable[[str], None]) -> threading.Thread:
+    """Run `find_damage` in a thread that does not hold up the end of the process.
 
     Args:
         path: The journal.
@@ -66,7 +66,7 @@ def look_for_damage(path: Path, then: Callable[[str], None]) -> threading.Thread
 
     def look() -> None:
         try:
-            found = damage_of(path)
+            found = find_damage(path)
         except sqlite3.Error as error:
             log.warning("the journal could not be checked: %s", error)
         else:
@@ -78,7 +78,7 @@ def look_for_damage(path: Path, then: Callable[[str], None]) -> threading.Thread
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
+class SalvageResult:
     """What was kept of a damaged journal."""
 
     aside: Path
@@ -89,7 +89,7 @@ class Salvaged:
     """Events up to the last one known of that are neither kept nor pruned."""
 
 
-def salvage(path: Path) -> Salvaged:
+def salvage(path: Path) -> SalvageResult:
     """Set a damaged journal aside and put a new one in its place, with every row that can be read.
 
     Raises:
@@ -118,7 +118,7 @@ def salvage(path: Path) -> Salvaged:
     aside = journal_file.set_aside(path, "damaged")
     new_path.replace(path)
     journal_file.mark_of(path).unlink(missing_ok=True)
-    return Salvaged(aside or path, kept, last - pruned - kept)
+    return SalvageResult(aside or path, kept, last - pruned - kept)
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.journal.batch import Waiter, settle
+from core.journal.batch import Waiter, resolve_waiters
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """Of a file's descriptor; not all systems have the first."""
 
 
-class Syncer:
+class FsyncThread:
     """Of one journal; lives in a thread of its own.
 
     Args:
@@ -134,7 +134,7 @@ class Syncer:
         if took >= HOPELESS:
             with self._lock:
                 waiters, self._waiters = self._waiters, []
-            settle(waiters, lambda: self._failed(error))
+            resolve_waiters(waiters, lambda: self._failed(error))
 
     def close(self) -> None:
         """Sync what is left and end; the writer has ended."""
@@ -162,7 +162,7 @@ class Syncer:
         with self._lock:
             self._ended = True
             left, self._waiters = self._waiters, []
-        settle(left, lambda: self._failed(ValueError("it is closed")))
+        resolve_waiters(left, lambda: self._failed(ValueError("it is closed")))
         self._close()
 
     def _sync(self) -> None:
@@ -193,9 +193,9 @@ class Syncer:
             if done:
                 self._waiters = [one for one in self._waiters if one[0] > seq]
         if error is None:
-            settle(done)
+            resolve_waiters(done)
         else:
-            settle(done, lambda: self._failed(error))
+            resolve_waiters(done, lambda: self._failed(error))
 
     def _tell(self, error: Exception | None) -> None:
         if error is not None:

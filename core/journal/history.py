@@ -42,7 +42,7 @@ class HistoryPage(msgspec.Struct, frozen=True):
     """When the newest pruned event happened, Unix seconds; 0 when nothing was pruned."""
 
 
-class Readable(Protocol):
+class ReadableJournal(Protocol):
     """A journal that can be read, whoever writes it."""
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -50,7 +50,9 @@ class Readable(Protocol):
         ...
 
 
-def read_page(journal: Readable, first: int, limit: int, until: int | None = None) -> HistoryPage:
+def read_page(
+    journal: ReadableJournal, first: int, limit: int, until: int | None = None
+) -> HistoryPage:
     """Up to `limit` groups from place `first` on, as the reducer leaves them.
 
     Args:
@@ -60,7 +62,7 @@ def read_page(journal: Readable, first: int, limit: int, until: int | None = Non
         return _page(db, first, limit, END if until is None else until)
 
 
-def read_group(journal: Readable, group_id: str) -> Group | None:
+def read_group(journal: ReadableJournal, group_id: str) -> Group | None:
     """One group by its whole id, however old; None when the journal does not know it."""
     with journal.reading() as db:
         row = db.execute(f"{_INDEX} where id=?", (group_id,)).fetchone()

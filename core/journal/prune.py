@@ -28,7 +28,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from core.events import AnyEvent
 from core.journal import storage
-from core.journal.batch import StepFailed, Work
+from core.journal.batch import TaskAction, TaskFailed
 from core.journal.reader import state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in, packed, references_of
 from core.journal.writer import Journal
@@ -72,7 +72,7 @@ class PruneError(AjetError):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """What stays in a journal."""
 
     days: float = 0.0
@@ -101,7 +101,7 @@ class Size:
 
 
 @dataclass(slots=True)
-class Pruned:
+class PruneResult:
     """What was deleted."""
 
     events: int = 0
@@ -126,7 +126,7 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _Selection:
     """Groups to delete: their ids, and the events between which their rows are."""
 
     ids: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class Pruner:
         rest: Times as long as a step took until the next one; 0 where nobody else writes.
     """
 
-    def __init__(self, journal: Journal, keep: Keep, rest: float = REST) -> None:
+    def __init__(self, journal: Journal, keep: Retention, rest: float = REST) -> None:
         self.journal = journal
         self.keep = keep
         self._share = rest
@@ -179,7 +179,7 @@ class Pruner:
                 log.exception("the journal is not pruned any more")
                 return
 
-    def prune(self, keep: Keep) -> Pruned:
+    def prune(self, keep: Retention) -> PruneResult:
         """Delete what is beyond the limits; blocks until that is done.
 
         Raises:
@@ -187,11 +187,11 @@ class Pruner:
             sqlite3.Error: it cannot be read.
         """
         with self._one:
-            done = Pruned()
+            done = PruneResult()
             before = self._size().used
             over = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * ENOUGH) if over else None
-            self._clean(_Gone())  # what a round that was cut off has left
+            self._clean(_Selection())  # what a round that was cut off has left
             while self._round(keep, done):
                 pass
             self._sweep()
@@ -205,7 +205,7 @@ class Pruner:
             self._warn(keep)
             return done
 
-    def _warn(self, keep: Keep) -> None:
+    def _warn(self, keep: Retention) -> None:
         used = self._size().used
         over = bool(keep.bytes) and used > keep.bytes
         if over and not self._warned:
@@ -216,7 +216,7 @@ class Pruner:
             )
         self._warned = over
 
-    def _round(self, keep: Keep, done: Pruned) -> bool:
+    def _round(self, keep: Retention, done: PruneResult) -> bool:
         """Prune a part; False when nothing is left to do."""
         moved = self._move_base(keep)
         done.events += moved
@@ -239,7 +239,7 @@ class Pruner:
 
     # --- the base -------------------------------------------------------------------------------
 
-    def _move_base(self, keep: Keep) -> int:
+    def _move_base(self, keep: Retention) -> int:
         """Make the state at a later event the base; returns by how many events."""
         excess = self._excess()
         before = time.time() - keep.days * 86_400 if keep.days else 0.0
@@ -311,12 +311,12 @@ class Pruner:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _over(self, keep: Keep) -> _Gone:
+    def _over(self, keep: Retention) -> _Selection:
         """Groups to delete: first all that nobody rated, then the oldest rated ones."""
         with self.journal.reading() as db:
             base = storage.base_of(db)
             if base is None:
-                return _Gone()
+                return _Selection()
             until = _newest(db) or (1 << 62)
             gone = self._among(db, base.seq, until, "coalesce(rated, 2)<>1", ())
             if gone.ids:
@@ -335,7 +335,7 @@ class Pruner:
 
     def _among(
         self, db: sqlite3.Connection, base: int, until: int, which: str, values: tuple[float, ...]
-    ) -> _Gone:
+    ) -> _Selection:
         sql = (
             "select id, opened_seq, coalesce(closed_seq, ?), rated from groups"
             " where coalesce(closed_seq, iif(phase='QUEUED', null, opened_seq))<=?"
@@ -356,16 +356,16 @@ class Pruner:
 
             self._step(work)
         if not rows:
-            return _Gone()
+            return _Selection()
         last = max(row[2] for row in rows)
         for some in _parts([row[0] for row in rows], 500):
             marks = ",".join("?" * len(some))
             late = db.execute(f"select max(seq) from late where group_id in ({marks})", some)
             last = max(last, late.fetchone()[0] or 0)
         end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()
-        return _Gone(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
+        return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
 
-    def _forget(self, gone: _Gone) -> int:
+    def _forget(self, gone: _Selection) -> int:
         """Take the groups off the list; returns how many of them were rated."""
         rated = 0
         for some in _parts(sorted(gone.ids), 200):
@@ -391,7 +391,7 @@ class Pruner:
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def _clean(self, gone: _Gone) -> None:
+    def _clean(self, gone: _Selection) -> None:
         """Take out of the rows up to the base what is not of a group that stays."""
         with self.journal.reading() as db:
             base = storage.base_of(db)
@@ -463,7 +463,7 @@ class Pruner:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def _step(self, work: Work, amount: int = 0) -> None:
+    def _step(self, work: TaskAction, amount: int = 0) -> None:
         """Have the writer do a piece of work in one transaction, and rest.
 
         Args:
@@ -471,7 +471,7 @@ class Pruner:
         """
         try:
             took = self.journal.steps.carry_out(work, self._ends)
-        except StepFailed as error:
+        except TaskFailed as error:
             raise PruneError(f"the journal cannot be written: {error}") from error
         if amount and took < STEP[0] and amount >= self._amount:
             self._amount = min(1_024, self._amount * 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.journal.batch import is_damage
-from core.journal.damage import damage_of, salvage
+from core.journal.damage import find_damage, salvage
 from core.journal.file import mark_of
 from core.journal.writer import Journal, JournalError
 from core.state import State
@@ -14,14 +14,14 @@ from core.state import State
 log = logging.getLogger(__name__)
 
 
-class Damaged(sqlite3.DatabaseError):
+class DamagedPages(sqlite3.DatabaseError):
     """`quick_check` found damaged pages."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedJournal:
     """A journal and what is in it."""
 
     journal: Journal
@@ -30,7 +30,7 @@ class Opened:
     """What happened to the file, for the operator; empty when nothing did."""
 
 
-def open_journal(path: Path) -> Opened:
+def open_journal(path: Path) -> OpenedJournal:
     """Open a journal and read its state; salvage it where its file is damaged.
 
     Raises:
@@ -60,15 +60,15 @@ def open_journal(path: Path) -> Opened:
     return _opened(path, notice)
 
 
-def _opened(path: Path, notice: str = "") -> Opened:
+def _opened(path: Path, notice: str = "") -> OpenedJournal:
     """Open it, check it where an earlier run marked it as damaged, and read its state."""
     journal = Journal(path)
     try:
         if mark_of(path).exists():
-            if damage := damage_of(path):
-                raise Damaged(damage)
+            if damage := find_damage(path):
+                raise DamagedPages(damage)
             mark_of(path).unlink(missing_ok=True)
-        return Opened(journal, journal.load_state(), notice)
+        return OpenedJournal(journal, journal.load_state(), notice)
     except sqlite3.Error as error:
         journal.close()
         raise JournalError(f"the journal cannot be read: {error}", str(path)) from error

@@ -6,7 +6,7 @@ import time
 import msgspec
 
 from core.journal import storage
-from core.journal.prune import KEEP_GROUPS, Keep, Size
+from core.journal.prune import KEEP_GROUPS, Retention, Size
 from core.journal.texts import references_of, unpacked, without_texts
 
 _ROWS = "select seq, cast(data as blob) from events where seq>? order by seq limit 50"
@@ -40,7 +40,7 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     """Free pages are given back; else they are only used again."""
 
 
-def stats_of(db: sqlite3.Connection) -> JournalStats:
+def journal_stats(db: sqlite3.Connection) -> JournalStats:
     """Count what is there."""
 
     def one(sql: str) -> int:
@@ -68,7 +68,7 @@ def stats_of(db: sqlite3.Connection) -> JournalStats:
     )
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What pruning would delete."""
 
     by_age: int
@@ -86,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.by_age and not self.excess
 
 
-def plan_of(db: sqlite3.Connection, keep: Keep) -> Plan:
+def plan_pruning(db: sqlite3.Connection, keep: Retention) -> PrunePlan:
     """What pruning would delete, without the newest groups and open ones."""
     rated = "ifnull(rated, 0)" if db.execute("pragma user_version").fetchone()[0] >= 3 else "0"
     row = db.execute(
@@ -103,10 +103,12 @@ def plan_of(db: sqlite3.Connection, keep: Keep) -> Plan:
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0
-    return Plan(by_age=groups, rated=of_them, excess=excess, share=min(1.0, excess / max(used, 1)))
+    return PrunePlan(
+        by_age=groups, rated=of_them, excess=excess, share=min(1.0, excess / max(used, 1))
+    )
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class RowCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What reading each row of a journal has shown."""
 
     events: int
@@ -121,7 +123,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         return not self.unreadable and not self.lost_texts
 
 
-def check_rows(db: sqlite3.Connection) -> Checked:
+def check_rows(db: sqlite3.Connection) -> RowCheck:
     """Read every row of events and every text; a few at a time, so that writing goes on."""
     there = set[int]()
     if db.execute("select 1 from sqlite_master where name='texts'").fetchone() is not None:
@@ -146,7 +148,7 @@ def check_rows(db: sqlite3.Connection) -> Checked:
                 else:
                     events += 1
                     named.update(references_of(line))
-    return Checked(events=events, unreadable=unreadable, lost_texts=len(named - there))
+    return RowCheck(events=events, unreadable=unreadable, lost_texts=len(named - there))
 
 
 def _reads(data: bytes) -> bool:

@@ -36,12 +36,12 @@ from core.events import (
     encode_lines,
 )
 from core.journal.texts import TextReader, TextWriter, lines_in, packed
-from core.runtime.version import version
+from core.version import version
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 3
-READABLE = 2
+OLDEST_READABLE = 2
 """The oldest schema that is read as it is."""
 ROW_BYTES = 1 << 20
 """A row is closed once it is as large."""
@@ -104,7 +104,7 @@ def begin_file(db: sqlite3.Connection) -> None:
     db.execute("pragma auto_vacuum=incremental")
 
 
-def newer(db: sqlite3.Connection, found: int) -> str:
+def refuse_newer(db: sqlite3.Connection, found: int) -> str:
     """Why a journal of a newer version cannot be read; empty for one that can."""
     if found <= SCHEMA:
         return ""
@@ -159,7 +159,7 @@ back, which costs the threads on both sides of it more than the statement.
 """
 
 
-def open_intake(db: sqlite3.Connection) -> None:
+def prepare_writer(db: sqlite3.Connection) -> None:
     """Make a connection the one that writes; it is in autocommit mode from then on."""
     db.isolation_level = None
     db.executescript(_INTAKE)
@@ -211,7 +211,7 @@ class Packer:
         """Write and commit them.
 
         Args:
-            db: One of `open_intake`.
+            db: One of `prepare_writer`.
             alone: Nothing else is to be committed with them; else a transaction has begun.
         """
         if not self._events:

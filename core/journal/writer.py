@@ -23,21 +23,21 @@ from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
 from core.journal import reader, storage
 from core.journal.batch import (
+    Backlog,
     Job,
-    Kept,
+    JournalReplaced,
     Meta,
-    OtherFile,
     Snapshot,
-    Steps,
     Stop,
     Waiter,
+    WriterTasks,
     commit,
     is_damage,
-    is_full,
-    settle,
-    todo_of,
+    is_disk_full,
+    remedy_for,
+    resolve_waiters,
 )
-from core.journal.fsync import Syncer
+from core.journal.fsync import FsyncThread
 from core.journal.reader import STATE_VERSION, JournalReader
 from core.journal.texts import TextWriter
 from core.state import State
@@ -125,7 +125,7 @@ class Journal(JournalReader):
         """The file that `_db` has open."""
         self._moved = False
         """The path names another file than `_db` has open, or none: `_db` alone has the rows."""
-        self.disk = Syncer(
+        self.disk = FsyncThread(
             path,
             self._committed,
             failed=partial(_not_synced, str(path)),
@@ -133,7 +133,7 @@ class Journal(JournalReader):
         )
         """Whoever would know of a disk that stalls calls its `look` now and then."""
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
-        self.steps = Steps(self._some, self._thread)
+        self.steps = WriterTasks(self._some, self._thread)
         """What the pruner has the writer do between two commits."""
         self._thread.start()
 
@@ -143,7 +143,7 @@ class Journal(JournalReader):
         Returns:
             False when the error is another one, or the journal cannot be read either.
         """
-        if not is_full(error):
+        if not is_disk_full(error):
             return False
         self.without_index = True
         try:
@@ -156,7 +156,7 @@ class Journal(JournalReader):
             return False
         self._start_fault = error
         self.error = self._fault = str(error)
-        self._todo = todo_of(error)
+        self._todo = remedy_for(error)
         log.error("the journal cannot be written: %s. %s", error, self._todo)
         return True
 
@@ -238,7 +238,7 @@ class Journal(JournalReader):
                 waiters, self._waiters = self._waiters, []
         if not self._fault:  # which is told, and stays
             self._tell(seconds)
-        settle(waiters, self.failure)
+        resolve_waiters(waiters, self.failure)
 
     def failure(self) -> JournalError:
         """Error of the waiters while nothing can be written."""
@@ -262,7 +262,7 @@ class Journal(JournalReader):
         running = True
         began = cost = 0.0
         if self._start_fault is not None:
-            running = self._recover(Kept([]), self._start_fault)
+            running = self._recover(Backlog([]), self._start_fault)
         while running:
             self._some.wait()
             spacing = min(SPACING * min(1.0, len(self._open_groups) / CROWD), REST * cost)
@@ -282,13 +282,13 @@ class Journal(JournalReader):
                     self.steps.carry_out_one(self._db, self._texts)
             except Exception as error:  # noqa: BLE001  without this thread all who wait hang
                 self.disk.writing = 0.0
-                running = self._recover(Kept(jobs), error) and running
+                running = self._recover(Backlog(jobs), error) and running
         self._hang_up()
 
     def _opened(self) -> sqlite3.Connection:
         db = self._connect()
         try:
-            storage.open_intake(db)
+            storage.prepare_writer(db)
             self._texts = TextWriter(db)
             db.execute("pragma synchronous=normal")  # the syncer does it, and nobody waits here
             self._file = journal_file.identity(self.path)
@@ -350,12 +350,12 @@ class Journal(JournalReader):
             done = [waiter for waiter in self._waiters if waiter[0] <= self._committed]
             if done:
                 self._waiters = [one for one in self._waiters if one[0] > self._committed]
-        settle(done)
+        resolve_waiters(done)
         self.disk.committed(self._committed)
 
     # --- writing again --------------------------------------------------------------------------
 
-    def _recover(self, kept: Kept, error: Exception) -> bool:
+    def _recover(self, kept: Backlog, error: Exception) -> bool:
         """Try until all that is kept is written, or too much is.
 
         Returns:
@@ -393,23 +393,23 @@ class Journal(JournalReader):
             self._tell(time.monotonic() - began)
         return not kept.stop
 
-    def _wait(self, kept: Kept, seconds: float) -> None:
+    def _wait(self, kept: Backlog, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not (kept.stop or kept.too_many):
             self._closing.wait(min(left, LOOK))
             self._take_over(kept)
         self._look_through(kept)
 
-    def _take_over(self, kept: Kept) -> None:
+    def _take_over(self, kept: Backlog) -> None:
         while jobs := self._taken():
             kept.add(jobs)
 
-    def _look_through(self, kept: Kept) -> None:
+    def _look_through(self, kept: Backlog) -> None:
         if kept.spoilt and not self._lost:
             self._lost = True
             self._fail(ValueError(kept.spoilt), "; it is lost")
 
-    def _write_kept(self, kept: Kept) -> None:
+    def _write_kept(self, kept: Backlog) -> None:
         if self._start_fault is not None:
             self.without_index = False
             try:
@@ -421,7 +421,7 @@ class Journal(JournalReader):
         if self._db is not None:
             self._stay_at_path()
         elif not self.path.exists():
-            raise OtherFile("the file is gone")
+            raise JournalReplaced("the file is gone")
         self._db = db = self._db or self._opened()
         last = storage.last_seq(db)
         kept.go_on_from(last, self._written)
@@ -443,7 +443,7 @@ class Journal(JournalReader):
         return jobs
 
     def _fail(self, error: Exception, lost: str = "") -> None:
-        todo = "Correct it and restart the proxy" if self._lost else todo_of(error)
+        todo = "Correct it and restart the proxy" if self._lost else remedy_for(error)
         with self._lock:
             anew, self._todo = not self._fault or todo != self._todo, todo
             if anew or not self._lost:  # what was lost, and why, stays
@@ -456,7 +456,7 @@ class Journal(JournalReader):
             defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
             self._tell(0.0)
-        settle(waiters, self.failure)
+        resolve_waiters(waiters, self.failure)
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
@@ -466,7 +466,7 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
         JournalError: it is newer than this program.
     """
     found = int(db.execute("pragma user_version").fetchone()[0])
-    if newer := storage.newer(db, found):
+    if newer := storage.refuse_newer(db, found):
         raise JournalError(newer, str(path), "Use the newer program, or name another home")
     return found
 

@@ -17,20 +17,20 @@ from core.events.server import (
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_changed, server_of
 from core.scoring.agreement import top
 from core.state import (
+    PROBE_CAP,
     SPAN_CAP,
     STEP_CAP,
     TEXT_CAP,
-    TRY_CAP,
     Group,
+    Operation,
     Pool,
+    Probe,
     SentJob,
     Server,
     Slots,
     Span,
     State,
     StepStats,
-    Try,
-    Work,
 )
 
 PROBES: Dirty = frozenset(("tries",))
@@ -140,7 +140,7 @@ def _sent(state: State, event: JobSent) -> Dirty:
 
 def _work(state: State, event: WorkChanged) -> Dirty:
     ended = 0.0 if event.phase == "doing" else event.at
-    server_of(state, event.server).work = record_of(Work, event, title=event.work, ended=ended)
+    server_of(state, event.server).work = record_of(Operation, event, title=event.work, ended=ended)
     return server_changed(event.server)
 
 
@@ -160,8 +160,8 @@ def fail_operations(state: State, at: float) -> None:
 
 
 def _asked(state: State, event: TryAsked) -> Dirty:
-    state.tries.append(record_of(Try, event, prompt=event.prompt[:TEXT_CAP]))
-    del state.tries[:-TRY_CAP]
+    state.tries.append(record_of(Probe, event, prompt=event.prompt[:TEXT_CAP]))
+    del state.tries[:-PROBE_CAP]
     return PROBES
 
 

@@ -151,7 +151,7 @@ class Home:
                 nothing.
         """
         if not self.exists:
-            raise no_home(self)
+            raise missing_home(self)
         try:
             fd = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -184,7 +184,7 @@ class Home:
         return name
 
 
-def no_home(home: Home) -> HomeError:
+def missing_home(home: Home) -> HomeError:
     """For those who look for one."""
     return HomeError(
         "there is no home here",

@@ -10,10 +10,10 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from core.settings import ProxySettings, Settings
+from core.settings.effective import HIDDEN
 
 SECRET_FLAGS = ("--api-key",)
 """Flags whose value is nobody else's business."""
-HIDDEN = "(hidden)"
 _PLACEHOLDER = re.compile(
     r"""
     (sk|api|key|token)?[-_]?(x{3,}|\*{3,}|\.{3,})[-_x*.\w]*   # sk-xxx, ***, sk-...
@@ -94,7 +94,7 @@ def with_proxy_key(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, proxy=proxy)
 
 
-def without_keys(argv: Sequence[str]) -> list[str]:
+def without_secrets(argv: Sequence[str]) -> list[str]:
     """`argv` with `HIDDEN` in place of each key."""
     found: list[str] = []
     hide = False
@@ -108,11 +108,11 @@ def without_keys(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def told_of(argv: Sequence[str]) -> str:
+def redacted_argv(argv: Sequence[str]) -> str:
     """`argv` as a run file has it: JSON, without keys."""
-    return json.dumps(without_keys(argv))
+    return json.dumps(without_secrets(argv))
 
 
-def hides(argv: Sequence[str]) -> bool:
+def has_redacted(argv: Sequence[str]) -> bool:
     """Whether keys were taken out of `argv`: it cannot start the same process again."""
     return any(word == HIDDEN or word.endswith(f"={HIDDEN}") for word in argv)

@@ -67,7 +67,7 @@ def bind(
             where,
             "Give an address of this machine and a port above 1023",
         ) from taken
-    by = holder(port)
+    by = port_holder(port)
     raise PortInUse(
         f"{TAKEN}{f' by {by}' if by else ''}",
         where,
@@ -106,7 +106,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def holder(port: int) -> str:
+def port_holder(port: int) -> str:
     """Name and pid of the process that listens on `port`; empty when it cannot be known."""
     import psutil
 

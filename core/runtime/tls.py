@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # most commands need neither
     import ssl
 
 
-def check_files(cert: str, key: str) -> bool:
+def tls_requested(cert: str, key: str) -> bool:
     """Whether TLS is asked for, and can be had.
 
     Args:
@@ -42,7 +42,7 @@ def check_files(cert: str, key: str) -> bool:
     return True
 
 
-def believing(url: str, cert: str) -> "ssl.SSLContext | bool":
+def verification_for(url: str, cert: str) -> "ssl.SSLContext | bool":
     """What an HTTP client should check a server by.
 
     On this machine the certificate in the file is enough, whatever name it was made for; elsewhere
@@ -81,6 +81,6 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """A path of a setting, as other processes can use it."""
     return str(Path(path).expanduser().absolute()) if path else ""

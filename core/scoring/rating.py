@@ -1,7 +1,7 @@
 """How the operator's rating becomes rewards: `rating_rewards`, and nothing else.
 
-The rating screen calls it to show what a vote will mean, the proxy to send it. `docs/rating.md`
-explains it to people.
+The rating screen calls it to show what a vote will mean, the proxy to send it.
+`docs/guide/rating.md` explains it.
 """
 
 import math
@@ -18,7 +18,7 @@ class RatingError(AjetError):
     """A rating does not fit its group; `where` names the field."""
 
 
-class Rating(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RatingInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator said about one group.
 
     `order` holds candidate indices (from 0), best first: one for `best`, all of them for `ranking`.
@@ -31,7 +31,7 @@ class Rating(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def rating_rewards(
-    rating: Rating, n: int, bounds: tuple[float, float] = (0.0, 1.0)
+    rating: RatingInput, n: int, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float | None, ...]:
     """Rewards of the `n` candidates of a group, from one rating.
 
@@ -64,7 +64,7 @@ def rating_rewards(
             return (None,) * n
 
 
-def _check(rating: Rating, n: int, bounds: tuple[float, float]) -> None:
+def _check(rating: RatingInput, n: int, bounds: tuple[float, float]) -> None:
     if n < 1:
         raise RatingError("the group has no candidates to rate", "rating")
     if rating.kind == "best":

@@ -94,7 +94,7 @@ class ProxySettings(_Section, frozen=True):
     join: bool = True
     """The same request, sent again while the first is not answered, joins its group."""
     replay: Literal["marked", "owed", "always"] = "owed"
-    """Which repeated requests get the answer just given; see docs/serving.md."""
+    """Which repeated requests get the answer just given; see docs/guide/serving.md."""
     replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     """Seconds in which it is given again; 0 makes a new group of each request."""
     helpers: bool = True
@@ -155,7 +155,7 @@ class RewardSettings(_Section, frozen=True):
     """Folder with `on_compute_relative_reward.py`, which alone makes the reward; empty uses the
     model of `file`."""
     file: str = ""
-    """The model of the rewards: gates and weighted parts (docs/rewards.md); empty is
+    """The model of the rewards: gates and weighted parts (docs/guide/rewards.md); empty is
     `rewards.yaml` in the home, and without it the built-in model."""
     time_limit: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a hook may take for one group; 0 is the smaller of `proxy.answer_budget` and a third

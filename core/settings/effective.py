@@ -2,8 +2,10 @@
 
 import msgspec
 
-from core.runtime.secrets import HIDDEN
 from core.settings import Settings
+
+HIDDEN = "(hidden)"
+"""Stands for the value of a key that must not be shown."""
 
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):

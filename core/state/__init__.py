@@ -10,7 +10,7 @@ from core.state.mock import Mock, MockRow
 from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
-from core.state.server import Pool, SentJob, Server, Slots, Span, StepStats, Try, Work
+from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
@@ -19,7 +19,7 @@ SPAN_CAP = 400
 STEP_CAP = 500
 ALERT_CAP = 100
 ROW_CAP = 300
-TRY_CAP = 50
+PROBE_CAP = 50
 STARTS_WITHIN = 20.0
 """Seconds in which the home's own engine, which starts beside the proxy, is expected to answer."""
 ANSWERS_WITHIN = 5.0
@@ -56,7 +56,7 @@ class State(msgspec.Struct, kw_only=True):
     """Levels of alerts the operator has dismissed and whose cause lasts, by key."""
     mock: Mock | None = None
     totals: Totals = msgspec.field(default_factory=Totals)
-    tries: list[Try] = msgspec.field(default_factory=list)
+    tries: list[Probe] = msgspec.field(default_factory=list)
     """Prompts the operator tried, newest last."""
     raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
     """By name; the empty one is who gave none."""

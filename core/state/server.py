@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from core.events.server import Checkpoint, ClientSeen, WorkStep
+from core.events.server import Checkpoint, ClientSeen, OperationStep
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -93,11 +93,11 @@ class SentJob(msgspec.Struct, kw_only=True):
     how: str = ""
 
 
-class Work(msgspec.Struct, kw_only=True):
+class Operation(msgspec.Struct, kw_only=True):
     """An order in several steps, while it is done and after; the newest of a server."""
 
     title: str
-    steps: tuple[WorkStep, ...] = ()
+    steps: tuple[OperationStep, ...] = ()
     phase: str = "doing"
     began: float = 0.0
     ended: float = 0.0
@@ -109,7 +109,7 @@ class Work(msgspec.Struct, kw_only=True):
         return self.phase != "doing"
 
     @property
-    def now(self) -> WorkStep | None:
+    def now(self) -> OperationStep | None:
         """The step that is being done."""
         return next((one for one in self.steps if one.phase == "doing"), None)
 
@@ -148,7 +148,7 @@ class Server(msgspec.Struct, kw_only=True):
     """What it took from here last; None when that was never."""
     foreign_start: float = 0.0
     """When another client last started its engine, Unix seconds; 0 after a start from here."""
-    work: Work | None = None
+    work: Operation | None = None
     """What is being done to its engine, or was last."""
 
     def is_finished(self, step: StepStats) -> bool:
@@ -162,7 +162,7 @@ class Server(msgspec.Struct, kw_only=True):
         return next((one for one in reversed(self.steps) if one.update), None)
 
 
-class Try(msgspec.Struct, kw_only=True):
+class Probe(msgspec.Struct, kw_only=True):
     """A prompt the operator tried."""
 
     try_id: str

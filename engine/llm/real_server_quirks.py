@@ -1,7 +1,7 @@
 """What `--faithful` turns on: the real server's broken behaviour, for tests of clients.
 
-Each is listed in docs/engine.md with its section of the protocol. Where it is one line in a rule of
-the engine, the rule asks `engine.llm.real_server_quirks`; what takes more is here.
+docs/guide/engine.md lists each quirk with its section of the protocol. A quirk that is one line of
+a rule stays in that rule; longer ones are here.
 """
 
 from typing import Any

@@ -65,7 +65,7 @@ class Engine:
         factory: Opens the policy when the engine is started.
         experiments: Where the policy of each experiment is kept; None where nothing is saved.
         reset: The first start goes to the base weights.
-        faithful: Do as the real server does also where it is broken; see docs/engine.md.
+        faithful: Do as the real server does also where it is broken; see docs/guide/engine.md.
         strict_context: Refuse a prompt over the window instead of dropping its middle.
         show_syncs: Help clients that poll; see `engine.server.poll_aid`.
         clock: Monotonic seconds, for idle times.

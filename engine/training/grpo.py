@@ -1,8 +1,8 @@
 """GRPO: policy updates with group-relative advantages, clipped ratios and a KL to what was shipped.
 
 The objective is in `objective`. Two settings differ from the field: the damped advantage and Adam's
-large epsilon keep noise from growing to full steps once rewards are all alike. `docs/learning.md`
-has the figures.
+large epsilon keep noise from growing to full steps once rewards are all alike.
+`docs/measured/learning.md` has the figures.
 """
 
 import math

@@ -17,7 +17,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, redact
-from core.runtime.tls import believing
+from core.runtime.tls import verification_for
 from mock.tally import Tally
 from mock.targets.dialects import CHAT, Form, read
 
@@ -155,7 +155,7 @@ class Asker:
             timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
             limits=httpx.Limits(max_connections=connections, keepalive_expiry=4.0),
             transport=transport,
-            verify=believing(base_url, cert) if cert else True,
+            verify=verification_for(base_url, cert) if cert else True,
             trust_env=not _is_loopback(base_url),
         )
 

@@ -17,18 +17,11 @@ from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
 from proxy.admission.replay_cache import Replay, is_retry, joins
-from proxy.admission.sessions import (
-    MINUTE,
-    Runaway,
-    Sessions,
-    key_of,
-    sender_of,
-    session_of,
-    trace_of,
-)
+from proxy.admission.sessions import MINUTE, Runaway, Sessions
 from proxy.alerts import clear_alert, show_alert
 from proxy.dataset_rows import HEADER, Row, own_words
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_of
 from proxy.groups.fair_queue import FairGate, Turn
 from proxy.groups.run import Run, Ticket
 from proxy.http.errors import Refusal

@@ -1,4 +1,4 @@
-"""The list of models, as vLLM gives it."""
+"""The list of models in vLLM's form, and what a named model can take."""
 
 import secrets
 import time
@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.common.text import one_line
 from core.settings import Settings
+from proxy.context import ServerSeat
 from proxy.http.errors import Refusal
 
 FALLBACK = "ajet"
@@ -83,3 +85,27 @@ def model_card(name: str, created: float, max_model_len: int | None) -> dict[str
 def model_list(cards: list[dict[str, Any]]) -> bytes:
     """The whole answer."""
     return msgspec.json.encode({"object": "list", "data": cards})
+
+
+def check_vision(server: ServerSeat, settings: Settings, *, own: bool) -> None:
+    """Refuse a request with an image for a server that takes text only.
+
+    Args:
+        own: The server is known to run the embedded engine, whose models take text only.
+
+    Raises:
+        Refusal: a 400 with the reason. In observe mode the upstream decides.
+    """
+    known = settings.server.get(server.name)
+    embedded = own or settings.servers().get(server.name) == "embedded"
+    if server.observes or (known is not None and known.vision and not embedded):
+        return
+    name = one_line(server.name, 60)
+    if embedded:
+        text = f"Server `{name}` is the embedded engine, which takes text only: it sees no images."
+    else:
+        text = (
+            f"Server `{name}` takes text only, and the request holds an image. "
+            f"Set servers.{name}.vision: true if its model sees images."
+        )
+    raise Refusal(400, None, text, param="messages")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.claims.shares import Lane, crowding
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import did_you_mean
 from core.events import (
     AnswerReturned,
     ConsoleAttached,
@@ -29,12 +31,11 @@ from core.events import (
 from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, Placed
-from proxy.admission.models import check_model, model_names
+from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import Seat, ServerSeat
-from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, kept
-from proxy.dialects.images import check_vision, image_words
+from proxy.dialects.images import image_words
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
@@ -42,7 +43,7 @@ from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import Run, Stop, Ticket
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import Refusal, Stopping, busy
+from proxy.http.errors import NotNow, Refusal, Stopping, busy
 from proxy.servers.observe_mode import window
 from proxy.servers.server_facts import Sense, is_down, refused_cause
 
@@ -65,7 +66,7 @@ class Limits:
     """What sealed groups get to send their rewards after a drain was over."""
 
 
-class Groups(GroupCommands):
+class Groups:
     """The registry. Lives on the seat's loop.
 
     Args:
@@ -74,7 +75,9 @@ class Groups(GroupCommands):
     """
 
     def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
-        super().__init__(seat, self._stop, self.submit)
+        self.seat = seat
+        self.runs: dict[str, Run] = {}
+        """Groups that live, by id."""
         self.limits = limits or Limits()
         self.draining = False
         self._closing = False
@@ -88,14 +91,14 @@ class Groups(GroupCommands):
         self.senses: dict[str, Sense] = {}
         for name, server in seat.servers.items():
             self.senses[name] = Sense(server, self._behind)
-            self._removers.append(server.watcher.add_listener(self._listener(name)))
+            self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue,
             draining=lambda: self.draining,
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
-        self._removers.append(seat.rewards.add_listener(rescoring(self._runs, self._behind)))
+        self._removers.append(seat.rewards.add_listener(rescoring(self.runs, self._behind)))
         self._recovery = Recovery(seat, self.senses, self._behind)
         seat.bus.listen(
             self._on_event,
@@ -111,12 +114,12 @@ class Groups(GroupCommands):
     @property
     def open_count(self) -> int:
         """Groups that live."""
-        return len(self._runs)
+        return len(self.runs)
 
     @property
     def waiting(self) -> int:
         """Requests that wait for their episodes."""
-        return sum(map(_waits, self._runs.values()))
+        return sum(map(_waits, self.runs.values()))
 
     @property
     def serving(self) -> bool:
@@ -145,6 +148,24 @@ class Groups(GroupCommands):
         background until it is done.
         """
         await self._recovery.run(self.limits.recover)
+
+    def open_run(self, group_id: str, done: str) -> Run:
+        """Return an open group that can still change.
+
+        Args:
+            group_id: Its id, or the first characters of it.
+            done: What is about to happen to it, as a participle for the error text: "rated".
+
+        Raises:
+            NotNow: no such group, several that begin so, or it is finished.
+        """
+        whole = find_id(group_id, {**self.seat.bus.state.groups, **self.runs})
+        run = self.runs.get(whole)
+        if run is None or run.closing:
+            raise NotNow(f"group {whole} is finished: it cannot be {done}")
+        if run.sealed:
+            raise NotNow(f"group {whole} is already finished: it cannot be {done}")
+        return run
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -193,9 +214,9 @@ class Groups(GroupCommands):
             raise server.busy(request.model, 10)
         most = self.seat.settings.proxy.queue_limit
         gives_way: Run | None = None
-        if len(self._runs) >= most and self.waiting >= most:
+        if len(self.runs) >= most and self.waiting >= most:
             lane = self._admission.lane(request)
-            gives_way = _crowding(self._runs.values(), lane, request.idle)
+            gives_way = _crowding(self.runs.values(), lane, request.idle)
         if request.shown is not None:
             tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
             check_vision(server, self.seat.settings, own=tells)
@@ -209,7 +230,7 @@ class Groups(GroupCommands):
         if gives_way is not None:
             _give_way(gives_way)
         ticket = run.join(request.stream)
-        self._runs[run.group_id] = run
+        self.runs[run.group_id] = run
         self._admission.opened(run)
         run.task = self._tasks.spawn(self._live(run), run.group_id)
         return ticket
@@ -274,10 +295,10 @@ class Groups(GroupCommands):
         finally:
             if alarm is not None:
                 alarm.cancel()
-            self._runs.pop(run.group_id, None)
+            self.runs.pop(run.group_id, None)
             self._admission.over(run)
             run.tickets.clear()  # they know their run: left so, both would wait for the collector
-            if not self._closing and not any(one.sense is run.sense for one in self._runs.values()):
+            if not self._closing and not any(one.sense is run.sense for one in self.runs.values()):
                 await run.sense.agree()
 
     # --- leaving -------------------------------------------------------------------------------
@@ -290,15 +311,15 @@ class Groups(GroupCommands):
         if run.tickets:
             return
         if run.reply is None:
-            self._stop(run, Stop("client left", "ABORTED", busy(1)))
+            self.stop(run, Stop("client left", "ABORTED", busy(1)))
         elif run.reply.index is None:
-            self._stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+            self.stop(run, Stop("no answer in time", "ABORTED", busy(2)))
 
     def _still_queued(self, run: Run) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self._stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
+            self.stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
 
-    def _stop(self, run: Run, stop: Stop) -> bool:
+    def stop(self, run: Run, stop: Stop) -> bool:
         """End a run before its time; False when it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
@@ -318,9 +339,6 @@ class Groups(GroupCommands):
 
     # --- the world changes ---------------------------------------------------------------------
 
-    def _listener(self, name: str) -> Callable[[ServerStatus], None]:
-        return lambda seen: self._engine_changed(name, seen)
-
     def _engine_changed(self, name: str, seen: ServerStatus) -> None:
         self.senses[name].engine_changed(seen)
         if is_down(seen):
@@ -335,15 +353,15 @@ class Groups(GroupCommands):
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self._stop(
+                self.stop(
                     run, Stop(f"the server is {seen.display_state.value}", "FAILED", run.busy(10))
                 )
 
     def _of(self, name: str) -> list[Run]:
-        return [run for run in self._runs.values() if run.sense.server.name == name]
+        return [run for run in self.runs.values() if run.sense.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
-        if isinstance(event, GroupEvent) and (run := self._runs.get(event.group_id)) is not None:
+        if isinstance(event, GroupEvent) and (run := self.runs.get(event.group_id)) is not None:
             self._admission.happened(run, event)
         if "proxy" not in dirty:
             return
@@ -352,7 +370,7 @@ class Groups(GroupCommands):
         self._wake_all()
 
     def _wake_all(self) -> None:
-        for run in self._runs.values():
+        for run in self.runs.values():
             run.wake.set()
 
     # --- the end -------------------------------------------------------------------------------
@@ -381,9 +399,9 @@ class Groups(GroupCommands):
         self._admission.close()
         self._wake_all()
         gone = Stop("the proxy stopped", "ABORTED", Stopping())
-        for run in tuple(self._runs.values()):
+        for run in tuple(self.runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
-                self._stop(run, gone)
+                self.stop(run, gone)
         await self._tasks.drain(self.limits.last_ends)
         await self._tasks.close()
         await self._rescue.drain(self.limits.last_ends)
@@ -391,6 +409,24 @@ class Groups(GroupCommands):
         await self._behind.close()
         while self._removers:
             self._removers.pop()()
+
+
+def find_id(group_id: str, ids: Iterable[str]) -> str:
+    """Return the one group id among `ids` that is `group_id` or begins with it.
+
+    Raises:
+        NotNow: none does, or several do.
+    """
+    known = list(ids)
+    matches = [one for one in known if one == group_id] or [
+        one for one in known if group_id and one.startswith(group_id)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
+    hint = did_you_mean(group_id, known) or "Give the whole id of an old one"
+    raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
 def _waits(run: Run) -> bool:

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.outcomes import answer_of, read_json
-from proxy.admission.sessions import session_of
 from proxy.dataset_rows import HEADER as ROW
+from proxy.dialects.session_marks import session_of
 from proxy.groups.waiter import Reply, Ticket
 
 JOIN = "x-ajet-join"

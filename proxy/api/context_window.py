@@ -11,13 +11,13 @@ import msgspec
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.admission.registry import Groups
-from proxy.api.bare_prompts import PROMPT
 from proxy.context import Seat, ServerSeat
 from proxy.dialects.chat.completions import NO_TOKENS
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
 from proxy.http.errors import Refusal, busy
 from proxy.http.router import NOT_FOUND
+from proxy.servers.bare_prompts import PROMPT
 from proxy.servers.observe_client import ObserveClient
 from proxy.servers.observe_mode import window
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.protocol.errors import SwarmError
-from core.runtime.version import version
+from core.version import version
 from proxy.admission.models import check_model, model_card, model_list, no_model
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ask, count, see

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
+from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import AnyEvent, Event, decode, encode
 from core.journal.history import HistoryPage
-from core.runtime.tls import believing
+from core.runtime.tls import verification_for
 from core.settings.effective import EffectiveSettings
 from core.state import State
 
@@ -82,7 +82,7 @@ class ControlClient:
             headers={"authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(10.0, read=30.0),
             transport=transport,
-            verify=believing(url, cert),
+            verify=verification_for(url, cert),
             trust_env=False,
         )
 
@@ -180,23 +180,25 @@ class ControlClient:
         path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
         return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
 
-    async def look(self, server: str) -> ServerLook:
+    async def look(self, server: str) -> ServerDetails:
         """Everything a swarm server tells, read now.
 
         Raises:
             ControlError: there is no such server.
             ControlLost: the proxy does not answer.
         """
-        return _read(await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerLook)
+        return _read(
+            await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerDetails
+        )
 
-    async def job(self, server: str) -> JobSheet:
+    async def job(self, server: str) -> JobInfo:
         """The jobs of a server: saved, running, presets.
 
         Raises:
             ControlError: there is no such server, or the saved job cannot be read.
             ControlLost: the proxy does not answer.
         """
-        return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobSheet)
+        return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobInfo)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""

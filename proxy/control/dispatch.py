@@ -13,6 +13,7 @@ from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
 from proxy.context import Seat
 from proxy.control.engine_commands import EngineOrders
+from proxy.control.group_commands import GroupCommands
 from proxy.control.journal_commands import JournalOrders
 from proxy.control.probes import Tries
 from proxy.control.rater_commands import RatingOrders
@@ -48,24 +49,25 @@ _ENDED = frozenset({"finished", "stopped", "failed"})
 class Orders:
     """One proxy's hands."""
 
-    def __init__(self, seat: Seat, groups: Groups) -> None:
+    def __init__(self, seat: Seat, groups: Groups, commands: GroupCommands | None = None) -> None:
         self.seat = seat
         self.groups = groups
+        self._commands = commands = commands or GroupCommands(groups)
         rewards = RewardOrders(seat.rewards)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": self._rate,
-            "group.unrate": lambda args: groups.unrate(**args),
-            "group.accept": lambda args: groups.accept(**args),
-            "group.abort": lambda args: groups.abort(**args),
-            "group.rescore": lambda args: groups.rescore(**args),
-            "group.refill": lambda args: groups.refill(**args),
-            "group.rerun": lambda args: groups.rerun(**args),
-            "group.mark": lambda args: groups.mark(**args),
-            "group.note": lambda args: groups.note(**args),
-            "rating.mode": lambda args: groups.set_mode(**args),
+            "group.unrate": lambda args: commands.unrate(**args),
+            "group.accept": lambda args: commands.accept(**args),
+            "group.abort": lambda args: commands.abort(**args),
+            "group.rescore": lambda args: commands.rescore(**args),
+            "group.refill": lambda args: commands.refill(**args),
+            "group.rerun": lambda args: commands.rerun(**args),
+            "group.mark": lambda args: commands.mark(**args),
+            "group.note": lambda args: commands.note(**args),
+            "rating.mode": lambda args: commands.set_mode(**args),
             **EngineOrders(seat).table,
-            **RatingOrders(seat, groups).table,
-            **Tries(seat, groups).table,
+            **RatingOrders(seat, commands).table,
+            **Tries(seat, groups, commands.abort).table,
             **rewards.table,
             **RewardTrials(seat, rewards).table,
             **JournalOrders(seat).table,
@@ -91,7 +93,7 @@ class Orders:
         return await handler(args), {}
 
     async def _rate(self, args: dict[str, Any]) -> str:
-        return await self.groups.rate(**args)
+        return await self._commands.rate(**args)
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
         dismiss_alert(self.seat.bus, args["key"])

@@ -4,21 +4,18 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
 from typing import Unpack
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import did_you_mean
 from core.events import GroupMarked, GroupNoted, RatingModeChanged
 from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
-from proxy.context import Seat
+from proxy.admission.registry import Groups, find_id
 from proxy.control.rating import Look, Voter, accept, rate, unrate
-from proxy.dialects.request import ChatRequest
 from proxy.groups import refill
 from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
-from proxy.groups.run import Run, Stop, Ticket
+from proxy.groups.run import Run, Stop
 from proxy.groups.seal_policy import held_until
 from proxy.http.errors import NotNow, Refusal, busy
 from proxy.servers.server_facts import ROLLING
@@ -35,47 +32,12 @@ class GroupCommands:
     order cannot be carried out: nothing has changed then.
 
     Args:
-        seat: The proxy's shared parts.
-        stop: Ends a run before its time; False when it is too late.
-        submit: Admits a request.
+        groups: The open groups.
     """
 
-    def __init__(
-        self,
-        seat: Seat,
-        stop: Callable[[Run, Stop], bool],
-        submit: Callable[[ChatRequest], Awaitable[Ticket]],
-    ) -> None:
-        self.seat = seat
-        self._runs: dict[str, Run] = {}
-        """Groups that live, by id."""
-        self._stopper = stop
-        self._submitter = submit
-
-    def find(self, group_id: str, ids: Iterable[str]) -> str:
-        """The whole id of a group among `ids`, from its first characters.
-
-        Raises:
-            NotNow: none, or several, begin so.
-        """
-        known = list(ids)
-        found = [one for one in known if one == group_id] or [
-            one for one in known if group_id and one.startswith(group_id)
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise NotNow(f"{len(found)} groups begin with {group_id}", todo="Give more of the id")
-        raise NotNow(f"there is no group {group_id}", todo=_meant(group_id, known))
-
-    def _live_run(self, group_id: str, what: str) -> Run:
-        whole = self.find(group_id, {**self.seat.bus.state.groups, **self._runs})
-        run = self._runs.get(whole)
-        if run is None or run.closing:
-            raise NotNow(f"group {whole} is finished: it cannot be {what}")
-        if run.sealed:
-            raise NotNow(f"group {whole} is already finished: it cannot be {what}")
-        return run
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.seat = groups.seat
 
     def _require_journal(self) -> None:
         """Refuse, before anything changes, an order that cannot be committed now.
@@ -116,7 +78,7 @@ class GroupCommands:
                 its lease, and `override` is not set; nothing has changed.
             JournalError: writing failed just now; the vote counts for as long as the proxy runs.
         """
-        run = self._live_run(group_id, "rated")
+        run = self.groups.open_run(group_id, "rated")
         self._require_journal()
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
@@ -142,7 +104,7 @@ class GroupCommands:
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
         """Take a rating back, as long as it is not sealed; committed as in `rate`."""
-        run = self._live_run(group_id, "changed")
+        run = self.groups.open_run(group_id, "changed")
         self._require_journal()
         unrate(run, rater)
         await self._committed()
@@ -150,16 +112,16 @@ class GroupCommands:
 
     async def accept(self, group_id: str) -> str:
         """Seal now: with the rating if there is one, else with the automatic reward."""
-        run = self._live_run(group_id, "accepted")
+        run = self.groups.open_run(group_id, "accepted")
         accept(run)
         what = "the rating" if run.rating is not None else "the automatic reward"
         return f"group {run.group_id} is finished with {what}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Give all episodes of a group back; its user gets what answer there is."""
-        run = self._live_run(group_id, "aborted")
+        run = self.groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._stopper(run, Stop(cause, "ABORTED", busy(2))):
+        if not self.groups.stop(run, Stop(cause, "ABORTED", busy(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.rating is not None and run.task is not None:
             # Until its end is committed, a kill would have the next start send the vote.
@@ -169,13 +131,13 @@ class GroupCommands:
 
     async def rescore(self, group_id: str) -> str:
         """Score a group again that is not sealed, with the present rewards."""
-        run = self._live_run(group_id, "scored again")
+        run = self.groups.open_run(group_id, "scored again")
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Ask for the candidates that a scored group is short of, and score it again with them."""
-        return await refill.order(self._live_run(group_id, "refilled"))
+        return await refill.order(self.groups.open_run(group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
         """Ask the request of a group again, however old it is; it becomes a new group."""
@@ -185,7 +147,7 @@ class GroupCommands:
             await seat.journal.committed(seat.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, seat, group.group_id)
         try:
-            ticket = await self._submitter(request_of(opened, seat.rows))
+            ticket = await self.groups.submit(request_of(opened, seat.rows))
         except Refusal as refusal:
             raise not_now(refusal) from None
         seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")
@@ -199,7 +161,7 @@ class GroupCommands:
         """
         groups = self.seat.bus.state.groups
         try:
-            return groups[self.find(group_id, groups)]
+            return groups[find_id(group_id, groups)]
         except NotNow:
             found = await asyncio.to_thread(read_group, self.seat.journal, group_id)
             if found is None:
@@ -227,7 +189,3 @@ class GroupCommands:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.seat.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"
-
-
-def _meant(group_id: str, known: Iterable[str]) -> str:
-    return did_you_mean(group_id, known) or "Give the whole id of an old one"

@@ -23,7 +23,7 @@ from ajet_swarm.protocol.job import (
 from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
-from core.control_payloads import JobSheet
+from core.control_payloads import JobInfo
 from proxy.context import Seat, ServerSeat
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, ask, offers
@@ -79,7 +79,7 @@ def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
     return server is not None and server.foreign_start > saved_at
 
 
-async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
+async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobInfo:
     """Everything known about the jobs of one server.
 
     Raises:
@@ -95,7 +95,7 @@ async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobSheet:
     embedded = await _embedded(seat, server)
     made = presets(seat, embedded)
     saved_at = saved[1] if saved else 0.0
-    return JobSheet(
+    return JobInfo(
         server=server.name,
         saved=shown,
         saved_at=saved_at,

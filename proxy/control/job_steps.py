@@ -8,7 +8,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job_secrets import hidden
-from core.events import WorkChanged, WorkStep
+from core.events import OperationStep, WorkChanged
 from proxy.context import Seat
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Work:
         self.phase = "doing"
         self.job = ""
         """YAML of the job that is sent: no text that is published quotes its secrets."""
-        self.steps = [WorkStep(title=one) for one in steps]
+        self.steps = [OperationStep(title=one) for one in steps]
         self._began = seat.clock()
         self._cancelled = False
         self._breaks = False

@@ -3,7 +3,7 @@
 import asyncio
 
 from core.events import AlertCleared, AlertRaised, Event
-from core.journal.damage import look_for_damage
+from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
 from proxy.context import Seat
@@ -51,5 +51,5 @@ def follow_journal(seat: Seat) -> None:
     journal.on_notice = notice
     if journal.error:  # since the start
         failed(journal.failure())
-    look_for_damage(journal.path, checked)
+    check_in_background(journal.path, checked)
     seat.tasks.spawn(look(), "disk watch")

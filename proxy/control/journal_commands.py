@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from core.journal.prune import Keep, Pruned
+from core.journal.prune import PruneResult, Retention
 from proxy.context import Seat
 
 PATIENCE = 40.0
@@ -21,7 +21,7 @@ class JournalOrders:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._task: asyncio.Task[Pruned] | None = None
+        self._task: asyncio.Task[PruneResult] | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "journal.prune": self.prune
         }
@@ -40,7 +40,7 @@ class JournalOrders:
         days, size = args.get("days", pruner.keep.days), args.get("bytes", pruner.keep.bytes)
         if days < 0 or size < 0:
             raise UsageError("a limit is below 0", todo="0 sets none")
-        keep = Keep(days, size, bool(args.get("rated")))
+        keep = Retention(days, size, bool(args.get("rated")))
         self._task = self._seat.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
         await asyncio.wait([self._task], timeout=PATIENCE)
         if not self._task.done():

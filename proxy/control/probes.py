@@ -35,11 +35,15 @@ class Tries:
     Args:
         seat: The proxy's shared parts.
         groups: Where requests go.
+        abort: Abort a group, by its id and a reason.
     """
 
-    def __init__(self, seat: Seat, groups: Groups) -> None:
+    def __init__(
+        self, seat: Seat, groups: Groups, abort: Callable[[str, str], Awaitable[str]]
+    ) -> None:
         self.seat = seat
         self.groups = groups
+        self._abort = abort
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.try": self._try,
             "engine.try_stop": self._stop,
@@ -133,7 +137,7 @@ class Tries:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
         self._cancelled.add(try_id)
         try:
-            await self.groups.abort(ticket.group_id, "the try was cancelled")
+            await self._abort(ticket.group_id, "the try was cancelled")
         except NotNow:
             self._cancelled.discard(try_id)
             raise

@@ -6,6 +6,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from core.events import GroupLeased
 from core.state import Group
+from proxy.admission.registry import find_id
 from proxy.context import Seat
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rating import edit, repeat
@@ -21,12 +22,12 @@ class RatingOrders:
 
     Args:
         seat: The proxy's shared parts.
-        groups: The orders on one group.
+        commands: The commands on one group.
     """
 
-    def __init__(self, seat: Seat, groups: GroupCommands) -> None:
+    def __init__(self, seat: Seat, commands: GroupCommands) -> None:
         self.seat = seat
-        self.groups = groups
+        self.commands = commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.repeat": lambda args: self.repeat(**args),
             "group.lease": lambda args: self.lease(**args),
@@ -37,7 +38,7 @@ class RatingOrders:
 
     def _group(self, group_id: str) -> Group:
         groups = self.seat.bus.state.groups
-        return groups[self.groups.find(group_id, groups)]
+        return groups[find_id(group_id, groups)]
 
     async def lease(
         self,
@@ -99,14 +100,14 @@ class RatingOrders:
 
     async def accept_all(self, server: str = "") -> str:
         """Seal all that wait; those with neither rating nor automatic reward stay open."""
-        done, left = await self._each(server, self.groups.accept)
+        done, left = await self._each(server, self.commands.accept)
         stay = f"; {left} without an automatic reward still {_wait(left)}" if left else ""
         return f"{_groups(done)} finished{stay}"
 
     async def abort_all(self, server: str = "", reason: str = "") -> str:
         """Abort all that wait and have no rating."""
         done, left = await self._each(
-            server, lambda one: self.groups.abort(one, reason), unrated=True
+            server, lambda one: self.commands.abort(one, reason), unrated=True
         )
         stay = f"; {left} {'was' if left == 1 else 'were'} ending already" if left else ""
         return f"{_groups(done)} aborted{stay}"

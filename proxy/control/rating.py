@@ -11,10 +11,11 @@ from core.commands.rating import OVERRIDE_HINT
 from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.scoring.agreement import agree
 from core.scoring.rating import Kind, rating_rewards
-from core.scoring.rating import Rating as Said
+from core.scoring.rating import RatingInput as Said
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import Seat
+from proxy.groups.outcome import vote_words
 from proxy.groups.run import Run
 from proxy.http.errors import NotNow
 
@@ -203,20 +204,6 @@ def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
             server=group.server, group_id=group.group_id, index=index, edited=edited, rater=rater
         )
     )
-
-
-def vote_words(vote: Rating) -> str:
-    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
-    places = " ".join(str(index + 1) for index in vote.order)
-    match vote.rating:
-        case "best":
-            return f"{places} best"
-        case "ranking":
-            return f"ranking {places}"
-        case "scores":
-            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
-        case _:
-            return vote.rating
 
 
 def _bounds(settings: RatingSettings) -> tuple[float, float]:

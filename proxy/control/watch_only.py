@@ -17,8 +17,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Response, Streamed, Transport
 from core.commands import COMMANDS, CommandError
 from core.runtime.home import Home
-from core.runtime.version import version
 from core.settings import ProxySettings
+from core.version import version
 from proxy.alerts import dismiss_alert
 from proxy.context import Seat, ServerSeat
 from proxy.control.dispatch import Reply

@@ -10,9 +10,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ajet_swarm.common.text import one_line
-from core.settings import Settings
-from proxy.context import ServerSeat
-from proxy.http.errors import Refusal
 
 Messages = list[dict[str, Any]]
 
@@ -58,30 +55,6 @@ def has_images(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a part of a message is an image, or stands where one was."""
     contents = (message.get("content") for message in messages)
     return any(any(map(_is_image, one)) for one in contents if isinstance(one, list))
-
-
-def check_vision(server: ServerSeat, settings: Settings, *, own: bool) -> None:
-    """Refuse a request with an image for a server that takes text only.
-
-    Args:
-        own: The server is known to run the embedded engine, whose models take text only.
-
-    Raises:
-        Refusal: a 400 with the reason. In observe mode the upstream decides.
-    """
-    known = settings.server.get(server.name)
-    embedded = own or settings.servers().get(server.name) == "embedded"
-    if server.observes or (known is not None and known.vision and not embedded):
-        return
-    name = one_line(server.name, 60)
-    if embedded:
-        text = f"Server `{name}` is the embedded engine, which takes text only: it sees no images."
-    else:
-        text = (
-            f"Server `{name}` takes text only, and the request holds an image. "
-            f"Set servers.{name}.vision: true if its model sees images."
-        )
-    raise Refusal(400, None, text, param="messages")
 
 
 def _is_image(part: Any) -> bool:

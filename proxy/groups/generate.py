@@ -12,11 +12,11 @@ from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
+from proxy.groups.cut_prompts import was_cut
 from proxy.groups.run import Candidate, Run
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.http.errors import busy
-from proxy.servers.cut_prompts import was_cut
 from proxy.servers.server_facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)

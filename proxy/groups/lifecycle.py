@@ -17,6 +17,7 @@ from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
 from proxy.groups.capacity import fit, room_of
 from proxy.groups.claim import claim, take_turn
+from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_go_again
 from proxy.groups.outcome import sealed, short_of, why_failed, why_none
 from proxy.groups.run import Run, best_of
@@ -25,7 +26,6 @@ from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import TAKEN, release, submit
 from proxy.http.errors import Refusal, Stopping
 from proxy.rewards.source import is_told
-from proxy.servers.cut_prompts import CutPrompts
 from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
 from core.scoring.advantage import advantages, is_dead, spread
-from core.state import Group
+from core.state import Group, Rating
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, Run
 from proxy.http.errors import Refusal
@@ -129,3 +129,17 @@ def why_none(run: Run) -> Refusal:
     if errors & GONE:
         return run.busy(5)
     return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")
+
+
+def vote_words(vote: Rating) -> str:
+    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating

@@ -19,9 +19,8 @@ from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import Seat, ServerSeat
-from proxy.control.rating import vote_words
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote
+from proxy.groups.outcome import sealed_by_vote, vote_words
 from proxy.groups.submit import Ending, end, ours, publish_end
 from proxy.servers.server_facts import Sense
 

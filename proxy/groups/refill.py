@@ -1,17 +1,15 @@
 """Fresh candidates for a scored group that is short of some, by the operator's order."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
-from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import DeadlineTimeout, gather_fast
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
 from proxy.groups.generate import answered, incomplete
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, Refill, Run
 from proxy.groups.score import abstain, evaluate, take
 from proxy.groups.submit import release
 from proxy.http.errors import NotNow
@@ -24,17 +22,6 @@ LEAST = 0.5
 """Seconds that must be left of the group's clock."""
 
 
-@dataclass(slots=True, eq=False)
-class Refill:
-    """One order, carried out by the group's own walk."""
-
-    said: "asyncio.Future[str]"
-    """What came of it, for people; a `NotNow` when nothing did."""
-    fresh: dict[int, ChatAnswer] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-    causes: list[str] = field(default_factory=list)
-
-
 async def order(run: Run) -> str:
     """Ask for the candidates that `run` is short of, and wait a while for what comes of it.
 
@@ -43,14 +30,15 @@ async def order(run: Run) -> str:
     """
     check(run)
     wanted = Refill(asyncio.get_running_loop().create_future())
-    wanted.said.add_done_callback(lambda said: said.exception())  # perhaps nobody waits any more
+    # No one may wait for the outcome any more: mark its exception as retrieved.
+    wanted.outcome.add_done_callback(lambda outcome: outcome.exception())
     run.refill = wanted
     run.wake.set()
     assert run.task is not None
-    either: set[asyncio.Future[Any]] = {wanted.said, run.task}
+    either: set[asyncio.Future[Any]] = {wanted.outcome, run.task}
     await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-    if wanted.said.done():
-        return wanted.said.result()
+    if wanted.outcome.done():
+        return wanted.outcome.result()
     if run.task.done():
         raise NotNow(f"group {run.group_id} ended meanwhile")
     return f"group {run.group_id} is being refilled; its answers are not there yet"
@@ -99,11 +87,11 @@ async def carry_out(run: Run) -> None:
     places = [one for one in run.candidates if one.answer is None]
     try:
         said = await _bounded(run, wanted, places)
-        if not wanted.said.done():
-            wanted.said.set_result(f"group {run.group_id} {said}")
+        if not wanted.outcome.done():
+            wanted.outcome.set_result(f"group {run.group_id} {said}")
     except NotNow as error:
-        if not wanted.said.done():
-            wanted.said.set_exception(error)
+        if not wanted.outcome.done():
+            wanted.outcome.set_exception(error)
     finally:
         run.refill = None
 

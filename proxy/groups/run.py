@@ -5,8 +5,8 @@ Only facts and small moves on them; `lifecycle` walks a run through its phases.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,9 +25,6 @@ from proxy.groups.waiter import Piece, Reply, Ticket
 from proxy.http.errors import BUSY, Refusal
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.server_facts import Sense
-
-if TYPE_CHECKING:
-    from proxy.groups.refill import Refill
 
 _LAPS = {
     "QUEUED": "queue",
@@ -79,6 +76,20 @@ class Stop:
     cause: str
     phase: str
     refusal: Refusal
+
+
+@dataclass(slots=True, eq=False)
+class Refill:
+    """A request for fresh candidates, carried out by the task of the group itself."""
+
+    outcome: "asyncio.Future[str]"
+    """A message for people, or a `NotNow` when no candidate came."""
+    fresh: dict[int, ChatAnswer] = field(default_factory=dict)
+    """Answers by candidate index."""
+    seconds: dict[int, float] = field(default_factory=dict)
+    """How long each of them took."""
+    causes: list[str] = field(default_factory=list)
+    """Why candidates failed."""
 
 
 class Gate(Protocol):
@@ -161,7 +172,7 @@ class Run(msgspec.Struct, eq=False):
     rated_from: str = ""
     """The console that the rating came from; empty when it did not say."""
     accepted: bool = False
-    refill: "Refill | None" = None
+    refill: Refill | None = None
     """Fresh candidates that were ordered and are not there yet."""
     scored_at: float = 0.0
     discard_timeout: float = 240.0

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from core.runtime.version import version
+from core.version import version
 
 Schema = dict[str, Any]
 

@@ -41,9 +41,9 @@ from ajet_swarm.protocol.schemas import (
     WireOutput,
 )
 from core.settings import UpstreamSettings
-from proxy.api.bare_prompts import PROMPT, BareTransport
 from proxy.http.observe_http import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
 from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, hide, redirected, spread
+from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
 
 STATE = "OBSERVING"

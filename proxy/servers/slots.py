@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text, known_names, redact
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
-from core.control_payloads import EPISODES, EpisodeLook, LogLook, ServerLook, TaskLook
+from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import ClientSeen, SlotsSeen
 from proxy.context import Seat, ServerSeat
 
@@ -84,7 +84,7 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
     return tuple(sorted(found, key=lambda one: (-one.running, one.name)))
 
 
-async def look(seat: Seat, name: str) -> ServerLook:
+async def look(seat: Seat, name: str) -> ServerDetails:
     """Ask a server everything it tells.
 
     Raises:
@@ -106,7 +106,7 @@ async def look(seat: Seat, name: str) -> ServerLook:
     held, batch = records.result(), pool.result()
     fresh = batch if batch is not None and not batch.stale else None
     asked, answered = call.result() or ("", "")
-    return ServerLook(
+    return ServerDetails(
         server=name,
         at=seat.clock(),
         free=None if held is None else sum(not one.claimed for one in held),
@@ -135,19 +135,21 @@ async def _told(asked: Any, what: str, missing: list[str]) -> Any:
 
 def _episodes(
     records: Sequence[EpisodeRecord], pool: PoolInfo | None, now: float
-) -> tuple[EpisodeLook, ...]:
+) -> tuple[EpisodeDetails, ...]:
     """Claimed episodes, the longest idle first; idle times by the server's own clock if it can."""
     details = (pool.running_episode_details if pool is not None else None) or {}
     found = [_episode(one, details, now) for one in records if one.claimed]
-    return tuple(sorted(found, key=lambda one: -(one.idle or 0.0))[:EPISODES])
+    return tuple(sorted(found, key=lambda one: -(one.idle or 0.0))[:DETAILS_CAP])
 
 
-def _episode(one: EpisodeRecord, details: Mapping[str, RunningEpisode], now: float) -> EpisodeLook:
+def _episode(
+    one: EpisodeRecord, details: Mapping[str, RunningEpisode], now: float
+) -> EpisodeDetails:
     told = details.get(one.episode_uuid)
     idle = told.idle if told is not None else None
     if idle is None and one.latest_activity_timestamp:
         idle = max(0.0, now - one.latest_activity_timestamp)
-    return EpisodeLook(
+    return EpisodeDetails(
         uuid=one.episode_uuid,
         client=one.client_uuid or "",
         kind=one.episode_type or "train",
@@ -158,13 +160,13 @@ def _episode(one: EpisodeRecord, details: Mapping[str, RunningEpisode], now: flo
     )
 
 
-def _tasks(pool: PoolInfo | None) -> tuple[TaskLook, ...]:
+def _tasks(pool: PoolInfo | None) -> tuple[TaskDetails, ...]:
     if pool is None:
         return ()
     rewards = pool.completed_tasks_rewards or {}
     clients = pool.completed_tasks_client_uuids or {}
     found = [
-        TaskLook(
+        TaskDetails(
             task=task,
             episodes=len(episodes),
             rewards=tuple(rewards.get(task, ())),
@@ -172,17 +174,17 @@ def _tasks(pool: PoolInfo | None) -> tuple[TaskLook, ...]:
         )
         for task, episodes in (pool.completed_tasks_details or {}).items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.episodes, one.task))[:EPISODES])
+    return tuple(sorted(found, key=lambda one: (-one.episodes, one.task))[:DETAILS_CAP])
 
 
-def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLook, ...]:
+def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLine, ...]:
     return tuple(
-        LogLook(
+        LogLine(
             at=float(one.timestamp) if isinstance(one.timestamp, int | float) else None,
             tag=one.tag or "",
             text=redact(one.message or "")[:TEXT],
         )
-        for one in entries[-EPISODES:]
+        for one in entries[-DETAILS_CAP:]
     )
 
 

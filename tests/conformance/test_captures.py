@@ -21,7 +21,9 @@ from tests.support.observed import observed
 from tests.support.seat import settings
 from tests.support.wire import Answer, wire
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "contributing" / "conformance.md").read_text(
+    encoding="utf-8"
+)
 STREAMS = tuple(name for name in NAMES if "event-stream" in str(exchange(name).headers))
 
 
@@ -30,7 +32,7 @@ class Difference:
     """Something that differs from vLLM on purpose."""
 
     row: str
-    """Of docs/conformance.md, which says it."""
+    """Of docs/contributing/conformance.md, which says it."""
     said: str
     """Words of that row."""
     at: str

@@ -265,7 +265,7 @@ async def test_62_a_server_restarted_in_mid_request(tmp_path: Path, streams: boo
             request = tasks.create_task(ask(f, CHAT, {**HELLO, "stream": streams}))
             await swarm.until(lambda: len(swarm.chats) == 4)
             swarm.set_state("OFFLINE", 0)
-            runs = f.world.groups._runs
+            runs = f.world.groups.runs
             await f.world.until(lambda: [run.phase for run in runs.values()] == ["CLAIMING"])
             swarm.delay = 0.0
             swarm.set_state("BOOTING")

@@ -1,6 +1,6 @@
 """Checklist 1 to 11: headers, chunks, signs of life, connections. From raw bytes.
 
-`docs/conformance.md` tells where the items are tested that have no test here.
+`docs/contributing/conformance.md` tells where the items are tested that have no test here.
 """
 
 import asyncio

@@ -103,8 +103,8 @@ async def by_form(at: Place) -> None:
 
 
 def docs_job(at: Place) -> str:
-    """The `job.yaml` of docs/gpu-server.md as a file."""
-    page = (ROOT / "docs" / "gpu-server.md").read_text()
+    """The `job.yaml` of docs/guide/gpu-server.md as a file."""
+    page = (ROOT / "docs" / "guide" / "gpu-server.md").read_text()
     block = page.split("```yaml\n", 1)[1].split("```", 1)[0]
     assert block.startswith("# job.yaml")
     file = at.folder / "job.yaml"

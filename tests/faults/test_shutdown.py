@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from core.runtime.home import running
-from core.runtime.tls import believing
+from core.runtime.tls import verification_for
 from proxy.main import GRACE
 from tests.support.front import BODIES, LAST, sse
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -100,7 +100,7 @@ async def test_served_over_tls(tmp_path: Path) -> None:
             told = ("--swarm-url", swarm.url, "--tls-cert", cert, "--tls-key", key)
             info = await asyncio.to_thread(stack.proxy, *told)
             assert info.url.startswith("https://127.0.0.1:")
-            trusted = believing(info.url, cert)
+            trusted = verification_for(info.url, cert)
             async with httpx.AsyncClient(timeout=60, base_url=info.url, verify=trusted) as client:
                 for stream in (False, True):
                     body = {**BODIES[CHAT], "stream": stream}
@@ -138,8 +138,8 @@ async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
             assert why in ended.stderr
             assert "Traceback" not in ended.stderr
         assert running(stack.home, "proxy") is None
-    assert isinstance(believing("https://gpu-box:8000", cert), ssl.SSLContext)
-    assert believing("http://gpu-box:8000", cert) is True
+    assert isinstance(verification_for("https://gpu-box:8000", cert), ssl.SSLContext)
+    assert verification_for("http://gpu-box:8000", cert) is True
 
 
 @pytest.mark.parametrize("in_file", [True, False])

@@ -11,7 +11,7 @@ from console.cli.parser import build_parser
 from console.cli.registry import words_of
 from core.commands import COMMANDS
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "commands.md").read_text()
 _ROW = re.compile(r"^\| `([a-z][a-z -]*)` \|(.*)\|$", re.MULTILINE)
 ROWS = {name: rest for name, rest in _ROW.findall(GUIDE)}
 
@@ -34,7 +34,7 @@ VERBS = dict(_verbs(build_parser()))
 def test_every_command_of_the_registry_has_a_headless_form(command: str) -> None:
     words = words_of(command)
     assert words in VERBS, f"{command}: there is no `ajet-console {words}`"
-    assert command in ROWS.get(words, ""), f"docs/commands.md does not name {command}"
+    assert command in ROWS.get(words, ""), f"docs/guide/commands.md does not name {command}"
 
 
 def test_the_guide_names_every_verb_and_no_other() -> None:

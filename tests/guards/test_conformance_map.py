@@ -1,4 +1,4 @@
-"""`docs/conformance.md` names a test, or a reason, for each item; and the tests are there."""
+"""`docs/contributing/conformance.md` names a test or a reason for each item, and they exist."""
 
 import ast
 import functools
@@ -15,7 +15,7 @@ _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 def rows() -> list[tuple[str, str, str]]:
     """Number, tests and remark of each item; complaints have letters."""
-    text = (ROOT / "docs" / "conformance.md").read_text()
+    text = (ROOT / "docs" / "contributing" / "conformance.md").read_text()
     found = []
     for match in _ROW.finditer(text):
         _, tests, remark = (cell.strip() for cell in match[2].split(" | "))

@@ -78,7 +78,6 @@ LADDERS = {
     "console.widgets.recent_groups:NewestGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
-    "proxy.admission.registry:Groups",
     "ajet_swarm.client.async_client:AsyncSwarm",
     "ajet_swarm.client.engine_control:EngineOrders",
     "ajet_swarm.client.sync_client:SwarmClient",

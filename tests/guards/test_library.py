@@ -17,7 +17,7 @@ from ajet_swarm.client.sync_client import SwarmClient
 from ajet_swarm.compat_paths import MODULES, home_of
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "library.md").read_text()
+GUIDE = (ROOT / "docs" / "library" / "README.md").read_text()
 NAMES = re.findall(
     r"^\| (?:`(ajet\.[\w.]+)`|ours) \| `(\w+)` \| `(ajet_swarm(?:\.\w+)+)` \|$", GUIDE, re.MULTILINE
 )

@@ -1,4 +1,4 @@
-"""`docs/upstreams.md` tells of every field a dialect keeps from the upstream, and of images."""
+"""`docs/guide/upstreams.md` names every field that a dialect withholds from the upstream."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from proxy.dialects.chat import completions
 from proxy.dialects.messages import request as messages
 from proxy.dialects.responses import request as responses
 
-PAGE = (Path(__file__).parents[2] / "docs" / "upstreams.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upstreams.md").read_text(encoding="utf-8")
 OWN = {
     "/v1/completions": completions._LEGACY - {"prompt", "echo", "logprobs"},
     "/v1/responses": responses._OWN,

@@ -10,7 +10,7 @@ from ajet_swarm.protocol.server_job import REQUIRED, server_hand_job, server_job
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
-from core.control_payloads import JobSheet
+from core.control_payloads import JobInfo
 from core.events import EngineChanged, JobSent
 from core.state import State
 from tests.support.console import FakeLink, seat, state_of
@@ -22,7 +22,7 @@ def off(*more: Any) -> State:
 
 def link(state: State, **more: Any) -> FakeLink:
     made = FakeLink(state)
-    made.job_sheet = JobSheet(
+    made.job_sheet = JobInfo(
         **{
             "server": "gpu",
             "embedded": False,

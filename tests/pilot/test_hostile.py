@@ -13,11 +13,11 @@ from ajet_swarm.common.text import one_line
 from console.models.screen_registry import SCREENS
 from console.shell.palette import as_text, entries
 from core.control_payloads import (
-    EpisodeLook,
+    EpisodeDetails,
     EpisodeTokens,
-    LogLook,
-    ServerLook,
-    TaskLook,
+    LogLine,
+    ServerDetails,
+    TaskDetails,
     Token,
     TokenCall,
 )
@@ -38,14 +38,14 @@ def link_of(text: str) -> HostileLink:
     rows = tuple(Token(id=at, text=text[:2000], mask=at % 2) for at in range(4))
     call = TokenCall(prompt_tokens=2, tokens=rows)
     link.token_log = EpisodeTokens(episode_uuid=text, state="live", calls=(call,), task_id=text)
-    link.looks["embedded"] = ServerLook(
+    link.looks["embedded"] = ServerDetails(
         server="embedded",
         at=NOW,
         clients=(ClientSeen(name=text, running=2),),
-        episodes=(EpisodeLook(uuid=text, client=text, task=text, idle=3.0),),
-        tasks=(TaskLook(task=text, clients=(text,)),),
+        episodes=(EpisodeDetails(uuid=text, client=text, task=text, idle=3.0),),
+        tasks=(TaskDetails(task=text, clients=(text,)),),
         folder=text,
-        log=(LogLook(at=NOW, tag=text, text=text),),
+        log=(LogLine(at=NOW, tag=text, text=text),),
         asked=text,
     )
     return link

@@ -20,9 +20,9 @@ from console.screens.job import JobScreen
 from console.screens.server_detail import InsideScreen, episode_loss
 from console.shell.palette import entries
 from console.views.job import work_lines
-from core.control_payloads import EpisodeLook, JobSheet, LogLook, ServerLook, TaskLook
-from core.events import AlertRaised, EngineChanged, WorkChanged, WorkStep
-from core.state import Work
+from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
+from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
+from core.state import Operation
 from tests.support.console import HOSTILE, NOW, FakeLink, Seat, group_events, sample_state, seat
 from tests.support.sample import sample_events, state_of
 
@@ -36,7 +36,7 @@ def job(**values: Any) -> str:
 
 def link(**more: Any) -> FakeLink:
     made = FakeLink(sample_state())
-    made.job_sheet = JobSheet(
+    made.job_sheet = JobInfo(
         **{
             "server": "embedded",
             "running": job(),
@@ -272,9 +272,9 @@ def working(phase: str = "doing", said: str = "") -> WorkChanged:
         phase=phase,
         said=said,
         steps=(
-            WorkStep(title="stop the engine", phase="done", began=NOW - 12, ended=NOW - 9),
-            WorkStep(title="wait for a stable OFFLINE", phase=phase, began=NOW - 9),
-            WorkStep(title="send the job"),
+            OperationStep(title="stop the engine", phase="done", began=NOW - 12, ended=NOW - 9),
+            OperationStep(title="wait for a stable OFFLINE", phase=phase, began=NOW - 9),
+            OperationStep(title="send the job"),
         ),
     )
 
@@ -295,7 +295,9 @@ async def test_each_step_is_on_screen_and_can_be_cancelled() -> None:
 
 
 def test_a_work_that_went_well_leaves_the_screen() -> None:
-    done = Work(title="Start", phase="done", began=NOW - 9, ended=NOW - 5, said="it is ROLLING")
+    done = Operation(
+        title="Start", phase="done", began=NOW - 9, ended=NOW - 5, said="it is ROLLING"
+    )
     assert "it is ROLLING" in work_lines(done, NOW, 80)[0].plain
     assert not work_lines(done, NOW + 300, 80)
     done.phase = "failed"
@@ -308,17 +310,17 @@ def test_a_work_that_went_well_leaves_the_screen() -> None:
 
 async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
     made = link()
-    made.looks["embedded"] = ServerLook(
+    made.looks["embedded"] = ServerDetails(
         server="embedded",
         at=NOW,
         free=6,
         claimed=2,
         episodes=(
-            EpisodeLook(uuid="e-late", client="other", idle=230.0, limit=240.0, calls=3),
-            EpisodeLook(uuid="e-new", client=made.state.client_uuid, idle=2.0, limit=240.0),
+            EpisodeDetails(uuid="e-late", client="other", idle=230.0, limit=240.0, calls=3),
+            EpisodeDetails(uuid="e-new", client=made.state.client_uuid, idle=2.0, limit=240.0),
         ),
-        tasks=(TaskLook(task="t1", episodes=2, rewards=(0.25, 0.75)),),
-        log=(LogLook(at=NOW, tag="trainer", text=HOSTILE),),
+        tasks=(TaskDetails(task="t1", episodes=2, rewards=(0.25, 0.75)),),
+        log=(LogLine(at=NOW, tag="trainer", text=HOSTILE),),
     )
     async with seat(link=made, size=(100, 48), at="engine") as console:
         await console.press("i")
@@ -350,8 +352,8 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> None:
     made = link()
-    dead = EpisodeLook(uuid="e-dead", client="5f0c4d1e", idle=41.0, limit=240.0, calls=3)
-    made.looks["embedded"] = ServerLook(
+    dead = EpisodeDetails(uuid="e-dead", client="5f0c4d1e", idle=41.0, limit=240.0, calls=3)
+    made.looks["embedded"] = ServerDetails(
         server="embedded", at=NOW, free=0, claimed=1, episodes=(dead,)
     )
     cause = "ROLLING_POST for 12 s: 3 episodes held by client 5f0c4d1e, last seen 41 s ago"
@@ -376,7 +378,7 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
 def test_what_aborting_an_episode_costs() -> None:
     state = state_of(*group_events(1, until="GENERATING"))
     group = state.groups["g0001"]
-    one = EpisodeLook(uuid="ep-1-0", client="me", idle=3.0, limit=240.0, calls=1)
+    one = EpisodeDetails(uuid="ep-1-0", client="me", idle=3.0, limit=240.0, calls=1)
     assert "candidate of your group g0001" in episode_loss(one, group, "me", "ROLLING")
     assert "goes back to the pool" in episode_loss(one, group, "me", "ROLLING")
     assert "is deleted" in episode_loss(one, None, "me", "ROLLING_POST")

@@ -10,8 +10,8 @@ import pytest
 from textual.pilot import Pilot
 
 from console.replay.app import ReplayApp
-from console.replay.journal_file import JournalFile
 from console.replay.player import Replay
+from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from tests.support.console import screen_text
 from tests.support.sample import HOSTILE, group_events, sample_events, stamp

@@ -9,7 +9,7 @@ from console.screens.servers import ServersScreen
 from console.shell.palette import entries
 from console.views.servers import table_head, table_row
 from core.commands import COMMANDS
-from core.control_payloads import EpisodeLook, LogLook, ServerLook, TaskLook
+from core.control_payloads import EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import (
     ClientSeen,
     EngineChanged,
@@ -69,20 +69,20 @@ def state(watch_only: bool = True) -> State:
     return found
 
 
-def told(text: str = "hello") -> ServerLook:
-    episode = EpisodeLook(
+def told(text: str = "hello") -> ServerDetails:
+    episode = EpisodeDetails(
         uuid="e-1", client="trainer-a", idle=230.0, limit=240.0, calls=2, task="q"
     )
-    return ServerLook(
+    return ServerDetails(
         server="gpu",
         at=NOW,
         free=5,
         claimed=3,
         clients=(ClientSeen(name="trainer-a", running=2, active=True, agreed=True),),
         episodes=(episode,),
-        tasks=(TaskLook(task="task-7", episodes=4, rewards=(0.5, 0.5)),),
+        tasks=(TaskDetails(task="task-7", episodes=4, rewards=(0.5, 0.5)),),
         folder="/srv/run",
-        log=(LogLook(at=NOW, tag="server", text=text),),
+        log=(LogLine(at=NOW, tag="server", text=text),),
         asked=text,
         answered="an answer",
         missing=("its folder: 500",),

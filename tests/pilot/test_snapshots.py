@@ -21,9 +21,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job import BATCH, default_job, dump_job, hand_job, put
 from console.models.screen_registry import SCREENS
 from console.replay.app import ReplayApp
-from console.replay.journal_file import JournalFile
 from console.replay.player import Replay
-from core.control_payloads import EpisodeLook, JobSheet, LogLook, ServerLook, TaskLook
+from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import (
     AlertRaised,
     ClientSeen,
@@ -33,6 +32,7 @@ from core.events import (
     RewardPart,
     RewardsChanged,
 )
+from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.state import State
 from tests.support.console import (
@@ -72,12 +72,12 @@ def sample() -> State:
     return state_of(*sample_events(), RatingModeChanged(mode="answer_first"))
 
 
-def sheet() -> JobSheet:
+def sheet() -> JobInfo:
     """A job that was saved and differs from the one that runs."""
     runs = default_job("tiny")
     put(runs, BATCH, 8)
     job = dump_job(default_job("tiny"))
-    return JobSheet(
+    return JobInfo(
         server="embedded",
         saved=job,
         saved_at=NOW - 600,
@@ -90,21 +90,21 @@ def sheet() -> JobSheet:
     )
 
 
-def look() -> ServerLook:
+def look() -> ServerDetails:
     """What a server tells of what is in it."""
     episodes = [
-        EpisodeLook(
+        EpisodeDetails(
             uuid=f"episode-{at}", client="ajet-console", task=f"task-{at // 4}", idle=3.0 * at
         )
         for at in range(6)
     ]
-    return ServerLook(
+    return ServerDetails(
         server="embedded",
         at=NOW,
         clients=(ClientSeen(name="ajet-console", running=6),),
         episodes=tuple(episodes),
-        tasks=(TaskLook(task="task-0", clients=("ajet-console",)),),
-        log=(LogLook(at=NOW - 4, tag="engine", text="step 12 begins"),),
+        tasks=(TaskDetails(task="task-0", clients=("ajet-console",)),),
+        log=(LogLine(at=NOW - 4, tag="engine", text="step 12 begins"),),
     )
 
 

@@ -16,7 +16,7 @@ from console.app import ConsoleApp
 from console.backend.feed import Feed
 from console.models.screen_registry import SCREENS, Place
 from console.session.app_state import Session
-from core.control_payloads import EpisodeTokens, JobSheet, ServerLook
+from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
@@ -78,8 +78,8 @@ class FakeLink:
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
         self.asked: list[tuple[str, str]] = []
-        self.job_sheet: JobSheet | None = None
-        self.looks: dict[str, ServerLook] = {}
+        self.job_sheet: JobInfo | None = None
+        self.looks: dict[str, ServerDetails] = {}
         self.looked: list[str] = []
         self._queues: list[asyncio.Queue[Any]] = []
         self._sent: list[Event] = []
@@ -148,11 +148,11 @@ class FakeLink:
     async def group_events(self, group_id: str) -> Sequence[Event]:
         return self.detail
 
-    async def look(self, server: str) -> ServerLook:
+    async def look(self, server: str) -> ServerDetails:
         if self.broken is not None:
             raise self.broken
         self.looked.append(server)
-        return self.looks.get(server) or ServerLook(server=server, at=NOW)
+        return self.looks.get(server) or ServerDetails(server=server, at=NOW)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         self.asked.append((episode_uuid, server))
@@ -160,7 +160,7 @@ class FakeLink:
             raise AjetError("this server has no token log", server, "Only the embedded engine has")
         return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
 
-    async def job(self, server: str) -> JobSheet:
+    async def job(self, server: str) -> JobInfo:
         if self.job_sheet is None:
             raise AjetError("there is no such server", server)
         return msgspec.structs.replace(self.job_sheet, server=server)

@@ -33,6 +33,7 @@ from core.settings import Settings
 from core.state import Group
 from proxy.admission.registry import Groups, Limits
 from proxy.context import Seat, ServerSeat
+from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
 from proxy.groups.handover import mode_at_start
@@ -154,6 +155,11 @@ class World:
     @property
     def server(self) -> ServerSeat:
         return next(iter(self.seat.servers.values()))
+
+    @property
+    def commands(self) -> GroupCommands:
+        """The operator's commands on one group."""
+        return GroupCommands(self.groups)
 
     async def ask(
         self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any

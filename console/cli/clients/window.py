@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.runtime.tls import believing
+from core.runtime.tls import verification_for
 
 LIMIT = 3.0
 """Seconds the proxy may take to answer."""
@@ -21,7 +21,9 @@ def window_of(base: str, key: str, cert: str) -> int | None:
 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(verify=believing(base, cert), trust_env=False, timeout=LIMIT) as client:
+        with httpx.Client(
+            verify=verification_for(base, cert), trust_env=False, timeout=LIMIT
+        ) as client:
             answer = client.get(f"{base}/v1/models", headers=headers)
         answer_body: Any = msgspec.json.decode(answer.content)
         found = answer_body["data"][0]["max_model_len"]

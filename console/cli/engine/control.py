@@ -26,7 +26,7 @@ from console.cli.common import (
     token_of,
 )
 from core.commands import COMMANDS
-from core.control_payloads import EPISODES
+from core.control_payloads import DETAILS_CAP
 from core.runtime.home import Home
 from core.state import State
 
@@ -130,7 +130,7 @@ async def _check_episode(given: argparse.Namespace, aim: Aim) -> None:
         looked = await client.look(aim.targets[0].name)
     uuids = [one.uuid for one in looked.episodes]
     found = [uuid for uuid in uuids if uuid.startswith(given.episode)]
-    if len(found) == 1 or len(uuids) >= EPISODES:
+    if len(found) == 1 or len(uuids) >= DETAILS_CAP:
         return
     what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
     todo = "Give more of its id" if found else did_you_mean(given.episode, uuids)

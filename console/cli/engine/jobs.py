@@ -16,7 +16,7 @@ from console.cli.engine.control import Aim, Target, agreed, aimed, each, send
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
-    from core.control_payloads import JobSheet
+    from core.control_payloads import JobInfo
     from core.state import State
     from proxy.control.client import ControlClient
 
@@ -202,7 +202,7 @@ async def _base(
     return preset_job(preset, embedded, settings.engine.model), preset
 
 
-async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> "JobSheet":
+async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> "JobInfo":
     """What the proxy knows about the jobs of a server."""
     from proxy.control.client import ControlClient
 

@@ -13,7 +13,7 @@ from console.cli.common import cert_of, look_home, need_proxy, say, token_of
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
 from core.commands import validate
-from core.state import State, Try
+from core.state import Probe, State
 from proxy.control.client import ControlClient
 
 TELLS_AFTER = 2.0
@@ -74,7 +74,7 @@ async def _give_back(client: ControlClient, try_id: str) -> None:
         return  # it was answered meanwhile
 
 
-async def _ended(client: ControlClient, try_id: str) -> tuple[State, Try]:
+async def _ended(client: ControlClient, try_id: str) -> tuple[State, Probe]:
     """What became of one that was given back.
 
     Raises:
@@ -87,7 +87,7 @@ async def _ended(client: ControlClient, try_id: str) -> tuple[State, Try]:
         raise AjetError("the proxy no longer has this try", todo="Ask again") from None
 
 
-async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Try]:
+async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Probe]:
     """The state and the try in it once that is over; how far it is goes to standard error.
 
     A terminal has it in one line that is kept new, anything else a line now and then.
@@ -114,7 +114,7 @@ async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple
         pause = min(1.0, pause * 1.3)
 
 
-def _show(given: argparse.Namespace, state: State, one: Try) -> None:
+def _show(given: argparse.Namespace, state: State, one: Probe) -> None:
     shown = compared(state, one.try_id, 1 + given.last)
     if given.json:
         told = {"try": one, "last": shown[1:]}
@@ -128,7 +128,7 @@ def _show(given: argparse.Namespace, state: State, one: Try) -> None:
             say(line)
 
 
-def _told(one: Try, beside: Try | None) -> list[str]:
+def _told(one: Probe, beside: Probe | None) -> list[str]:
     """A try for people; the prompt of an earlier one only where it is another."""
     step = "step unknown" if one.step is None else f"step {one.step}"
     head = f"{clock(one.at)}  {one_line(one.server, 30)}  {step}  {duration(one.seconds)}"

@@ -112,7 +112,7 @@ def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "I
     if given.file:
         yield from cases_in(Path(given.file).expanduser(), bad)
         return
-    from console.replay.journal_file import JournalFile
+    from core.journal.read_only import JournalFile
 
     nothing = UsageError(
         "there are no groups to re-score",

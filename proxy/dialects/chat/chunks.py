@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from core.runtime.version import version
+from core.version import version
 from proxy.dialects.request import ChatRequest, Winner, usage_of
 from proxy.http.errors import Refusal
 

@@ -1,9 +1,10 @@
 """Legacy completions: the prompt is asked as one message of a user, or bare. No I/O.
 
-An AgentJet server has no route for bare prompts, so its chat template stands around the prompt; a
-server that completes texts gets the prompt as it came (`proxy.api.bare_prompts`). The answer is the
-message's text without its reasoning, and log probabilities are those of the answer alone. Each of
-several prompts is a group of its own; its answers are choices beside those of the others.
+An AgentJet server has no route for bare prompts, so its chat template is put around the prompt. A
+server that completes texts gets the prompt as it came (`proxy.servers.bare_prompts`). The answer is
+the text of the message without its reasoning, and log probabilities are those of the answer alone.
+Each of several prompts becomes a group of its own; its answers are choices beside those of the
+others.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions_writer import CompletionsWriter, Legacy, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
 from proxy.dialects.common import decode, join_key, refusal_body, request_id, trains
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import (
     INTEGERS,
     bad_value,

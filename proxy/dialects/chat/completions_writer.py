@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.chat.chunks import Chunks, fingerprint, share
-from proxy.dialects.chat.logprobs import Aligned, Entry, entries_of, token_bytes
+from proxy.dialects.logprobs import Aligned, Entry, entries_of, token_bytes
 from proxy.dialects.request import ChatRequest, Winner, pieces, usage_of, whole_text
 from proxy.dialects.tool_constraints import raw_calls
 from proxy.http.errors import Refusal

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect, Writer
 from proxy.dialects.chat.writer import ChatWriter
 from proxy.dialects.common import (
@@ -16,6 +15,7 @@ from proxy.dialects.common import (
     trains,
 )
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import (
     bad_value,
     check_common,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.chat.chunks import Chunks, fingerprint, share
-from proxy.dialects.chat.logprobs import Aligned, Entry, entries_of
+from proxy.dialects.logprobs import Aligned, Entry, entries_of
 from proxy.dialects.request import ChatRequest, Winner, call_deltas, deltas, usage_of, whole_text
 from proxy.dialects.tool_constraints import LiveCalls, fitted, is_forced, raw_calls, refuses_calls
 from proxy.http.errors import Refusal

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect
 from proxy.dialects.common import decode, integer, join_key, last_user_text, request_id, trains
 from proxy.dialects.messages.input import chat_messages
 from proxy.dialects.messages.writer import MessagesWriter, error_body
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import bad_value, check_common, check_numbers, check_stop_texts
 from proxy.http.errors import Refusal, invalid
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 
-from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect
 from proxy.dialects.common import (
     Unreadable,
@@ -37,6 +36,7 @@ from proxy.dialects.responses.input import Conversation
 from proxy.dialects.responses.store import Kept
 from proxy.dialects.responses.tools import Tools, choose, read_tools
 from proxy.dialects.responses.writer import Asked, ResponseWriter
+from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import (
     FORMATS,
     INTEGERS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.chat.logprobs import Aligned, Entry, entries_of
+from proxy.dialects.logprobs import Aligned, Entry, entries_of
 from proxy.dialects.request import Winner, call_deltas, call_id, deltas, pieces
 from proxy.dialects.responses.output import Call, CustomCall, Event, Item, Message, Reasoning
 from proxy.dialects.responses.store import Kept

@@ -27,7 +27,7 @@ SHOWN = 8
 
 DEFAULT_TEXT = """\
 # What makes a reward: the product of the gates, times the sum of weight x part.
-# Saved changes are loaded at once; the next group is scored with them. See docs/rewards.md.
+# Saved changes are loaded at once; the next group is scored with them. See docs/guide/rewards.md.
 parts:
   degeneration: {kind: repetition, gate: true, shut: 0.6}
   finished: {gate: true}

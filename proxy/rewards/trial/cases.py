@@ -23,7 +23,7 @@ from core.events import (
     singles,
 )
 from core.journal import storage
-from core.journal.history import END, Readable
+from core.journal.history import END, ReadableJournal
 from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.trial.replay import Case
 
@@ -38,7 +38,7 @@ _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
 # --- the journal ------------------------------------------------------------------------------
 
 
-def newest(journal: Readable, most: int) -> list[str]:
+def newest(journal: ReadableJournal, most: int) -> list[str]:
     """Ids of the newest groups that can be re-scored, at most so many, oldest first."""
     found: list[str] = []
     before = END
@@ -56,7 +56,7 @@ def newest(journal: Readable, most: int) -> list[str]:
     return found[:most][::-1]
 
 
-def found_id(journal: Readable, prefix: str) -> str:
+def found_id(journal: ReadableJournal, prefix: str) -> str:
     """The one group whose id begins so.
 
     Raises:
@@ -80,7 +80,7 @@ def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield ids[first : first + PAGE]
 
 
-def cases_of(journal: Readable, ids: Iterable[str], *, every: bool = False) -> list[Case]:
+def cases_of(journal: ReadableJournal, ids: Iterable[str], *, every: bool = False) -> list[Case]:
     """The groups of these ids that can be re-scored.
 
     Args:

@@ -11,8 +11,8 @@ import pytest
 from console.cli import main
 from console.cli.clients.forms import ANY_KEY, OWN_KEY
 from core.runtime.home import Home, Role, running
-from core.runtime.secrets import HIDDEN
 from core.settings import Settings, load
+from core.settings.effective import HIDDEN
 from proxy.control.api import Control
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import Orders

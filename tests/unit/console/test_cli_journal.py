@@ -19,7 +19,7 @@ from console.cli import main
 from core.bus import Bus
 from core.events import GroupRated
 from core.journal.file import SIBLINGS
-from core.journal.prune import Keep, Pruner
+from core.journal.prune import Pruner, Retention
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
@@ -184,7 +184,7 @@ async def test_a_running_proxy_prunes_for_it(
         assert "a proxy runs in this home" in capsys.readouterr().err
         assert await run(*prune) == 1
         assert "prunes no journal" in capsys.readouterr().err
-        made.seat.pruner = Pruner(journal, Keep(), rest=0.0)
+        made.seat.pruner = Pruner(journal, Retention(), rest=0.0)
         assert await run(*prune) == 0
         assert "deleted" in capsys.readouterr().out
         assert made.seat.journal.group_events("g0001") == []

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from console.backend.rater import keep_name
 from console.cli import main
-from core.control_payloads import JobSheet
+from core.control_payloads import JobInfo
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
@@ -86,7 +86,7 @@ class World:
         return JSONResponse({"buffer": [*claimed, free]})
 
     async def sheet(self, request: Request) -> Response:
-        return Response(msgspec.json.encode(JobSheet(server=request.path_params["name"])))
+        return Response(msgspec.json.encode(JobInfo(server=request.path_params["name"])))
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse({"paths": {"/ajetc/info": {}}})

@@ -8,7 +8,7 @@ import pytest
 
 from console.cli import main
 from console.cli.engine import probe
-from core.state import State, Try
+from core.state import Probe, State
 
 
 class Forgetful:
@@ -47,7 +47,7 @@ class Slow(Forgetful):
 
     async def snapshot(self) -> State:
         over = time.monotonic() - self.began > 0.5 if self.orders else False
-        one = Try(try_id=self.try_id, prompt="hello", server="s", group_id="", at=time.time() - 3)
+        one = Probe(try_id=self.try_id, prompt="hello", server="s", group_id="", at=time.time() - 3)
         one.text, one.over = ("an answer", True) if over else ("", False)
         return State(tries=[one])
 

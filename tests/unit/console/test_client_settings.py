@@ -17,7 +17,7 @@ from console.cli import main
 from console.cli.clients.forms import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill, markdown
 from console.cli.clients.settings import CLIENTS, find
 
-GUIDE = (Path(__file__).parents[3] / "docs/clients.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs/guide/clients.md").read_text(encoding="utf-8")
 NAMES = [one.name for one in CLIENTS]
 
 

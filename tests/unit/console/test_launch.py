@@ -13,7 +13,7 @@ from console.backend.found import differences, fits, must_fit
 from console.backend.launch import PROGRAM, flag_values, launch_of, role_args, told_argv, with_port
 from console.backend.options import ConsoleOptions
 from core.runtime.home import Home, RunInfo
-from core.runtime.secrets import told_of
+from core.runtime.secrets import redacted_argv
 from core.settings import load
 
 
@@ -51,7 +51,7 @@ def test_without_published_arguments_the_operating_system_tells() -> None:
 
 def test_arguments_without_their_key_are_not_used_again() -> None:
     """A proxy started again without its key would be open to all."""
-    argv = json.loads(told_of(["proxy", "--api-key", "sk-1"]))
+    argv = json.loads(redacted_argv(["proxy", "--api-key", "sk-1"]))
     found = launch_of(info(argv))
     assert found is not None
     assert list(found.command) == psutil.Process().cmdline()

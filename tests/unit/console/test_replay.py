@@ -13,10 +13,10 @@ import pytest
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
 from console.cli.replay import which
-from console.replay.journal_file import JournalFile
 from console.replay.player import Replay, Tempo
 from console.session.app_state import Session
 from core.events import Event, ProxyStarted
+from core.journal.read_only import JournalFile
 from core.journal.storage import SCHEMA
 from core.journal.writer import Journal, JournalError
 from core.runtime.home import Home

@@ -11,7 +11,7 @@ import pytest
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
 from core.journal import damage
-from core.journal.damage import damage_of, look_for_damage
+from core.journal.damage import check_in_background, find_damage
 from core.journal.file import mark, mark_of
 from core.journal.start import open_journal
 from core.journal.storage import PAGE
@@ -69,7 +69,7 @@ def page_of(path: Path, group: str) -> int:
 def test_a_whole_journal_is_opened_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     last = written(path)
-    assert damage_of(path) == ""
+    assert find_damage(path) == ""
     found = open_journal(path)
     with contextlib.closing(found.journal):
         assert (found.notice, found.state.seq) == ("", last)
@@ -87,7 +87,7 @@ def test_a_start_keeps_what_can_be_read(
     if marked:  # the page is one of many of a row, and reading it gives no error
         mark(path, "damaged")
     spoilt = path.read_bytes()
-    assert damage_of(path)
+    assert find_damage(path)
     found = open_journal(path)
     with contextlib.closing(found.journal):
         journal = found.journal
@@ -103,7 +103,7 @@ def test_a_start_keeps_what_can_be_read(
         assert found.state.seq == last
         bus = Bus(journal, "run2", found.state)
         bus.publish(GroupNoted(group_id="g0", note="after it"))
-    assert damage_of(path) == ""
+    assert find_damage(path) == ""
     again = open_journal(path)
     with contextlib.closing(again.journal):
         assert (again.notice, again.state.seq) == ("", last + 1)
@@ -158,7 +158,7 @@ def test_what_the_check_in_the_background_found_is_salvaged_at_the_next_start(
     found = open_journal(path)
     assert found.notice == ""
     told: list[str] = []
-    look_for_damage(path, told.append).join(20)
+    check_in_background(path, told.append).join(20)
     assert told
     assert told[0]
     mark(path, told[0])

@@ -157,7 +157,7 @@ async def test_a_lock_of_another_program_is_outlived(journal: Small) -> None:
     assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g2",)]
 
 
-@pytest.mark.parametrize(("name", "most"), [("KEPT_JOBS", 20), ("KEPT_BYTES", 5_000)])
+@pytest.mark.parametrize(("name", "most"), [("BACKLOG_EVENTS", 20), ("BACKLOG_BYTES", 5_000)])
 async def test_what_is_kept_is_bounded_and_then_lost_for_good(
     journal: Small, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:

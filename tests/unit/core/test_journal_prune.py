@@ -12,12 +12,12 @@ import pytest
 
 import core.journal.prune
 import core.journal.texts
-from console.replay.journal_file import JournalFile
 from core.bus import Bus
 from core.events import Event, GroupClosed, GroupMarked, GroupOpened, GroupRated, ProxyStarted
-from core.journal.damage import damage_of, salvage
+from core.journal.damage import find_damage, salvage
 from core.journal.history import read_group, read_page
-from core.journal.prune import Keep, Pruner, Size
+from core.journal.prune import Pruner, Retention, Size
+from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
 from core.journal.writer import Journal
 from tests.support.sample import group_events
@@ -64,7 +64,7 @@ class Filled:
     async def settled(self) -> None:
         await self.journal.durable(self.bus.state.seq)
 
-    def prune(self, keep: Keep) -> core.journal.prune.Pruned:
+    def prune(self, keep: Retention) -> core.journal.prune.PruneResult:
         return Pruner(self.journal, keep, rest=0.0).prune(keep)
 
     def groups(self) -> list[str]:
@@ -89,7 +89,7 @@ class Filled:
                 "select count(*) from text_index where id not in (select id from texts)"
             ).fetchone()
             assert lost == 0
-        assert damage_of(self.path) == ""
+        assert find_damage(self.path) == ""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_days_prune_what_is_older_and_no_rated_or_open_group(filled: Fille
         filled.add(number, rated=number == 5, until=until)
         await filled.settled()
     before = {name: filled.journal.group_events(name) for name in filled.groups()}
-    done = filled.prune(Keep(days=70.5))
+    done = filled.prune(Retention(days=70.5))
     kept = filled.groups()
     assert kept[:3] == ["g0005", "g0007", "g0030"]
     assert (done.groups, done.rated) == (28, 0)
@@ -117,8 +117,8 @@ async def test_days_prune_what_is_older_and_no_rated_or_open_group(filled: Fille
     assert read_group(filled.journal, "g0004") is None
     filled.check()
 
-    assert filled.prune(Keep(days=70.5)).groups == 0  # nothing is left to do
-    done = filled.prune(Keep(days=70.5, rated=True))
+    assert filled.prune(Retention(days=70.5)).groups == 0  # nothing is left to do
+    done = filled.prune(Retention(days=70.5, rated=True))
     assert (done.groups, done.rated) == (1, 1)
     assert filled.groups()[:2] == ["g0007", "g0030"]
     filled.check()
@@ -130,7 +130,7 @@ async def test_the_pruned_journal_goes_on_after_a_restart(filled: Filled) -> Non
         await filled.settled()
         if number == 20:
             filled.journal.append_snapshot(filled.bus.state)
-    filled.prune(Keep(days=70.5))
+    filled.prune(Retention(days=70.5))
     filled.add(61)
     await filled.settled()
     filled.check()
@@ -150,8 +150,8 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     with filled.journal.reading() as db:
         db.execute("pragma wal_checkpoint(truncate)")
     size = filled.path.stat().st_size
-    assert filled.prune(Keep(bytes=full + 1)).groups == 0
-    filled.prune(Keep(bytes=full * 4 // 5))
+    assert filled.prune(Retention(bytes=full + 1)).groups == 0
+    filled.prune(Retention(bytes=full * 4 // 5))
     kept = filled.groups()
     assert filled.used() <= full * 4 // 5
     assert [name for name in kept if int(name[1:]) % 3 == 0] == [
@@ -160,7 +160,7 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     assert "g0001" not in kept
     filled.check()
 
-    done = filled.prune(Keep(bytes=1))  # all that may go
+    done = filled.prune(Retention(bytes=1))  # all that may go
     assert done.rated
     assert filled.groups() == [f"g{number:04}" for number in range(80, 90)]
     filled.check()
@@ -179,7 +179,7 @@ async def test_a_text_that_is_used_again_stays(filled: Filled) -> None:
     opened = next(one for one in group_events(70, query=first) if isinstance(one, GroupOpened))
     filled.bus.publish(opened)
     await filled.settled()
-    filled.prune(Keep(days=70.5))
+    filled.prune(Retention(days=70.5))
     found = filled.journal.group_events("g0070")[0]
     assert isinstance(found, GroupOpened)
     assert found.query == first
@@ -203,15 +203,15 @@ async def test_a_round_that_is_cut_off_is_gone_on_with(
     def step(*args: object) -> float:
         left[0] -= 1
         if left[0] < 0:
-            raise core.journal.prune.StepFailed("cut off")
+            raise core.journal.prune.TaskFailed("cut off")
         return real(*args)  # type: ignore[arg-type]  # as it was called
 
     monkeypatch.setattr(filled.journal.steps, "carry_out", step)
     with contextlib.suppress(core.journal.prune.PruneError):
-        filled.prune(Keep(days=70.5, rated=steps % 2 == 0))
+        filled.prune(Retention(days=70.5, rated=steps % 2 == 0))
     filled.check()
     monkeypatch.setattr(filled.journal.steps, "carry_out", real)
-    filled.prune(Keep(days=70.5, rated=True))
+    filled.prune(Retention(days=70.5, rated=True))
     assert filled.groups() == [f"g{number:04}" for number in range(30, 60)]
     filled.check()
     with filled.journal.reading() as db:
@@ -226,7 +226,7 @@ async def test_places_of_groups_stay_and_pruned_ones_are_empty(filled: Filled) -
         filled.add(number, rated=number == 5)
         await filled.settled()
     before = read_page(filled.journal, 40, 10)
-    filled.prune(Keep(days=70.5))
+    filled.prune(Retention(days=70.5))
     after = read_page(filled.journal, 40, 10)
     assert after.groups == before.groups
     assert (after.first, after.total, after.start) == (40, 60, 29)
@@ -245,7 +245,7 @@ async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled)
     for number in range(60):
         filled.add(number, rated=number == 5)
         await filled.settled()
-    filled.prune(Keep(days=70.5))
+    filled.prune(Retention(days=70.5))
     with JournalFile(filled.path) as file:
         assert file._copy is None
         base = file.base()
@@ -266,7 +266,7 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
     for number in range(60):
         filled.add(number, rated=number == 5)
         await filled.settled()
-    filled.prune(Keep(days=70.5))
+    filled.prune(Retention(days=70.5))
     state = filled.bus.state
     with filled.journal.reading() as db:
         (base,) = db.execute("select seq from base").fetchone()
@@ -285,7 +285,7 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         events: list[Event] = list(again.journal.group_events("g0005"))
         assert isinstance(events[0], GroupOpened)
         assert events[0].query == noise(5)
-        Pruner(again.journal, Keep()).prune(Keep(days=1))
+        Pruner(again.journal, Retention()).prune(Retention(days=1))
         assert isinstance(again.journal.group_events("g0005")[0], GroupOpened)
 
 
@@ -300,7 +300,7 @@ async def test_an_old_journal_is_pruned_and_its_rated_groups_stay(tmp_path: Path
             bus.publish(event)
         await journal.durable(bus.state.seq)
     before = journal.group_events("g0001")
-    done = Pruner(journal, Keep(days=1)).prune(Keep(bytes=1))
+    done = Pruner(journal, Retention(days=1)).prune(Retention(bytes=1))
     assert done.groups
     with journal.reading() as db:
         kept = [row[0] for row in db.execute("select id from groups order by opened_seq")]

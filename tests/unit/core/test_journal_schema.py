@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from console.replay.journal_file import JournalFile
 from core.bus import Bus
 from core.events import Event, GroupNoted
 from core.journal.history import read_page
+from core.journal.read_only import JournalFile
 from core.journal.storage import SCHEMA
 from core.journal.writer import Journal, JournalError
 from core.reducer import reduce

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from core.runtime.secrets import HIDDEN, hides, proxy_key, read_key, told_of, with_proxy_key
+from core.runtime.secrets import has_redacted, proxy_key, read_key, redacted_argv, with_proxy_key
 from core.settings import SettingsError, load, parse_servers
+from core.settings.effective import HIDDEN
 
 
 def test_a_key_is_read_from_its_file_which_goes_first(tmp_path: Path) -> None:
@@ -37,12 +38,12 @@ def test_a_file_without_a_usable_key_is_an_error_that_does_not_show_it(
 
 @pytest.mark.parametrize("given", [["--api-key", "sk-1"], ["--api-key=sk-1"]])
 def test_a_run_file_has_no_key(given: list[str]) -> None:
-    told = told_of(["proxy", *given, "--port", "1", "--api-key-file", "f"])
+    told = redacted_argv(["proxy", *given, "--port", "1", "--api-key-file", "f"])
     assert "sk-1" not in told
     assert HIDDEN in told
     assert json.loads(told)[-4:] == ["--port", "1", "--api-key-file", "f"]
-    assert hides(json.loads(told))
-    assert not hides(["proxy", "--api-key-file", "f"])
+    assert has_redacted(json.loads(told))
+    assert not has_redacted(["proxy", "--api-key-file", "f"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.events import EngineChanged, Event, JobSent, ProxyStarted, WorkChanged, WorkStep
+from core.events import EngineChanged, Event, JobSent, OperationStep, ProxyStarted, WorkChanged
 from core.reducer import reduce
 from core.state import Server, State
 from tests.support.sample import stamp
@@ -26,7 +26,7 @@ def engine(state: str, step: int | None = None, name: str = "gpu") -> EngineChan
 
 
 def work(phase: str) -> WorkChanged:
-    step = WorkStep(title="start the engine", phase="done", began=1.0, ended=2.0)
+    step = OperationStep(title="start the engine", phase="done", began=1.0, ended=2.0)
     return WorkChanged(server="gpu", work="Resume", steps=(step,), phase=phase)
 
 

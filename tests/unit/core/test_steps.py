@@ -14,7 +14,7 @@ from core.events import (
     GroupSealed,
     ScoringAbstained,
 )
-from core.scoring.rating import Rating, rating_rewards
+from core.scoring.rating import RatingInput, rating_rewards
 from core.state import StepStats
 from tests.support.sample import group_events, state_of
 
@@ -22,7 +22,7 @@ AUTO = (0.2, 0.9, 0.4, 0.1)
 MEAN = sum(AUTO) / 4
 
 
-def rated(number: int, rating: Rating, step: int = 1) -> list[Event]:
+def rated(number: int, rating: RatingInput, step: int = 1) -> list[Event]:
     """A group with automatic rewards for which a human rating is sent."""
     rewards = [value or 0.0 for value in rating_rewards(rating, 4)]
     found: list[Event] = []
@@ -59,15 +59,15 @@ def stats_of(*events: Event) -> StepStats:
 @pytest.mark.parametrize(
     ("rating", "winner"),
     [
-        (Rating("best", order=(1,)), 1.0),
-        (Rating("best", order=(0,)), 0.0),
-        (Rating("ranking", order=(0, 1, 2, 3)), 2 / 3),
-        (Rating("scores", scores=(0.1, 0.8, 0.2, 0.0)), 0.8),
-        (Rating("tie"), 0.5),
-        (Rating("bad"), 0.0),
+        (RatingInput("best", order=(1,)), 1.0),
+        (RatingInput("best", order=(0,)), 0.0),
+        (RatingInput("ranking", order=(0, 1, 2, 3)), 2 / 3),
+        (RatingInput("scores", scores=(0.1, 0.8, 0.2, 0.0)), 0.8),
+        (RatingInput("tie"), 0.5),
+        (RatingInput("bad"), 0.0),
     ],
 )
-def test_a_ballot_leaves_the_automatic_series_as_it_is(rating: Rating, winner: float) -> None:
+def test_a_ballot_leaves_the_automatic_series_as_it_is(rating: RatingInput, winner: float) -> None:
     stats = stats_of(*group_events(1, rewards=AUTO), *rated(2, rating))
     assert stats.auto == 8
     assert stats.auto_mean == pytest.approx(MEAN)
@@ -82,7 +82,7 @@ def test_accepted_groups_are_automatic() -> None:
 
 
 def test_a_rescored_group_counts_with_its_newest_automatic_rewards() -> None:
-    events = rated(1, Rating("best", order=(0,)))
+    events = rated(1, RatingInput("best", order=(0,)))
     at = next(place for place, one in enumerate(events) if isinstance(one, GroupRated))
     scores = tuple(CandidateScore(index=index, reward=index / 4) for index in range(4))
     again = GroupScored(
@@ -101,7 +101,7 @@ def test_equal_automatic_winners_count_as_their_mean() -> None:
         )
         if isinstance(one, GroupScored)
         else one
-        for one in rated(1, Rating("best", order=(2,)))
+        for one in rated(1, RatingInput("best", order=(2,)))
     ]
     assert stats_of(*equal).hand_mean == 0.25
 
@@ -111,7 +111,7 @@ def test_without_automatic_rewards_a_rating_enters_no_series() -> None:
         ScoringAbstained(group_id="g0001", server="embedded", part="hook", cause="None")
         if isinstance(one, GroupScored)
         else one
-        for one in rated(1, Rating("best", order=(0,)))
+        for one in rated(1, RatingInput("best", order=(0,)))
     ]
     stats = stats_of(*events)
     assert (stats.auto, stats.by_hand, stats.hand) == (0, 1, 0)

@@ -1,4 +1,4 @@
-"""What the embedded engine makes of a request's fields, as docs/upstreams.md tells it."""
+"""What the embedded engine makes of a request's fields, as docs/guide/upstreams.md tells it."""
 
 from collections.abc import AsyncIterator
 from typing import Any

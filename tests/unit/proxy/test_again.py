@@ -26,10 +26,10 @@ async def test_a_group_that_waits_is_scored_again_with_the_present_rewards(tmp_p
         group = await w.open("AWAITING_RATING")
         assert group.best == 3
         w.source.scorer = backwards
-        await w.groups.rescore(group.group_id)
+        await w.commands.rescore(group.group_id)
         assert (group.best, group.phase) == (0, "AWAITING_RATING")
         assert [one.auto_reward for one in group.candidates] == [1.0, 0.9, 0.8, 0.7]
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert next(iter(sent(w.swarm).values())) == pytest.approx([1.0, 0.9, 0.8, 0.7])
         assert len(w.kinds(GroupScored)) == 2
@@ -41,9 +41,9 @@ async def test_rewards_that_abstain_the_second_time_change_nothing(tmp_path: Pat
         group = await w.open("AWAITING_RATING")
         w.source.abstains = "no credit"
         with pytest.raises(NotNow, match="no credit"):
-            await w.groups.rescore(group.group_id)
+            await w.commands.rescore(group.group_id)
         assert (group.best, group.abstained) == (3, "")
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert len(w.kinds(GroupSealed)) == 1
 
@@ -58,7 +58,7 @@ async def test_a_group_that_could_not_be_scored_is_scored_once_the_rewards_are_m
         group = await w.open("AWAITING_RATING")
         assert group.abstained
         w.source.abstains = ""
-        await w.groups.rescore(group.group_id)
+        await w.commands.rescore(group.group_id)
         await w.closed()
         assert (group.phase, group.abstained, group.source) == ("DONE", "", "auto")
 
@@ -69,12 +69,12 @@ async def test_what_is_over_is_not_scored_again(tmp_path: Path) -> None:
         await w.reply(ticket)
         await w.closed()
         with pytest.raises(NotNow, match="finished"):
-            await w.groups.rescore(ticket.group_id)
+            await w.commands.rescore(ticket.group_id)
 
 
 async def again(w: World, group_id: str) -> GroupOpened:
     """Ask again; the event of the new group."""
-    told = await w.groups.rerun(group_id)
+    told = await w.commands.rerun(group_id)
     found: GroupOpened = w.kinds(GroupOpened)[-1]
     assert told.endswith(found.group_id)
     await w.closed()
@@ -117,7 +117,7 @@ async def test_groups_that_fell_out_of_memory_can_be_marked_and_asked_again(tmp_
                 w.seat.bus.publish(event)
         await w.seat.journal.durable(w.state.seq)
         assert "g0000" not in w.state.groups
-        assert "marked" in await w.groups.mark("g0000")
+        assert "marked" in await w.commands.mark("g0000")
         assert (await again(w, "g0000")).query == "old"
         with pytest.raises(NotNow, match="no group nobody"):
-            await w.groups.note("nobody", "x")
+            await w.commands.note("nobody", "x")

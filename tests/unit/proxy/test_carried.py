@@ -15,7 +15,7 @@ async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm, OFF) as w:
             assert w.state.rating_mode == "off"
-            await w.groups.set_mode("answer_first")
+            await w.commands.set_mode("answer_first")
             await w.ask()
             await w.open("AWAITING_RATING")
             await w.seat.journal.durable(w.state.seq)
@@ -25,7 +25,7 @@ async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
             assert (
                 "1 group was open (1 waiting for a rating)" in w.state.alerts["recovered:s"].cause
             )
-            await w.groups.set_mode("off")
+            await w.commands.set_mode("off")
         for configured, found in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
             async with world(tmp_path, swarm, configured) as w:
                 assert w.state.rating_mode == found
@@ -37,7 +37,7 @@ async def test_the_next_start_says_once_what_became_of_groups_that_waited(tmp_pa
             tickets = [await w.ask(text) for text in ("one", "two")]
             await w.until(lambda: len(unrated(w.state)) == 2)
             waited = unrated(w.state)
-            await w.groups.rate(tickets[0].group_id, "tie")
+            await w.commands.rate(tickets[0].group_id, "tie")
             assert len(unrated(w.state)) == 1
             await w.groups.drain(0.0)
             note_waited(w.seat, waited)

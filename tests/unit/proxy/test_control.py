@@ -76,7 +76,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             bus = Bus(journal, "run")
             rewards = BuiltinSource()
             seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
-            orders = Orders(seat, cast(Any, groups))
+            orders = Orders(seat, cast(Any, groups), cast(Any, groups))
             async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
     finally:
@@ -344,7 +344,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
-        orders = Orders(one.seat, cast(Any, one.groups))
+        orders = Orders(one.seat, cast(Any, one.groups), cast(Any, one.groups))
         app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import proxy.servers.cut_prompts
+import proxy.groups.cut_prompts
 from console.session.filters import parse
 from console.views.events import told
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
@@ -76,7 +76,7 @@ async def test_a_setting_trains_on_cut_prompts(tmp_path: Path) -> None:
 async def test_the_alert_ends_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.cut_prompts, "RECENT", 2)
+    monkeypatch.setattr(proxy.groups.cut_prompts, "RECENT", 2)
     async with world(tmp_path) as w:
         for at, truncated in enumerate((True, True, False, False)):
             assert bool(w.state.alerts) is (at > 0)

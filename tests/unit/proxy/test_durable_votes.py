@@ -23,10 +23,10 @@ async def test_a_vote_is_acknowledged_after_its_commit(
         monkeypatch.setattr(
             core.journal.writer, "LINGER", 30.0
         )  # nothing is committed unless waited for
-        await w.groups.rate(group.group_id, "best", (2,), rater="ada")
+        await w.commands.rate(group.group_id, "best", (2,), rater="ada")
         on_disk = w.seat.journal.group_events(group.group_id)
         assert [one.rater for one in on_disk if isinstance(one, GroupRated)] == ["ada"]
-        await w.groups.unrate(group.group_id)
+        await w.commands.unrate(group.group_id)
         kinds = [type(one) for one in w.seat.journal.group_events(group.group_id)]
         assert RatingUndone in kinds
 
@@ -37,7 +37,7 @@ async def test_a_vote_that_cannot_be_committed_is_refused(tmp_path: Path) -> Non
         group = await w.open("AWAITING_RATING")
         w.seat.journal.error = "the disk is full"
         with pytest.raises(NotNow, match=r"nothing is changed: .* disk is full"):
-            await w.groups.rate(group.group_id, "best", (2,))
+            await w.commands.rate(group.group_id, "best", (2,))
         w.seat.journal.error = ""
         assert group.rating is None
 
@@ -48,9 +48,9 @@ async def test_the_abort_of_a_rated_group_is_acknowledged_after_its_commit(
     async with world(tmp_path, configured=HOLD) as w:
         await w.ask()
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "best", (2,))
+        await w.commands.rate(group.group_id, "best", (2,))
         monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
-        await w.groups.abort(group.group_id)
+        await w.commands.abort(group.group_id)
         on_disk = w.seat.journal.group_events(group.group_id)
         assert any(isinstance(one, GroupClosed) for one in on_disk)
 
@@ -60,7 +60,7 @@ async def killed_after_the_vote(tmp_path: Path, swarm: ScriptedSwarm) -> str:
     async with world(tmp_path, swarm, HOLD) as w:
         await w.ask()
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "ranking", (2, 0, 1, 3), rater="ada")
+        await w.commands.rate(group.group_id, "ranking", (2, 0, 1, 3), rater="ada")
         w.kill()
     return group.group_id
 

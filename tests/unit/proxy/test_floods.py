@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised
-from proxy.admission.sessions import key_of
 from proxy.dialects.chat.request import read_request
+from proxy.dialects.session_marks import key_of
 from proxy.groups.waiter import Ticket
 from proxy.http.errors import Refusal
 from tests.support.scripted_swarm import ScriptedSwarm

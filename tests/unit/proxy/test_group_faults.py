@@ -302,9 +302,9 @@ async def test_an_unscored_group_waits_for_the_operator(tmp_path: Path) -> None:
         assert (group.awaiting, group.fallback) == ("abstained", "abort")
         assert group.traceback == "line 1"
         with pytest.raises(AjetError, match="no automatic reward"):
-            await w.groups.accept(group.group_id)
-        await w.groups.rate(group.group_id[:6], "best", (2,), (), "me")
-        await w.groups.accept(group.group_id)
+            await w.commands.accept(group.group_id)
+        await w.commands.rate(group.group_id[:6], "best", (2,), (), "me")
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert (group.source, group.best, group.returned) == ("human", 2, 0)
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]

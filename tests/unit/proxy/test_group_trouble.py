@@ -313,7 +313,7 @@ class Gate:
 
 
 def gated(w: World, group_id: str) -> Gate:
-    run = w.groups._runs[group_id]
+    run = w.groups.runs[group_id]
     run.gate = gate = Gate()
     return gate
 

@@ -257,12 +257,12 @@ async def test_an_episode_that_another_group_of_ours_got_is_not_ended_by_the_fir
                 swarm.expire(episode.uuid)
             second = await w.ask("second")
             await w.reply(second)
-            await w.groups.accept(first.group_id)
+            await w.commands.accept(first.group_id)
             await w.until(lambda: not w.group(first).open)
             assert w.group(first).phase == "ABORTED"
             assert w.group(first).cause == "expired"
             assert not swarm.ends
-            await w.groups.accept(second.group_id)
+            await w.commands.accept(second.group_id)
             await w.closed()
             assert list(sent(swarm)) == [w.group(second).task_id]
             assert not swarm.claimed()

@@ -72,7 +72,7 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         name = w.swarm.claims[0][:8]
         assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in alert.cause
-        await w.groups.abort(ticket.group_id)
+        await w.commands.abort(ticket.group_id)
         await w.until(lambda: KEY not in w.state.alerts)
 
 
@@ -195,7 +195,7 @@ async def test_a_request_at_the_gate_waits_too(tmp_path: Path) -> None:
         await w.until(lambda: KEY in w.state.alerts)
         await w.until(lambda: second.age > 3.0)
         w.swarm.delay = 0.0
-        await w.groups.abort(first.group_id)
+        await w.commands.abort(first.group_id)
         for uuid in taken:
             w.swarm.expire(uuid)
         assert (await w.reply(second)).answer is not None

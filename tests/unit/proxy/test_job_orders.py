@@ -23,7 +23,7 @@ from ajet_swarm.protocol.job import (
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
 from core.commands import CommandError, validate
 from core.events import AlertRaised, JobSent, WorkChanged
-from core.state import Work
+from core.state import Operation
 from proxy.control.engine_commands import EngineOrders
 from proxy.control.job_info import sheet
 from tests.support.kept_swarm import KeptSwarm
@@ -57,8 +57,8 @@ async def give(hands: EngineOrders, name: str, /, **args: Any) -> str:
     return await hands.table[name](validate(name, args))
 
 
-def work(made: World) -> Work:
-    found: Work = made.state.servers["s"].work
+def work(made: World) -> Operation:
+    found: Operation = made.state.servers["s"].work
     return found
 
 

@@ -223,7 +223,7 @@ async def test_an_operator_who_holds_answers_goes_before(tmp_path: Path) -> None
         ticket = await w.ask(stream=True)
         group = await w.open("AWAITING_RATING")
         assert await ticket.next(0.01) is None
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         assert (await read(ticket))[1].index == 3
         await w.closed()
 

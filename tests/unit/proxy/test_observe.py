@@ -89,10 +89,10 @@ async def test_a_rating_by_hand_changes_what_is_recorded(tmp_path: Path) -> None
         ticket = await o.world.ask("hello")
         group = await o.world.open("AWAITING_RATING")
         assert group.rateable
-        await o.world.groups.rate(
+        await o.world.commands.rate(
             group_id=group.group_id, rating="best", order=(1,), scores=(), rater="me", note=""
         )
-        await o.world.groups.accept(group_id=group.group_id)
+        await o.world.commands.accept(group_id=group.group_id)
         reply = await o.world.reply(ticket)
         await o.world.closed()
         assert reply.index == 1

@@ -46,7 +46,7 @@ async def test_an_override_in_the_window_is_what_is_sent(
         ticket = await w.ask()
         await w.reply(ticket)
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "ranking", (1, 0, 3, 2), (), "ann", "nicer")
+        await w.commands.rate(group.group_id, "ranking", (1, 0, 3, 2), (), "ann", "nicer")
         assert group.rating is not None
         assert group.rating.rewards == pytest.approx((2 / 3, 1.0, 0.0, 1 / 3))
         await w.closed()
@@ -85,11 +85,11 @@ async def test_votes_in_a_row_neither_hold_a_group_open_nor_fill_the_journal(
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
         for best in (0, 1, 2, 3):
-            await w.groups.rate(group.group_id, "best", (best,), (), "ann", "")
-        await w.groups.unrate(group.group_id, "ann")
-        await w.groups.rate(group.group_id, "best", (2,), (), "ann", "")
+            await w.commands.rate(group.group_id, "best", (best,), (), "ann", "")
+        await w.commands.unrate(group.group_id, "ann")
+        await w.commands.rate(group.group_id, "best", (2,), (), "ann", "")
         with pytest.raises(AjetError, match="5 votes, it takes no more"):
-            await w.groups.rate(group.group_id, "best", (0,), (), "ann", "")
+            await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
         assert (await w.reply(ticket)).index == 2
         await w.closed()
         assert len(w.kinds(GroupRated)) == 5
@@ -104,7 +104,7 @@ async def test_a_rating_that_is_replaced_again_and_again_is_sealed_in_time(tmp_p
         votes = 0
         with contextlib.suppress(AjetError):  # it is sealed
             for votes in range(15):
-                await w.groups.rate(group.group_id, "best", (votes % 4,), (), "ann", "")
+                await w.commands.rate(group.group_id, "best", (votes % 4,), (), "ann", "")
                 await asyncio.sleep(0.1)
         assert 1 <= votes < 14  # 0.6 s after the first vote
         await w.reply(ticket)
@@ -117,12 +117,12 @@ async def test_a_rating_can_be_taken_back(tmp_path: Path) -> None:
         w.console()
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "best", (0,))
+        await w.commands.rate(group.group_id, "best", (0,))
         assert w.state.totals.rated == 1
-        await w.groups.unrate(group.group_id)
+        await w.commands.unrate(group.group_id)
         with pytest.raises(AjetError, match="no rating"):
-            await w.groups.unrate(group.group_id)
-        await w.groups.accept(group.group_id)
+            await w.commands.unrate(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert group.source == "auto"
         assert rewards(w) == [0.0, 0.1, 0.2, 0.3]
@@ -142,7 +142,7 @@ async def test_answer_first_answers_at_once_and_waits_for_the_rating(tmp_path: P
         w.swarm.set_state("ROLLING_POST")
         await asyncio.sleep(0.05)
         assert group.open  # visible, not sealed silently
-        await w.groups.rate(group.group_id, "bad")
+        await w.commands.rate(group.group_id, "bad")
         await w.closed()
         assert rewards(w) == [0.0] * 4
         assert group.dead == "equal rewards"
@@ -168,7 +168,7 @@ async def test_hold_lets_the_user_wait_for_the_operator(tmp_path: Path) -> None:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
         assert await ticket.next(0.05) is None
-        await w.groups.rate(group.group_id, "best", (1,))
+        await w.commands.rate(group.group_id, "best", (1,))
         reply = await w.reply(ticket)
         assert (reply.index, reply.why) == (1, "winner")
         await w.closed()
@@ -183,7 +183,7 @@ async def test_hold_ends_at_the_users_budget(tmp_path: Path) -> None:
         assert (reply.index, reply.why) == (3, "provisional")
         group = w.group(ticket)
         assert group.open
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert (group.returned, group.source) == (3, "auto")
         assert len(w.kinds(AnswerReturned)) == 1
@@ -193,7 +193,7 @@ async def test_skip_gives_the_group_back(tmp_path: Path) -> None:
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "skip")
+        await w.commands.rate(group.group_id, "skip")
         assert (await w.reply(ticket)).index == 3
         await w.closed()
         assert (group.phase, group.cause) == ("ABORTED", "skipped by the operator")
@@ -205,26 +205,26 @@ async def test_the_mode_can_be_switched_while_groups_are_open(tmp_path: Path) ->
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         await w.open("AWAITING_RATING")
-        await w.groups.set_mode("off")
+        await w.commands.set_mode("off")
         assert (await w.reply(ticket)).why == "winner"
         await w.closed()
-        await w.groups.set_mode("answer_first")
+        await w.commands.set_mode("answer_first")
         assert w.state.rating_mode == "answer_first"
         with pytest.raises(AjetError, match="no rating mode"):
-            await w.groups.set_mode("maybe")
+            await w.commands.set_mode("maybe")
 
 
 async def test_abort_answers_the_user_and_frees_the_episodes(tmp_path: Path) -> None:
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
-        await w.groups.abort(group.group_id, "silly")
+        await w.commands.abort(group.group_id, "silly")
         assert (await w.reply(ticket)).index == 3
         await w.closed()
         assert (group.phase, group.cause) == ("ABORTED", "aborted by the operator: silly")
         assert not w.swarm.claimed()
         with pytest.raises(AjetError, match="is finished"):
-            await w.groups.abort(group.group_id)
+            await w.commands.abort(group.group_id)
 
 
 async def test_abort_while_generating(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ async def test_abort_while_generating(tmp_path: Path) -> None:
         ticket = await w.ask()
         group = await w.open("GENERATING")
         with pytest.raises(AjetError, match="not there yet"):
-            await w.groups.rate(group.group_id, "tie")
-        await w.groups.abort(group.group_id)
+            await w.commands.rate(group.group_id, "tie")
+        await w.commands.abort(group.group_id)
         reply = await w.reply(ticket)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
@@ -249,10 +249,10 @@ async def test_a_sealed_group_cannot_be_changed(tmp_path: Path) -> None:
         await w.reply(ticket)
         group = await w.open("SUBMITTING")
         for order in (
-            w.groups.rate(group.group_id, "tie"),
-            w.groups.accept(group.group_id),
-            w.groups.abort(group.group_id),
-            w.groups.unrate(group.group_id),
+            w.commands.rate(group.group_id, "tie"),
+            w.commands.accept(group.group_id),
+            w.commands.abort(group.group_id),
+            w.commands.unrate(group.group_id),
         ):
             with pytest.raises(AjetError, match="already finished"):
                 await order
@@ -270,9 +270,9 @@ async def test_ratings_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
             ("great", (), ()),
         ):
             with pytest.raises(AjetError):
-                await w.groups.rate(group.group_id, rating, order, scores)
+                await w.commands.rate(group.group_id, rating, order, scores)
         with pytest.raises(AjetError, match="no group"):
-            await w.groups.rate("zzz", "tie")
+            await w.commands.rate("zzz", "tie")
         assert not w.kinds(GroupRated)
         assert group.open
         ticket.leave()
@@ -295,8 +295,8 @@ async def test_only_candidates_with_an_answer_are_rated(tmp_path: Path) -> None:
         failed = next(one.index for one in group.candidates if one.error)
         left = [index for index in range(4) if index != failed]
         with pytest.raises(AjetError, match="has no answer"):
-            await w.groups.rate(group.group_id, "best", (failed,))
-        await w.groups.rate(group.group_id, "ranking", tuple(reversed(left)))
+            await w.commands.rate(group.group_id, "best", (failed,))
+        await w.commands.rate(group.group_id, "ranking", tuple(reversed(left)))
         assert (await w.reply(ticket)).index == left[-1]
         await w.closed()
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.5, 1.0]
@@ -310,10 +310,10 @@ async def test_marks_and_notes_also_on_groups_that_are_over(tmp_path: Path) -> N
         group = w.group(ticket)
         marks = []
         for marked in (None, None, True, True):
-            await w.groups.mark(group.group_id, marked)
+            await w.commands.mark(group.group_id, marked)
             marks.append(group.marked)
         assert marks == [True, False, True, True]
-        await w.groups.note(group.group_id[:8], "look here")
+        await w.commands.note(group.group_id[:8], "look here")
         assert group.note == "look here"
 
 
@@ -340,7 +340,7 @@ async def test_waiting_is_told_once_for_each_change(tmp_path: Path) -> None:
             w.console()
             await asyncio.sleep(0.005)
         assert len(w.kinds(RatingAwaited)) == 1
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
 
 

@@ -89,7 +89,7 @@ async def test_of_two_raters_at_once_one_is_refused(tmp_path: Path) -> None:
         votes = [("ada", 1), ("bob", 2), ("eve", 3)]
         said = await asyncio.gather(
             *(
-                w.groups.rate(group.group_id, "best", (index,), rater=rater)
+                w.commands.rate(group.group_id, "best", (index,), rater=rater)
                 for rater, index in votes
             ),
             return_exceptions=True,

@@ -7,7 +7,7 @@ import msgspec
 from core.settings import ProxySettings
 from proxy.admission.helper_calls import RULES
 
-GUIDE = (Path(__file__).parents[3] / "docs/serving.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs/guide/serving.md").read_text(encoding="utf-8")
 ELSEWHERE = {"host", "port"}
 """In the README."""
 

@@ -272,7 +272,7 @@ async def test_an_operator_does_not_wait_for_what_cannot_be_rated(tmp_path: Path
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
         assert "the operator cannot rate before" in group.candidates[0].error
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         assert (await w.reply(ticket)).index == 3
         await w.closed()
         assert len(w.swarm.ends) == 3

@@ -80,7 +80,7 @@ async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
             await client.post_fact("f1", started)
             events = aiter(client.events(after=before))
             assert isinstance(await anext(events), MockStarted)
-            assert await w.groups.rerun(ticket.group_id)
+            assert await w.commands.rerun(ticket.group_id)
         finally:
             lets.set()
         await w.closed()

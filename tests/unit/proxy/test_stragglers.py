@@ -110,7 +110,7 @@ async def test_a_held_answer_is_not_given_early(tmp_path: Path) -> None:
         assert await ticket.next(0.01) is None
         slow.gate.set()
         group = await w.open("AWAITING_RATING")
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         assert (await w.reply(ticket)).index == 3
         await w.closed()
 
@@ -162,7 +162,7 @@ async def test_a_stop_while_hedging_ends_the_group(tmp_path: Path) -> None:
         Slow(w, 0, 4)
         ticket = await w.ask()
         await w.until(lambda: len(w.swarm.claims) == 5)
-        await w.groups.abort(ticket.group_id)
+        await w.commands.abort(ticket.group_id)
         await w.closed()
         assert w.group(ticket).phase == "ABORTED"
         assert not w.swarm.claimed()

@@ -118,7 +118,7 @@ async def test_a_step_that_passed_unseen_is_found_out_at_the_end(tmp_path: Path)
         group = await w.open("AWAITING_RATING")
         swarm.set_state("WEIGHT_SYNCING")
         swarm.set_state("ROLLING", 1)
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.closed()
         assert outcomes(w) == ["refused"] * 4
         assert group.phase == "FAILED"
@@ -155,7 +155,7 @@ async def test_an_end_that_could_not_be_sent_waits_for_the_server(tmp_path: Path
         await w.reply(ticket)
         group = await w.open("AWAITING_RATING")
         w.line.cut = True
-        await w.groups.accept(group.group_id)
+        await w.commands.accept(group.group_id)
         await w.open("SUBMITTING")
         await w.until(lambda: not w.server.watcher.current.reachable)
         w.line.cut = False

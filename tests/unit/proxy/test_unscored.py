@@ -46,7 +46,7 @@ async def test_one_group_may_wait_for_its_rating_where_it_is_the_whole_pool(
         w.source.abstains = ABSTAINED
         await w.ask("one")
         group = await w.open("AWAITING_RATING")
-        await w.groups.rate(group.group_id, "best", (0,))
+        await w.commands.rate(group.group_id, "best", (0,))
         await w.until(lambda: w.state.groups[group.group_id].phase == "DONE")
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
-from proxy.admission.sessions import session_of
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.request import ChatRequest, deltas, winner
 from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.session_marks import session_of
 from proxy.dialects.tool_constraints import fitted
 from proxy.http.errors import Refusal
 from tests.unit.proxy.dialects.chat_forms import JSON, QUICK

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from proxy.admission.sessions import session_of
 from proxy.dialects.common import (
     decode,
     flag,
@@ -15,6 +14,7 @@ from proxy.dialects.common import (
     request_id,
     trains,
 )
+from proxy.dialects.session_marks import session_of
 from proxy.http.errors import Refusal
 
 JSON = "application/json"

@@ -24,7 +24,7 @@ def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DESK, "_tallies", {})
 
 
-PAGE = (Path(__file__).parents[4] / "docs" / "judge.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "guide" / "judge.md").read_text()
 
 
 def model(folder: Path, url: str, more: str = "") -> Path:

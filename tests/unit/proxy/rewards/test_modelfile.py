@@ -340,7 +340,7 @@ def test_a_model_knows_its_parts() -> None:
 
 # --- the guide ----------------------------------------------------------------------------------
 
-GUIDE = (Path(__file__).parents[4] / "docs" / "rewards.md").read_text()
+GUIDE = (Path(__file__).parents[4] / "docs" / "guide" / "rewards.md").read_text()
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,0 +1,271 @@
+"""A journal that is only read: opened so that nothing in it or beside it is ever written.
+
+A journal at rest is read as it lies. One that a proxy writes is read beside its writer. Where
+neither can be (another version's tables, a rest of the writer's log in a folder that cannot be
+written) a copy in a temporary folder is read.
+"""
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
+from core.events import AnyEvent, ProxyStarted
+from core.journal import storage
+from core.journal.history import END, HistoryPage, read_page
+from core.journal.reader import STATE_VERSION, state_of
+from core.journal.storage import OLDEST_READABLE, TABLES_SINCE
+from core.journal.texts import TextReader, lines_in
+from core.journal.writer import JournalError
+from core.reducer import reduce
+from core.state import State
+
+_MAGIC = b"SQLite format 3\x00"
+_DATASETS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet")
+_CHUNK = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRun:
+    """One start of the proxy."""
+
+    run_id: str
+    first: int
+    """Number of its first event."""
+    last: int
+    began: float
+    """Unix seconds."""
+    url: str
+
+
+class JournalFile:
+    """One journal file, open to be read; `close` takes what was copied away.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: there is no such file, or it is something else.
+        JournalError: it is broken, or of a newer version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        _look(path)
+        beside = [Path(f"{path}{end}") for end in ("-wal", "-shm")]
+        still = not any(one.exists() for one in beside)
+        self._uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if still else "")
+        try:
+            self._check()
+        except JournalError:
+            if still:
+                raise
+            self._take_copy()
+            self._check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the copy, if there is one."""
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection of one's own.
+
+        Raises:
+            JournalError: the file is broken.
+        """
+        try:
+            db = sqlite3.connect(self._uri, uri=True, timeout=5, check_same_thread=False)
+            with contextlib.closing(db):
+                yield db
+        except sqlite3.Error as error:
+            raise JournalError(
+                f"the journal cannot be read: {error}",
+                str(self.path),
+                "It may be cut short or damaged: take another copy of it",
+            ) from error
+
+    def _check(self) -> None:
+        with self.reading() as db:
+            found = int(db.execute("pragma user_version").fetchone()[0])
+            names = {row[0] for row in db.execute("select name from sqlite_master")}
+            newer = storage.refuse_newer(db, found)
+        if newer:
+            raise JournalError(newer, str(self.path), "Use the newer program")
+        if not {"events", "groups"} <= names:
+            raise UsageError("this database is no journal of ours", str(self.path))
+        whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= found)
+        if (found < OLDEST_READABLE or not whole) and self._copy is None:
+            self._take_copy()
+        with self.reading() as db:
+            db.execute("select seq, data from events order by seq desc limit 1").fetchone()
+
+    def _take_copy(self) -> None:
+        """Read a copy, brought up to this version's tables, from now on."""
+        self._copy = tempfile.TemporaryDirectory(prefix="ajet-replay-")
+        target = Path(self._copy.name) / "journal.db"
+        try:
+            for end in ("", "-wal"):
+                source = Path(f"{self.path}{end}")
+                if not end or source.exists():
+                    shutil.copyfile(source, f"{target}{end}")
+            with contextlib.closing(sqlite3.connect(target)) as db:
+                storage.prepare(db, int(db.execute("pragma user_version").fetchone()[0]))
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise JournalError(f"the journal cannot be read: {error}", str(self.path)) from error
+        self._uri = f"{target.as_uri()}?mode=ro"
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    def last_seq(self) -> int:
+        """Number of the newest event; 0 when there is none."""
+        with self.reading() as db:
+            return storage.last_seq(db)
+
+    def last_at(self, until: int) -> float:
+        """When the last event up to `until` happened, Unix seconds; 0 when there is none."""
+        with self.reading() as db:
+            row = db.execute(
+                "select seq, cast(data as blob) from events where seq>=? order by seq limit 1",
+                (until,),
+            ).fetchone()
+            if row is None:
+                return 0.0
+            found = list(storage.decoded(row[0], lines_in(row[1]), TextReader(db)))
+        return max((one.at for one in found if one.seq <= until), default=0.0)
+
+    def events(self, after: int, limit: int = 500) -> list[AnyEvent]:
+        """Up to `limit` events with `seq` above `after`, in order."""
+        with self.reading() as db:
+            return storage.events_after(db, after, limit)
+
+    def group_events(self, group_id: str, until: int) -> list[AnyEvent]:
+        """Everything that happened to one group up to an event, whole texts included."""
+        with self.reading() as db:
+            return [one for one in storage.events_of(db, group_id) if one.seq <= until]
+
+    def page(self, first: int, limit: int, until: int) -> HistoryPage:
+        """Groups by place, as they were at an event."""
+        return read_page(self, first, limit, until)
+
+    def state(self, until: int = END) -> State:
+        """What the reducer makes of all events up to `until`."""
+        state = self._snapshot(until) or State()
+        base = self._base()
+        if base is not None and base.seq >= state.seq:
+            state = base
+        while found := self.events(state.seq, _CHUNK):
+            for event in found:
+                if event.seq > until:
+                    return state
+                reduce(state, event)
+        return state
+
+    def base(self) -> storage.Base | None:
+        """Where the journal begins when it was pruned; None when it was not."""
+        with self.reading() as db:
+            return storage.base_of(db)
+
+    def _base(self) -> State | None:
+        return state_of(self.base())
+
+    def _snapshot(self, until: int) -> State | None:
+        with self.reading() as db:
+            row = db.execute(
+                "select state from snapshots where version=? and seq<=? order by seq desc limit 1",
+                (STATE_VERSION, until),
+            ).fetchone()
+        if row is None:
+            return None
+        try:
+            return msgspec.json.decode(row[0], type=State)
+        except msgspec.MsgspecError:
+            return None
+
+    def runs(self) -> list[JournalRun]:
+        """The starts of the proxy in it, oldest first; the first may have been pruned in part."""
+        with self.reading() as db:
+            rows = db.execute(
+                "select seq, cast(data as blob) from events "
+                """where instr(cast(data as blob), cast('"proxy_started"' as blob)) order by seq"""
+            ).fetchall()
+        found = [
+            event
+            for seq, data in rows
+            for event in storage.decoded(
+                seq, [line for line in lines_in(data) if b'"proxy_started"' in line]
+            )
+            if isinstance(event, ProxyStarted)
+        ]
+        starts = [(one.run_id, one.seq, one.at, one.url) for one in found]
+        state = self._base()
+        if state is not None and state.run_id and (not starts or starts[0][1] > state.seq + 1):
+            starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
+        ends = [one[1] - 1 for one in starts[1:]] + [self.last_seq()]
+        return [
+            JournalRun(run_id, first, end, at, url)
+            for (run_id, first, at, url), end in zip(starts, ends, strict=False)
+        ]
+
+    def run(self, name: str) -> JournalRun:
+        """The run whose id begins so; `last` is the newest.
+
+        Raises:
+            UsageError: there is none, or there are several.
+        """
+        runs = self.runs()
+        found = runs[-1:] if name == "last" else [one for one in runs if one.run_id == name]
+        found = found or [one for one in runs if one.run_id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        what = f"{len(found)} runs begin" if found else "no run begins"
+        raise UsageError(
+            f"{what} with `{one_line(name, 40)}`",
+            str(self.path),
+            f"It has {len(runs)}: `ajet-console replay {self.path} --list` names them",
+        )
+
+
+def _look(path: Path) -> None:
+    """See that it is a file of the right kind.
+
+    Raises:
+        UsageError: it is not; names what to do.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(
+            f"the journal cannot be read: {error.strerror or error}",
+            str(path),
+            "Give a journal file, a home or a run of this home",
+        ) from error
+    if head == _MAGIC:
+        return
+    if path.suffix.lower() in _DATASETS or head[:1] in (b"{", b"["):
+        raise UsageError(
+            "this is a dataset, no journal",
+            str(path),
+            f"To ask its questions: `ajet-console mock {path}`",
+        )
+    what = "the file is empty" if not head else "this is no journal"
+    raise UsageError(what, str(path), "A journal is `journal.db` in a home")

@@ -1,0 +1,57 @@
+"""One animated SVG made of several terminal screenshots of the same size, without scripts.
+
+Each screenshot becomes a group that CSS shows for its share of the cycle, so the picture also plays
+in an `<img>`.
+"""
+
+import re
+from collections.abc import Sequence
+
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+_CLASS = re.compile(r'class="t-(r\d+)"')
+_COLOUR = re.compile(r"\.t-(r\d+) (\{[^}]*\})")
+
+
+def animate(frames: Sequence[tuple[str, float]]) -> str:
+    """Return one SVG that shows each frame for its seconds, then starts again.
+
+    Args:
+        frames: Screenshots as `docs.pictures.lean` leaves them, with the seconds to show each.
+
+    Raises:
+        ValueError: There is no frame, or the frames differ in size.
+    """
+    if not frames:
+        raise ValueError("an animation needs at least one frame")
+    heads = {svg[: svg.index("<style>")] for svg, _ in frames}
+    if len(heads) > 1:
+        raise ValueError("the frames differ in size")
+    first = _STYLE.search(frames[0][0])
+    assert first is not None
+    colours: dict[str, str] = {}
+    total = sum(seconds for _, seconds in frames)
+    groups, rules, start = [], [], 0.0
+    for number, (svg, seconds) in enumerate(frames):
+        style = _STYLE.search(svg)
+        assert style is not None
+        names = {
+            old: colours.setdefault(rule, f"c{len(colours)}")
+            for old, rule in _COLOUR.findall(style[1])
+        }
+        body = svg[svg.index("</defs>") + len("</defs>") : svg.rindex("</svg>")]
+        body = _CLASS.sub(lambda match, names=names: f'class="{names[match[1]]}"', body)
+        groups.append(f'<g class="frame f{number}">{body}</g>')
+        end = start + seconds
+        hidden_before = "0%{visibility:hidden}" if start else ""
+        rules.append(
+            f"@keyframes f{number}{{{hidden_before}{100 * start / total:.2f}%{{visibility:visible}}"
+            f"{100 * end / total:.2f}%{{visibility:{'hidden' if end < total else 'visible'}}}}}"
+            f".f{number}{{animation-name:f{number}}}"
+        )
+        start = end
+    shared = _COLOUR.sub("", first[1])
+    shared += "".join(f".{name} {rule}\n" for rule, name in colours.items())
+    shared += f".frame{{visibility:hidden;animation:{total:g}s step-end infinite}}\n"
+    defs = frames[0][0][frames[0][0].index("<defs>") : frames[0][0].index("</defs>")] + "</defs>"
+    (head,) = heads
+    return f"{head}<style>{shared}{''.join(rules)}</style>{defs}{''.join(groups)}</svg>\n"
