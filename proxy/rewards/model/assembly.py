@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from ajet_swarm.common.tasks import within
+from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.model.file import ModelFault, default_model, make
@@ -235,7 +235,7 @@ class Assembly:
         limit = self._seconds + SLACK + extra_seconds_of(part)
         running.busy += 1
         try:
-            return await within(limit, part.score(looked))
+            return await with_timeout(limit, part.score(looked))
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except PartAbstained as why:
