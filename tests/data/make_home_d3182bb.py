@@ -170,7 +170,6 @@ def expected(home: Path) -> dict[str, object]:
     journal = Journal(home / "journal.db")
     state, events = journal.load_state(), journal.events(0, 100_000)
     journal.close()
-    lines = b"\n".join(map(msgspec.json.encode, events))
     base = shipped()
     size = base.params.flat.size
     adam = Adam(size)
@@ -178,16 +177,15 @@ def expected(home: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         store = WeightStore(Path(folder))
         store.save(State(base.params.copy(), adam, 7), base)
-        digest = hashlib.sha256((Path(folder) / "latest.ckpt").read_bytes()).hexdigest()
+        body = (Path(folder) / "latest.ckpt").read_bytes()[-12 * size :]  # the header has the time
         store.close()
     return {
         "state": msgspec.to_builtins(state),
         "events": len(events),
-        "events_digest": hashlib.sha256(lines).hexdigest(),
         "settings": msgspec.to_builtins(load(home / "config.yaml", {}, {})),
         "token": Home(home).token(),
         "checkpoints": [[one.name, one.step] for one in listed(home / "engine")],
-        "full_checkpoint": digest,
+        "full_checkpoint": hashlib.sha256(body).hexdigest(),
     }
 
 
