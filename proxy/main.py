@@ -391,13 +391,13 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     if error is not None:
         key, what, todo = _reward_trouble(error.part if judging else "", health)
         cause = f"{what}: {_place(error)}{error.cause}"
-        if error.fell:
+        if error.crashed:
             cause, todo = error.cause, FALLEN
         log.log(
             logging.WARNING if health.level == "warning" else logging.ERROR,
             "%s\n%s", cause, error.traceback,
         )  # fmt: skip
-        if not error.fell:  # that says itself what becomes of groups
+        if not error.crashed:  # that says itself what becomes of groups
             cause = f"{cause}; {_serving(health, judging)}"
         show_alert(seat.bus, key, cause, todo, level=health.level)
     source = display_name(seat.settings, seat.rewards)
@@ -416,8 +416,8 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
             part=error.part if error else "",
             judge=judging,
             level=health.level,
-            fell=error.fell if error else False,
-            waits=health.waits,
+            fell=error.crashed if error else False,
+            waits=health.waiting_for,
             parts=parts_of(seat.rewards),
         )
     )
@@ -459,6 +459,6 @@ def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
 
 def _serving(health: SourceHealth, judging: bool) -> str:
     """What becomes of groups meanwhile."""
-    if health.version and judging and not health.waits:
+    if health.version and judging and not health.waiting_for:
         return "groups that its cache does not answer are not scored meanwhile"
     return "the last good version stays active" if health.version else "groups go to the operator"

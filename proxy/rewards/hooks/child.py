@@ -1,4 +1,4 @@
-"""One process that runs hooks, seen from the proxy."""
+"""One process that runs hooks, as the proxy sees it."""
 
 import asyncio
 import contextlib
@@ -40,27 +40,27 @@ BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from proxy.rewards.hooks.host import main; del sys.path[0]; sys.exit(main())"
 )
-"""Imports our side of the child from wherever we are, and leaves no trace on the hooks' path."""
+"""Imports our side of the child from any directory, and leaves no trace on the hooks' path."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookLimits:
-    """What hooks may use."""
+    """Time and memory limits of hooks."""
 
     call_seconds: float = 30.0
-    """Time for one call; past it the call is cancelled, and the process killed if that fails."""
+    """Limit of one call; then it is cancelled, and the process is killed if that fails."""
     load_seconds: float = 60.0
-    """Time to import the modules."""
+    """Limit for importing the modules."""
     grace_seconds: float = 1.0
-    """Time a cancelled call has to end by itself."""
+    """Time that a cancelled call has to end by itself."""
     memory_bytes: int = 2 << 30
-    """Memory the process may allocate; 0 for no bound."""
+    """Memory that the process may allocate; 0 for no limit."""
     poll_seconds: float = 0.15
-    """How often the folder is looked at."""
+    """Seconds between two checks of the folder."""
     retry_seconds: float = 10.0
-    """How often loading is tried again while it fails and the files stay the same."""
+    """Seconds between two attempts to load files that fail to load and do not change."""
     log_bytes: int = 16 << 20
-    """Size at which the log of what hooks print is cut back."""
+    """Size at which the log of the hooks' output is truncated."""
 
 
 Reply = Scored | Noted
@@ -69,10 +69,10 @@ T = TypeVar("T")
 
 
 class HookChild:
-    """Starts a process for one version of a folder, calls it, ends it.
+    """Starts a process for one version of a folder, sends calls to it, and ends it.
 
-    Its reading task, which `readers` owns, also reaps: it must not be cancelled before `close`.
-    `on_end` is called when the child takes no more calls, perhaps twice.
+    The task that reads from it belongs to `readers` and also reaps the process, so it must not be
+    cancelled before `close`. `on_end` is called when the child takes no more calls, possibly twice.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class HookChild:
         self._over = asyncio.Event()
         self._closing = False
         self._killer: Trouble | None = None
-        """Where the hook stood for which the process was killed."""
+        """Where in the hook the process was killed."""
         self._guilty = 0
-        """The call that ended the process; 0 while none is known to."""
+        """Id of the call that ended the process; 0 while it is unknown."""
         self._mark: Mark | None = None
 
     @property
@@ -116,19 +116,19 @@ class HookChild:
 
     @property
     def over(self) -> bool:
-        """Whether the process has ended and is reaped, or never began."""
+        """Whether the process has ended and is reaped, or was never started."""
         return self._over.is_set() or self._process is None
 
     @property
     def calls(self) -> int:
-        """Calls under way."""
+        """Number of calls in progress."""
         return len(self._pending)
 
     async def start(self) -> None:
         """Start the process and wait until the hooks are imported.
 
         Raises:
-            HookError: they cannot be imported, or not in time; the process is gone by then.
+            HookError: they cannot be imported, or not in time; the process has ended by then.
         """
         try:
             await self._launch()
@@ -152,7 +152,7 @@ class HookChild:
         self._readers.spawn(self._read(reader), f"hooks {self.version}")
 
     async def _connected(self) -> asyncio.StreamReader:
-        """Start the process; what it says can be read."""
+        """Start the process and return the stream of its messages."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(self._folder)]
         command += ["--channel", str(theirs.fileno()), "--memory", str(self._limits.memory_bytes)]
@@ -175,11 +175,12 @@ class HookChild:
         return reader
 
     async def call(self, call: ScoreCall | RequestCall) -> Reply:
-        """Run one call in the child; its `id` is set here.
+        """Run one call in the child; its `id` is assigned here.
 
         Raises:
-            FallenError: the process ended, and perhaps by the doing of another call.
-            HookError: it raised, gave back nonsense, took too long, or ended the process.
+            FallenError: the process ended, possibly because of another call.
+            HookError: the call raised, returned an unusable value, took too long, or ended the
+                process.
         """
         if self.end:
             raise FallenError(Trouble(self.end), victim=True)
@@ -205,10 +206,10 @@ class HookChild:
         return reply
 
     async def _overdue(self, id_: int, future: asyncio.Future[Answered]) -> Answered:
-        """Ask the child to give the call up; kill it when it cannot.
+        """Cancel a call in the child; kill the process if it cannot be cancelled.
 
-        Where calls block the thread one after the other, this one is given up alone: the one that
-        has the thread is within its time, and minded until that ends.
+        When calls block the hooks' thread one after another, this call alone is given up: the
+        one that has the thread is within its limit, and is watched until that is over.
         """
         limit = f"{self._limits.call_seconds:g} s"
         late = f"the hook did not answer within {limit}"
@@ -227,19 +228,19 @@ class HookChild:
             return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause, late=True))
         await self._kill_blocked(stack.trouble, stack.running or id_)
         place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
-        if stack.running not in (0, id_):  # another one took this one's time as well
+        if stack.running not in (0, id_):  # another call used up this one's time
             return Fell(msgspec.structs.replace(place, cause=self.end), victim=True)
         return Failed(
             id_, msgspec.structs.replace(place, cause=f"{late}; it was killed", late=True)
         )
 
     async def _mind(self, before: Stack) -> None:
-        """Kill the process if the call that has the thread still has it when its time is over."""
+        """Kill the process if the call that has the thread still has it when its time is up."""
         await asyncio.sleep(self._limits.call_seconds - before.seconds)
         id_ = next(self._ids)
         self._looks[id_] = look = asyncio.get_running_loop().create_future()
         try:
-            self._post(CancelCall(id_))  # no call has this id: it only says where the thread is
+            self._post(CancelCall(id_))  # no call has this id: it only requests the thread's place
             await asyncio.wait([look], timeout=self._limits.grace_seconds)
         finally:
             self._minded.discard(before.running)
@@ -249,7 +250,7 @@ class HookChild:
             await self._kill_blocked(trouble, before.running)
 
     async def _kill_blocked(self, trouble: Trouble, guilty: int) -> None:
-        """Kill the process for a call; all that fall with it are told where the hook stood."""
+        """Kill the process because of a call; the place in the hook goes to all calls it ends."""
         if self._killer is None or not self._killer.line:
             self._killer = trouble
         self._guilty = self._guilty or guilty
@@ -296,7 +297,7 @@ class HookChild:
             self._on_end(self)
 
     async def _finish(self) -> None:
-        """The channel is closed: see the process end, tell all who wait."""
+        """The channel is closed: wait for the process to end and fail the pending calls."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5 if not self._closing else 2.0):
@@ -317,9 +318,10 @@ class HookChild:
         self._on_end(self)
 
     def _tell_pending(self, failure: Trouble, code: int) -> None:
-        """Tell the calls that were in the process; a call alone in it is what ended it.
+        """Fail the pending calls; a single pending call is what ended the process.
 
-        One that had the thread did it, unless the system killed the process: then any may have.
+        Otherwise it is the call that had the thread, unless the system killed the process: then
+        any of them may have caused it.
         """
         guilty = self._guilty
         if self._mark is not None:
@@ -336,7 +338,7 @@ class HookChild:
                 future.set_result(Fell(failure, victim=guilty != 0))
 
     def _signal(self) -> None:
-        """Kill the process and whatever it started: they are a group of their own."""
+        """Kill the process and everything it started, which is one process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -346,14 +348,14 @@ class HookChild:
             return
         self.end = self.end or end
         self._signal()
-        if self._writer is None:  # the start was cut short: nobody reads, nobody else reaps
+        if self._writer is None:  # the start was interrupted: no reader task reaps the process
             await self._process.wait()
             self._over.set()
         else:
             await self._over.wait()
 
     async def close(self) -> None:
-        """Let the process end by itself, with its clean-up; kill it when it does not."""
+        """Let the process clean up and end by itself; kill it if it does not."""
         self._closing = True
         self.end = self.end or "the hooks' process was closed"
         if self._writer is not None and not self._over.is_set():
@@ -364,7 +366,7 @@ class HookChild:
         await self.kill()
 
     async def retire(self) -> None:
-        """Let the calls under way end, within their limits, then close."""
+        """Let the calls in progress end within their limits, then close."""
         try:
             if waiting := list(self._pending.values()):
                 limit = self._limits.call_seconds + self._limits.grace_seconds
@@ -375,7 +377,7 @@ class HookChild:
 
 @contextlib.contextmanager
 def _output(log: Path | None) -> Iterator[int]:
-    """Where the child's prints go: appended to `log`, or our own error stream."""
+    """Open the destination of the child's output: `log` for appending, or our error stream."""
     if log is None:
         yield 2
         return

@@ -1,4 +1,4 @@
-"""What goes wrong with a call of a hook, and whose doing it is."""
+"""Errors of a hook call, and whether the call itself is their cause."""
 
 import signal
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class HookError(AjetError):
 
     @property
     def abstention(self) -> Abstention:
-        """The same, as the answer of a reward source."""
+        """The same fault as an abstention of the reward source."""
         trouble = self.trouble
         return Abstention(
             "hook", trouble.cause, trouble.traceback, trouble.file, trouble.line, late=trouble.late
@@ -26,24 +26,24 @@ class HookError(AjetError):
 
 
 class FallenError(HookError):
-    """The process ended with the call in it, or before the call, and not surely by its doing."""
+    """The process ended during the call or before it, not certainly because of it."""
 
     def __init__(self, trouble: Trouble, victim: bool) -> None:
         self.victim = victim
-        """Whether another call is known to have ended it."""
+        """Whether another call is known to have ended the process."""
         super().__init__(trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """In place of an answer: the process ended, perhaps by this call."""
+    """Result of a call whose process ended, possibly because of this call."""
 
     trouble: Trouble
     victim: bool
 
 
 def how(code: int) -> str:
-    """How a process ended, by its return code."""
+    """Return how a process ended, from its return code."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,8 +1,8 @@
 """The process that runs an operator's hooks: `python -m proxy.rewards.hooks.host FOLDER`.
 
-With `--channel FD` it serves a proxy; without, it only loads the folder and says whether that
-worked, which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash,
-`sys.exit`, too much memory, any output) reaches the proxy.
+With `--channel FD` it serves a proxy. Without, it loads the folder and reports whether that worked,
+which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash, `sys.exit`,
+too much memory, any output) affects the proxy.
 """
 
 import argparse
@@ -53,15 +53,15 @@ from proxy.rewards.hooks.tutorial_loggers import install_logs
 REWARD = "on_compute_relative_reward"
 SUBMIT = "on_user_submit_new_requests"
 OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm", "swarm")
-"""Our own packages; a hook's helper module of such a name must win over them."""
+"""Our own packages; a hook's module of the same name takes precedence."""
 GRACE = 1.0
-"""Seconds hooks have to clean up once the proxy is gone."""
+"""Seconds that hooks have to clean up after the proxy is gone."""
 CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
-"""Also said where the proxy cancelled it, who knows better."""
+"""Also sent when the proxy itself cancelled the call; the proxy then replaces it."""
 
 
 class Hooks:
-    """The functions found in the folder."""
+    """The hook functions of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Hooks:
         """File and line of the reward function."""
 
     def load(self) -> Trouble | None:
-        """Import the modules; what went wrong, or None."""
+        """Import the modules; return the fault, or None."""
         file = self.folder / f"{REWARD}.py"
         if not file.is_file():
             return Trouble(f"there is no {REWARD}.py in {self.folder}", file=str(file))
@@ -81,7 +81,7 @@ class Hooks:
             function = self._function(REWARD)
             self.reward = reward_caller(function)
             keep_sources(self.folder)
-        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
             trouble = trouble_of(error, self.folder)
             return trouble if trouble.file else Trouble(trouble.cause, file=str(file))
         if code := getattr(inspect.unwrap(function), "__code__", None):
@@ -95,13 +95,13 @@ class Hooks:
         return function  # type: ignore[no-any-return]  # callable() tells mypy no signature
 
     def bad_result(self, cause: str) -> Trouble:
-        """A trouble at the place where the reward function is written."""
+        """Return a fault at the line where the reward function is defined."""
         file, line = self.written_at
         return Trouble(f"{REWARD} {cause}", file=file, line=line)
 
 
 class Marked:
-    """A call that says when it has the thread: a blocking hook holds up the others."""
+    """A call that records when it has the thread, because a blocking hook delays the others."""
 
     def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, Up]) -> None:
         self._host = host
@@ -123,12 +123,12 @@ class Marked:
             value = error = None
             try:
                 value = yield asked
-            except BaseException as thrown:  # noqa: BLE001 - handed on: also a cancellation
+            except BaseException as thrown:  # noqa: BLE001 - passed on, cancellations included
                 error = thrown
 
 
 class Host:
-    """Reads calls on a thread, runs them on the loop, writes what came of them."""
+    """Reads calls on a thread, runs them on the event loop, and sends their results."""
 
     def __init__(self, hooks: Hooks, channel: socket.socket, page: int) -> None:
         self._hooks = hooks
@@ -142,19 +142,19 @@ class Host:
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self.running = (0, 0.0)
-        """The call that has the thread, and since when (monotonic); 0 for none."""
+        """The call that has the thread and since when (monotonic); 0 for none."""
         self._ending = False
         atexit.register(self._last)  # registered before the hooks' own: runs after them
 
     def mark(self, id_: int) -> None:
-        """This call has the thread now; 0 for none."""
+        """Record the call that has the thread now; 0 for none."""
         self.running = (id_, time.monotonic() if id_ else 0.0)
         self._mark.put(id_)
 
     def run(self) -> int:
-        """Load, serve until the proxy closes the channel; the exit code."""
+        """Load, then serve until the proxy closes the channel; return the exit code."""
         threading.Thread(target=self._read, name="channel", daemon=True).start()
-        trouble = self._hooks.load()  # outside the running loop, where a hook may use its own
+        trouble = self._hooks.load()  # outside the running loop: a hook may run its own
         if trouble is not None:
             self._send(Refused(trouble))
             return 1
@@ -170,7 +170,7 @@ class Host:
             end_group()
 
     def _read(self) -> None:
-        """The reading thread: it also hears of the proxy's end while a hook blocks the loop."""
+        """Read calls, on a thread: it notices the end of the proxy while a hook blocks the loop."""
         while (body := receive(self._channel)) is not None:
             message = unpack_down(body)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -196,7 +196,7 @@ class Host:
     def _take(self, message: Down) -> None:
         if isinstance(message, CancelCall):
             if (task := self._calls.pop(message.id, None)) is not None:
-                task.cancel()  # one that has not begun says nothing: the proxy knows why
+                task.cancel()  # a call that has not begun sends nothing: the proxy has cancelled it
             return
         work = self._score(message) if isinstance(message, ScoreCall) else self._request(message)
         task = self._tasks.spawn(self._guard(message.id, work), f"call {message.id}")
@@ -204,7 +204,7 @@ class Host:
         task.add_done_callback(lambda _: self._over(message.id, work))
 
     def _over(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
-        """A call whose task another hook cancelled before it began has said nothing yet."""
+        """Report a call that another hook cancelled before it began."""
         work.close()
         if self._calls.pop(id_, None) is not None:
             self._send(Failed(id_, Trouble(CANCELLED)))
@@ -217,8 +217,8 @@ class Host:
         except asyncio.CancelledError as error:
             trouble = trouble_of(error, self._hooks.folder)
             answer = Failed(id_, msgspec.structs.replace(trouble, cause=CANCELLED))
-        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
-            full = isinstance(error, MemoryError)  # and stays so: a new process is better
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
+            full = isinstance(error, MemoryError)  # memory stays full: a new process is better
             answer = Failed(id_, trouble_of(error, self._hooks.folder), last=full)
         self._send(answer)
         self._calls.pop(id_, None)
@@ -256,7 +256,7 @@ class Host:
             if not isinstance(message, Scored | Noted):
                 raise
             frame = pack(Failed(message.id, Trouble(f"what the hook left behind {error}")))
-        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader ends us
+        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
             self._channel.sendall(frame)
 
 
@@ -265,7 +265,7 @@ def _has_task() -> bool:
 
 
 def end_group() -> None:
-    """End this process with all that hooks started, when it leads a group of its own."""
+    """End this process and all that hooks started, if it leads a process group."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -275,23 +275,23 @@ def end_group() -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Bound what hooks may allocate, in bytes, where the system can; 0 means no bound."""
+    """Limit the memory that hooks may allocate, in bytes, where the system can; 0: no limit."""
     if size <= 0 or sys.platform == "win32":
         return
     import resource
 
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-    with contextlib.suppress(ValueError, OSError):  # a lower hard limit, or a system that refuses
+    with contextlib.suppress(ValueError, OSError):  # a lower hard limit, or a system without it
         hard = resource.getrlimit(kind)[1]
         bound = size if hard == resource.RLIM_INFINITY else min(size, hard)
         resource.setrlimit(kind, (bound, hard))
 
 
 def prepare(folder: Path) -> None:
-    """Make this process look as if the hooks were started from their own folder."""
+    """Set up this process as if the hooks had been started from their own folder."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are real files here
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are files here
     sys.dont_write_bytecode = True
     for name in list(sys.modules):
         if name.partition(".")[0] in OURS:
@@ -303,7 +303,7 @@ def prepare(folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry of the process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(prog="hookhost", description="Load and run a folder of hooks.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--channel", type=int, default=-1, help=argparse.SUPPRESS)
@@ -321,9 +321,9 @@ def main(argv: list[str] | None = None) -> int:
         return Host(hooks, socket.socket(fileno=options.channel), options.mark).run()
     trouble = hooks.load()
     if trouble is None:
-        print(f"{folder}: loads")  # noqa: T201 - the answer of the check
+        print(f"{folder}: loads")  # noqa: T201 - the result
         return 0
-    print(trouble.traceback or trouble.cause, file=sys.stderr)  # noqa: T201 - the answer as well
+    print(trouble.traceback or trouble.cause, file=sys.stderr)  # noqa: T201 - the result
     return 1
 
 

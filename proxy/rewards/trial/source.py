@@ -82,8 +82,9 @@ def _made(
             raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
         if choice.weights:
             limit = settings.reward_limit
-            around = PartEnvironment(home.root, limit, settings.rewards.memory_mb, heard)
-            return ComposedSource(model=model, around=around)
+            memory_mb = settings.rewards.memory_mb
+            environment = PartEnvironment(home.root, limit, memory_mb, heard)
+            return ComposedSource(model=model, environment=environment)
     return select_source(home, _settings(settings, choice), heard)
 
 

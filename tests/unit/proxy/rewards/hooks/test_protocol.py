@@ -235,7 +235,7 @@ def test_syntax_errors_have_a_place(tmp_path: Path) -> None:
 def test_missing_packages_are_named_with_their_line(tmp_path: Path, code: str, said: str) -> None:
     trouble = trouble_of(raised(f"\n{code}\n", tmp_path / "hook.py"), tmp_path)
     assert said in trouble.cause
-    assert "wanted at hook.py:2" in trouble.cause
+    assert "imported at hook.py:2" in trouble.cause
 
 
 def test_endless_recursion_and_chains_stay_short(tmp_path: Path) -> None:
