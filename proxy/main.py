@@ -46,7 +46,7 @@ from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.api.handler import Desk
 from proxy.context import Seat, ServerSeat
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
 from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watching
@@ -124,7 +124,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     async with _parts(options, url) as (seat, groups):
         hosts = frozenset({settings.host, socket.gethostname()})
         orders = WatchOnlyCommands(seat) if groups is None else CommandDispatcher(seat, groups)
-        control = Control(seat, orders, options.home.token(), hosts)
+        control = ControlApi(seat, orders, options.home.token(), hosts)
         desk = None if groups is None else Desk(seat, groups)
         if groups is None:
             app = watch_app(settings, control.app())

@@ -13,9 +13,9 @@ from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import Seat
 from proxy.rewards.model.live import RewardCommands
-from proxy.rewards.trial.cases import cases_of, newest, pages
-from proxy.rewards.trial.replay import Tried, summary_of, trial
-from proxy.rewards.trial.source import Choice, bench, model_of
+from proxy.rewards.trial.cases import cases_of, newest_ids, pages
+from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
+from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class WhatIfCommands:
             AjetError: the weights or the file name nothing that can be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = Choice(args.get("file") or "", args.get("hooks") or "", weights)
+        choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
         if choice.file and choice.hooks:
             raise UsageError("a file and a hook folder are given", todo="Give one of them")
         last = args.get("last") or LAST
@@ -120,7 +120,7 @@ class WhatIfCommands:
         self._tell(phase="cancelled")
         return True
 
-    async def _run(self, choice: Choice, last: int) -> None:
+    async def _run(self, choice: TrialChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
@@ -129,14 +129,14 @@ class WhatIfCommands:
             log.exception("the what-if failed")
             self._tell(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: Choice, last: int) -> None:
+    async def _score(self, choice: TrialChoice, last: int) -> None:
         journal, loop = self._seat.journal, asyncio.get_running_loop()
         await journal.committed(self._seat.bus.state.seq)
-        async with bench(self._home, self._seat.settings, choice) as one:
-            ids = await asyncio.to_thread(newest, journal, last)
+        async with trial_source(self._home, self._seat.settings, choice) as one:
+            ids = await asyncio.to_thread(newest_ids, journal, last)
             if not ids:
                 raise AjetError("there are no groups to re-score", todo="Ask something first")
-            results: list[Tried] = []
+            results: list[TrialResult] = []
             self._tell(total=len(ids))
             done, told = 0, loop.time()
 
@@ -150,7 +150,9 @@ class WhatIfCommands:
             limit = self._seat.settings.reward_limit
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
-                results += await trial(one.source, cases, limit, at_once=one.at_once, tell=counted)
+                results += await rescore_all(
+                    one.source, cases, limit, concurrency=one.concurrency, on_result=counted
+                )
             found = summary_of(results, one.version)
         self._tell(phase="done", done=len(results), total=len(results), summary=found)
 
@@ -179,6 +181,6 @@ def weights_of(given: Any) -> dict[str, float]:
     return found
 
 
-def _what(choice: Choice) -> str:
+def _what(choice: TrialChoice) -> str:
     named = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*named, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])

@@ -15,7 +15,7 @@ LARGEST = 64 << 20
 """Longest frame that either side accepts, in bytes."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class HookFault(msgspec.Struct, frozen=True):
     """A fault in the hooks' process, and its place in the operator's code."""
 
     cause: str
@@ -26,7 +26,7 @@ class Trouble(msgspec.Struct, frozen=True):
     """The call exceeded its time limit."""
 
 
-class WireAnswer(msgspec.Struct, frozen=True):
+class HookAnswer(msgspec.Struct, frozen=True):
     """One answer, reduced to what hooks get."""
 
     episode_uuid: str
@@ -39,7 +39,7 @@ class ScoreCall(msgspec.Struct, frozen=True, tag="score"):
 
     id: int
     query: str
-    answers: list[WireAnswer]
+    answers: list[HookAnswer]
 
 
 class RequestCall(msgspec.Struct, frozen=True, tag="request"):
@@ -65,10 +65,10 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Whether the folder has an `on_user_submit_new_requests`."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class HookRefused(msgspec.Struct, frozen=True, tag="refused"):
     """From the child: the hooks cannot be loaded."""
 
-    trouble: Trouble
+    fault: HookFault
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """From the child: the call raised, was cancelled, or returned an unusable value."""
 
     id: int
-    trouble: Trouble
+    fault: HookFault
     last: bool = False
     """The child ends now and takes no more calls."""
 
@@ -107,26 +107,26 @@ class Stack(msgspec.Struct, frozen=True, tag="stack"):
     """From the child's reading thread, in response to a cancel: where the hooks' thread is."""
 
     id: int
-    trouble: Trouble
+    fault: HookFault
     running: int = 0
     """The call that has the thread; 0 when none has, or it is unknown."""
     seconds: float = 0.0
     """Seconds that the call has had the thread."""
 
 
-Down = ScoreCall | RequestCall | CancelCall
-Up = Loaded | Refused | Scored | Noted | Failed | Stack
+ToChild = ScoreCall | RequestCall | CancelCall
+FromChild = Loaded | HookRefused | Scored | Noted | Failed | Stack
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-_DOWN: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
-_UP: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+_DOWN: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_UP: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
 
 
 class FrameError(Exception):
     """The other side sent something that is not of this protocol."""
 
 
-def pack(message: Down | Up) -> bytes:
+def pack(message: ToChild | FromChild) -> bytes:
     """Return one frame; values that JSON cannot represent become their text.
 
     Raises:
@@ -141,12 +141,12 @@ def pack(message: Down | Up) -> bytes:
     return len(body).to_bytes(HEADER, "big") + body
 
 
-def unpack_down(body: bytes) -> Down:
+def decode_for_child(body: bytes) -> ToChild:
     """Decode a message to the child."""
     return _DOWN.decode(body)
 
 
-async def read_up(reader: asyncio.StreamReader) -> Up:
+async def read_from_child(reader: asyncio.StreamReader) -> FromChild:
     """Return the next message from the child.
 
     Raises:

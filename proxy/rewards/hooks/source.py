@@ -11,16 +11,16 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
 from proxy.rewards.hooks.child import HookChild, HookLimits, Reply
-from proxy.rewards.hooks.errors import FallenError, HookError
+from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
 from proxy.rewards.hooks.protocol import (
+    HookAnswer,
+    HookFault,
     Note,
     Noted,
     RequestCall,
     ScoreCall,
     Scored,
-    Trouble,
-    WireAnswer,
 )
 from proxy.rewards.source import (
     Abstention,
@@ -154,7 +154,7 @@ class HookSource:
             child = await self._serving()
             version = child.version
             if not ctx.answers:
-                raise HookError(Trouble("the group has no answers to score"))
+                raise HookError(HookFault("the group has no answers to score"))
             answers = [_wire(answer) for answer in ctx.answers]
             child, reply = await self._call(child, ScoreCall(0, ctx.query, answers))
             version = child.version
@@ -176,15 +176,15 @@ class HookSource:
         """
         try:
             return child, await child.call(call)
-        except FallenError as crash:
+        except CrashError as crash:
             turn = contextlib.nullcontext() if crash.victim else self._suspects
         async with turn:
             child = await self._serving()
             try:
                 return child, await child.call(call)
-            except FallenError as crash:
-                cause = f"{crash.trouble.cause}; retried once, with the same result"
-                raise HookError(msgspec.structs.replace(crash.trouble, cause=cause)) from crash
+            except CrashError as crash:
+                cause = f"{crash.fault.cause}; retried once, with the same result"
+                raise HookError(msgspec.structs.replace(crash.fault, cause=cause)) from crash
 
     @property
     def extra_seconds(self) -> float:
@@ -196,7 +196,7 @@ class HookSource:
             await self._wait_settled(max(self._limits.call_seconds, RESTART))
         if self._child is None:
             error = self._error
-            raise HookError(Trouble(error.cause, error.traceback, error.file, error.line))
+            raise HookError(HookFault(error.cause, error.traceback, error.file, error.line))
         return self._child
 
     async def _wait_settled(self, seconds: float) -> None:
@@ -242,7 +242,7 @@ class HookSource:
         child = HookChild(
             self.folder, version, self._limits, self._readers, self._log, self._child_ended
         )
-        self._children = [other for other in self._children if not other.over]
+        self._children = [other for other in self._children if not other.ended]
         self._children.append(child)
         try:
             await child.start()
@@ -287,8 +287,8 @@ class HookSource:
         self._fail(Abstention("hook", cause, file=str(self.folder), crashed=True))
 
 
-def _wire(answer: Answer) -> WireAnswer:
-    return WireAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
+def _wire(answer: Answer) -> HookAnswer:
+    return HookAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
 
 
 def _score(answer: Answer, reward: float, note: Note) -> Score:

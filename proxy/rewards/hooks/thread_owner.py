@@ -16,7 +16,7 @@ _FORM = struct.Struct("=q")
 
 
 @contextlib.contextmanager
-def shared() -> Iterator[int]:
+def shared_page() -> Iterator[int]:
     """Yield the descriptor of a new shared page, to pass to a process that starts meanwhile."""
     if sys.platform == "linux":
         page = os.memfd_create("hooks")
@@ -30,7 +30,7 @@ def shared() -> Iterator[int]:
         os.close(page)
 
 
-class Mark:
+class ThreadOwner:
     """One process's mapping of the shared page, until `close`."""
 
     def __init__(self, page: int) -> None:

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from proxy.rewards.hooks.protocol import Trouble
+from proxy.rewards.hooks.protocol import HookFault
 
 CAUSE_LIMIT = 400
 TRACE_LIMIT = 16_000
@@ -26,7 +26,7 @@ def keep_sources(folder: Path) -> None:
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
-def trouble_of(error: BaseException, folder: Path) -> Trouble:
+def fault_of_error(error: BaseException, folder: Path) -> HookFault:
     """Return the fault that `error` is, with only the frames inside `folder`."""
     trace = traceback.TracebackException.from_exception(error, compact=True)
     _cut(trace, folder, set())
@@ -35,17 +35,17 @@ def trouble_of(error: BaseException, folder: Path) -> Trouble:
     if len(text) > TRACE_LIMIT:
         half = TRACE_LIMIT // 2
         text = f"{text[:half]}\n  ...\n{text[-half:]}"
-    return Trouble(_cause(error, trace, file, line), text, file, line)
+    return HookFault(_cause(error, trace, file, line), text, file, line)
 
 
-def trouble_at(cause: str, frames: list[FrameType], folder: Path) -> Trouble:
+def fault_at(cause: str, frames: list[FrameType], folder: Path) -> HookFault:
     """Return a fault at the innermost of `frames` (outermost first) that is inside `folder`."""
     summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
     summary = _inside(summary, folder)
     if not summary:
-        return Trouble(cause)
+        return HookFault(cause)
     text = "Stack (most recent call last):\n" + "".join(summary.format())
-    return Trouble(cause, text, summary[-1].filename, summary[-1].lineno or 0)
+    return HookFault(cause, text, summary[-1].filename, summary[-1].lineno or 0)
 
 
 def _cut(trace: traceback.TracebackException, folder: Path, seen: set[int]) -> None:

@@ -24,7 +24,7 @@ _ADDRESS = re.compile(
 )
 
 
-def addressed(message: Mapping[str, Any]) -> str:
+def words_to_judge(message: Mapping[str, Any]) -> str:
     """Return the words with which an assistant message addresses its judge; empty for none."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""

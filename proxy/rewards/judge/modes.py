@@ -16,10 +16,10 @@ import msgspec
 from core.events import Part
 from proxy.rewards.judge import prompt
 from proxy.rewards.judge import reply as replies
-from proxy.rewards.judge.addressed import MARK, addressed
+from proxy.rewards.judge.addressed import MARK, words_to_judge
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import key_of
-from proxy.rewards.judge.question import Asker, Budget, Question
+from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner
 from proxy.rewards.judge.reply import Choice, Verdict
 from proxy.rewards.judge.settings import Options
 from proxy.rewards.part import PartAbstained, PartValue
@@ -28,7 +28,7 @@ from proxy.rewards.source import GroupContext
 T = TypeVar("T")
 
 
-class Sitting:
+class GroupJudging:
     """The questions about one group in the mode of the judge, and their result.
 
     Args:
@@ -43,7 +43,7 @@ class Sitting:
         self,
         options: Options,
         source: Sequence[str],
-        asker: Asker,
+        asker: QuestionRunner,
         tally: Callable[[], SpendCounter],
         context: GroupContext,
     ) -> None:
@@ -52,7 +52,7 @@ class Sitting:
         self._asker = asker
         self._tally = tally
         self._group_id = context.group_id
-        self._budget = Budget(options)
+        self._budget = GroupBudget(options)
         self._talk = prompt.conversation(context.messages, options.conversation_chars)
         self._reference = context.reference if options.reference else None
         shown = [prompt.shown(one.message, options.answer_chars) for one in context.answers]
@@ -60,7 +60,7 @@ class Sitting:
         """Each different answer once."""
         self._places = [self._answers.index(one) for one in shown]
         """For each candidate, the place of its answer in `_answers`."""
-        self._addressed = [addressed(one.message) for one in context.answers]
+        self._addressed = [words_to_judge(one.message) for one in context.answers]
         """The words with which each candidate addresses the judge; empty for none."""
 
     async def values(self) -> list[PartValue]:

@@ -17,9 +17,9 @@ from proxy.rewards.judge.breaker import Breaker
 from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.http import JudgeFault, Wire
-from proxy.rewards.judge.modes import Sitting
+from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import Asker, overspent
+from proxy.rewards.judge.question import QuestionRunner, overspent
 from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_near
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
@@ -70,7 +70,7 @@ class Judge:
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
         self._wire: Wire | None = None
-        self._asker: Asker | None = None
+        self._asker: QuestionRunner | None = None
         self._model = options.model or ""
         self._opening = asyncio.Lock()
         self._reaching = asyncio.Lock()
@@ -147,7 +147,7 @@ class Judge:
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
         source = (wire.url, self._model)
-        sitting = Sitting(self.options, source, asker, self._tally, group.context)
+        sitting = GroupJudging(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
 
     async def probe(self) -> JudgeProbe:
@@ -221,7 +221,7 @@ class Judge:
             key = find_key(self.options.key_env, self.options.key_file).value
         return Wire(self.options, self._endpoint(), key, self._count_call)
 
-    async def _open(self) -> tuple[Asker, Wire]:
+    async def _open(self) -> tuple[QuestionRunner, Wire]:
         """Return the objects that put questions, created on first use.
 
         Raises:
@@ -242,7 +242,7 @@ class Judge:
                 self._refresh()
             if self.options.cache and self._environment.home is not None:
                 self._cache = Cache(self._environment.home / CACHE)
-            self._asker = Asker(
+            self._asker = QuestionRunner(
                 self.options,
                 wire,
                 self._model,

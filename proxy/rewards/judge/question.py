@@ -25,7 +25,7 @@ BACKOFF = 0.5
 T = TypeVar("T")
 
 
-class Budget:
+class GroupBudget:
     """What is left of one group's time and retries; `last` is its most recent fault."""
 
     def __init__(self, options: Options) -> None:
@@ -54,7 +54,7 @@ class Question(msgspec.Struct, Generic[T], frozen=True):
     """Type that `read` returns, to decode it from the cache."""
 
 
-class Asker:
+class QuestionRunner:
     """Puts the questions of one judge.
 
     Args:
@@ -86,7 +86,7 @@ class Asker:
         self._worked = worked
         self._slots = asyncio.Semaphore(options.concurrency)
 
-    async def ask(self, question: Question[T], budget: Budget) -> T:
+    async def ask(self, question: Question[T], budget: GroupBudget) -> T:
         """Return the judge's result for a question.
 
         Raises:
@@ -125,7 +125,7 @@ class Asker:
             if probe:
                 self._breaker.release()
 
-    async def _answer(self, question: Question[T], budget: Budget, probe: bool) -> T:
+    async def _answer(self, question: Question[T], budget: GroupBudget, probe: bool) -> T:
         """Put the question, and once more when the reply is unusable."""
         reply = await self._call(question, question.messages, budget, probe)
         try:
@@ -144,7 +144,7 @@ class Asker:
             raise PartAbstained(cause) from None
 
     async def _call(
-        self, question: Question[T], messages: Messages, budget: Budget, probe: bool
+        self, question: Question[T], messages: Messages, budget: GroupBudget, probe: bool
     ) -> Reply:
         """Return a reply; retry faults that may pass while the budget lasts."""
         tries = 0
@@ -167,7 +167,7 @@ class Asker:
             self._tally().add(retries=1)
             await asyncio.sleep(wait)
 
-    def _wait(self, fault: JudgeFault, tries: int, budget: Budget) -> float:
+    def _wait(self, fault: JudgeFault, tries: int, budget: GroupBudget) -> float:
         """Return the seconds to wait before the call is repeated.
 
         Raises:

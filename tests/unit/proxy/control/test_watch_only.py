@@ -19,7 +19,7 @@ from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
 from proxy.context import Seat
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
 from proxy.main import ProxyOptions, _parts, http_config
@@ -63,7 +63,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     options = ProxyOptions(home=Home.open(home), settings=settings)
     async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
         assert groups is None
-        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
+        control = ControlApi(seat, WatchOnlyCommands(seat), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
