@@ -29,7 +29,7 @@ from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import Seat
-from proxy.control.dispatch import CommandReply
+from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import sheet
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
@@ -60,7 +60,7 @@ class _Refused(AjetError):
 class CommandHandler(Protocol):
     """Executes commands."""
 
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
         """Execute the command; an `AjetError` gives the reason for a refusal."""
         ...
 

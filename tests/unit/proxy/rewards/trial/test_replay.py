@@ -259,7 +259,7 @@ def test_lines_of_a_file_are_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("not json", "no JSON"),
+        ("not json", "not JSON"),
         ("[1]", "an object"),
         ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
         ({"query": "q", "answer": "a"}, "Is it `answer`?"),
