@@ -21,7 +21,12 @@ from core.state import State
 from proxy.context import Seat
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
-from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
+from proxy.control.watch_only import (
+    ReadOnlyTransport,
+    WatchOnlyCommands,
+    WatchOnlyRefused,
+    watch_app,
+)
 from proxy.main import ProxyOptions, _parts, http_config
 from proxy.servers.slots import look
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -226,7 +231,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
                 lambda: client.agree_sync_weight(),
             )
             for order in orders:
-                with pytest.raises(OnlyLooking):
+                with pytest.raises(WatchOnlyRefused):
                     await order()
             assert client.begin_claim() is None
         assert swarm.requests["/claim_episode"] == 1

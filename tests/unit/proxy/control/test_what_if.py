@@ -44,7 +44,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    monkeypatch.setattr(what_if, "TELL", 0.0)
+    monkeypatch.setattr(what_if, "PUBLISH_EVERY", 0.0)
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
     source = ComposedSource(file, PartEnvironment(tmp_path, 5.0))
