@@ -132,8 +132,8 @@ async def test_a_new_one_ends_the_one_before(desk: Desk) -> None:
     ("args", "words"),
     [
         ({"weights": ("lenth=1",)}, "no part `lenth`"),
-        ({"weights": ("length",)}, "is no weight"),
-        ({"weights": ("length=nan",)}, "is no weight"),
+        ({"weights": ("length",)}, "is not a weight"),
+        ({"weights": ("length=nan",)}, "is not a weight"),
         ({"last": -1}, "-1 groups"),
         ({"last": 100_000}, "100000 groups"),
         ({"file": "a", "hooks": "b"}, "a file and a hook folder"),
