@@ -20,7 +20,7 @@ import uvicorn
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.common.tasks import Tasks, together
+from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
@@ -329,7 +329,7 @@ async def _announce(seat: Seat, url: str, notice: str) -> None:
 
 
 async def _farewell(seat: Seat) -> None:
-    await together(*(server.desk.close() for server in seat.servers.values()))
+    await gather_fast(*(server.desk.close() for server in seat.servers.values()))
     await seat.rewards.close()
     seat.bus.publish(ProxyStopped(reason="asked to"))
     seat.journal.append_snapshot(seat.bus.state)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -12,13 +12,11 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
+from console.models.app_host import AppHost
 from console.session.app_state import EVERYTHING, Session
 from console.widgets.key_bar import KeyBar
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
 ROOMY = Size(120, 36)
 """The least terminal in which panels have borders; the screen has the class `-roomy` then."""
@@ -68,7 +66,7 @@ class ConsoleScreen(Screen[None]):
         return self.digits_vote
 
     @property
-    def host(self) -> "ConsoleApp":
+    def host(self) -> AppHost:
         """The app, typed."""
         return host(self)
 
@@ -123,10 +121,7 @@ class ConsoleScreen(Screen[None]):
 
     def action_try_prompt(self) -> None:
         """The screen of prompts that were tried, about the server this one points at."""
-        from console.screens.probes import TriesScreen
-
-        if not isinstance(self, TriesScreen):
-            self.host.push_screen(TriesScreen(self.target_server))
+        self.host.open_probe(self.target_server)
 
     def flush(self, dirty: frozenset[str]) -> None:
         """Called by the app: repaint the status bar and the body."""

@@ -14,10 +14,10 @@ from console.screens.group_actions import digit_bindings
 from console.screens.rater import cast_vote, under_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
+from console.session.group_facts import answered
 from console.text.server_color import group_color
 from console.views.candidate import whole_texts
 from console.views.conversation import context_words
-from console.views.group import answered
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
 from core.state import Group

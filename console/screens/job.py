@@ -17,9 +17,9 @@ from console.screens.base import ConsoleScreen
 from console.screens.start_question import first_words
 from console.text.contact import as_ended
 from console.text.format import plural, state_word
+from console.text.lines import Line
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from console.views.group import Line
 from console.views.job import changes_said, diff_lines, notice_lines, source_lines
 from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm

@@ -18,8 +18,8 @@ from console.models.preview import previews
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
+from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line
 from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
 from console.views.rating import bar_pieces, stall_words
 from console.widgets.dataset_picker import DatasetPicker

@@ -13,9 +13,9 @@ from console.models.alerts import Way, by_need, way_of
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
+from console.screens.open_group import open_groups
 from console.screens.server_detail import InsideScreen
 from console.session.app_state import EVERYTHING, Session
-from console.shell.group_paths import open_groups
 from console.text.format import UNKNOWN, elapsed
 from console.text.wrap import wrapped
 from console.views import overview as parts

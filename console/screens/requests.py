@@ -18,8 +18,8 @@ from console.screens.group import GroupScreen
 from console.screens.journal_list import JournalList
 from console.session.filters import Filter
 from console.text.format import clock
+from console.text.lines import Line, line_width
 from console.text.server_color import group_color, server_colors
-from console.views.group import Line, line_width
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList

@@ -8,23 +8,15 @@ from itertools import chain
 import msgspec
 
 from ajet_swarm.common.text import content_text, one_line
+from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
 from console.text.format import duration, number, plural
+from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls
 from console.text.wrap import wrapped
-from console.views.group import (
-    CUT,
-    EMPTY,
-    Line,
-    advantages,
-    best_of,
-    fit,
-    known_rewards,
-    line_width,
-    rated_best,
-)
+from console.views.group import CUT
 from core.events import CandidateAnswered, Event, GroupOpened, Part, singles
 from core.state import Candidate, Group
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain
-from console.backend.supervisor import exit_text
 from console.models.consequences import boot_trouble
 from console.session.app_state import Child, Session
+from console.text.causes import exit_text
 from console.text.contact import as_ended, is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
 from console.text.server_color import server_color

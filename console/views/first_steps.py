@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.cli.clients.forms import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
-from console.cli.clients.programs import PROGRAMS
+from console.clients.programs import PROGRAMS
+from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
 from console.models.job_commands import orders_of
 from console.session.app_state import Session
 from console.text.wrap import wrapped

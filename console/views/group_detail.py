@@ -4,24 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
+from console.session.group_facts import answered, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
-from console.text.flow import flow
 from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
+from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
-from console.views.group import (
-    CUT,
-    Line,
-    answered,
-    fit,
-    phase_look,
-    spread_of,
-    unconfirmed,
-    user_fate,
-    user_wait,
-    verdict,
-    waited_text,
-)
+from console.views.group import CUT, phase_look, user_fate, user_wait, waited_text
 from core.state import Group
 
 QUERY_ROWS = 3

@@ -6,9 +6,11 @@ from dataclasses import replace
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
+from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
-from console.views.group import EMPTY, Line, best_of, fit, has_answer, line_width, user_wait
+from console.views.group import user_wait
 from console.views.group_detail import held_words, rating_words
 from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from console.models.app_host import AppHost
 from console.session.app_state import Session
 from console.widgets.relaid import Relaid
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
 TALL = 36
 """Rows of a terminal from which there is room for more than the most needed."""
@@ -104,9 +102,9 @@ def _divided(line: Content) -> tuple[Content, Content]:
     return line[:at], rest[len(rest.plain) - len(rest.plain.lstrip()) :]
 
 
-def host(widget: Widget) -> "ConsoleApp":
+def host(widget: Widget) -> AppHost:
     """The app of a widget, typed."""
-    return cast("ConsoleApp", widget.app)
+    return cast(AppHost, widget.app)
 
 
 def heading(title: str, *parts: Content | str) -> Content:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from console.models.alerts import _WAYS, way_of
 from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
+from console.screens.open_group import id_matches
 from console.screens.requests import RequestsScreen
 from console.screens.server_detail import InsideScreen
-from console.shell.group_paths import id_matches
 from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event

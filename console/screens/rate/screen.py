@@ -13,9 +13,9 @@ from console.screens.group_actions import digit_bindings
 from console.screens.rate.mode import ModeScreen
 from console.screens.rate.tools import Asides
 from console.session.app_state import EVERYTHING
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
 from console.views.conversation import context_words
-from console.views.group import EMPTY, Line, fit
 from console.views.rate_aside import MINUTES
 from console.views.rating import (
     banner_line,
