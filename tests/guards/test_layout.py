@@ -24,8 +24,8 @@ def test_each_name_is_ours(name: str) -> None:
     assert Path(module.__file__).is_relative_to(ROOT)
 
 
-def test_no_file_is_longer_than_one_sitting() -> None:
-    """A file is one subject, wherever that ends; beyond 600 lines it is rarely one."""
+def test_no_file_is_longer_than_600_lines() -> None:
+    """A file is one subject; a longer one rarely is."""
     long = {str(path.relative_to(ROOT)): lines for path in FILES if (lines := _lines(path)) > 600}
     assert not long
 
@@ -44,6 +44,38 @@ def test_no_class_has_more_than_25_methods() -> None:
         if sum(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body) > 25
     ]
     assert not large
+
+
+def test_no_class_name_occurs_twice_in_a_package() -> None:
+    places: dict[tuple[str, str], list[str]] = {}
+    for path in FILES:
+        where = path.relative_to(ROOT)
+        if where.parts[0] not in PACKAGES:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault((where.parts[0], node.name), []).append(str(where))
+    twice = {name: files for (_, name), files in places.items() if len(files) > 1}
+    assert not twice
+
+
+def test_no_file_name_repeats_its_folder() -> None:
+    repeated = [
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if path.relative_to(ROOT).parts[0] in PACKAGES
+        if path.parent.name.rstrip("s") in [word.rstrip("s") for word in path.stem.split("_")]
+    ]
+    assert not repeated
+
+
+def test_no_folder_has_more_than_25_modules() -> None:
+    folders: dict[str, int] = {}
+    for path in FILES:
+        if path.relative_to(ROOT).parts[0] in PACKAGES and path.name != "__init__.py":
+            name = str(path.parent.relative_to(ROOT))
+            folders[name] = folders.get(name, 0) + 1
+    assert not {name: count for name, count in folders.items() if count > 25}
 
 
 LADDERS = {
