@@ -8,7 +8,7 @@ import msgspec
 
 from console.models.screen_registry import SCREENS, Place
 from console.session.app_state import Child, Session
-from console.text.contact import ended
+from console.session.server_facts import ended
 from core.runtime.sockets import TAKEN
 from core.state import Alert
 

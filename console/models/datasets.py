@@ -108,3 +108,10 @@ def _near(home: Home, text: str) -> str:
     names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
     found = closest(text, names, cutoff=0.5)
     return f"`{found[0]}`" if found else ""
+
+
+def one_question() -> str:
+    """Path of the dataset with one question, for rating by hand."""
+    from mock.dataset import shipped
+
+    return str(shipped().with_name("one_question.jsonl"))

@@ -16,7 +16,7 @@ from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.start_question import first_words
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import plural, state_word
 from console.text.lines import Line
 from console.text.server_color import server_color

@@ -13,7 +13,7 @@ from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
 from console.text.lines import Line, fit
 from console.text.server_color import server_color

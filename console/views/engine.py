@@ -7,8 +7,9 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line, plain
 from console.models.consequences import boot_trouble
 from console.session.app_state import Child, Session
+from console.session.server_facts import as_ended
 from console.text.causes import exit_text
-from console.text.contact import as_ended, is_starting
+from console.text.contact import is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
 from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color

@@ -171,13 +171,6 @@ def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT
     return "\n".join(texts)
 
 
-def one_question() -> str:
-    """Path of the dataset with one question, for rating by hand."""
-    from mock.dataset import shipped
-
-    return str(shipped().with_name("one_question.jsonl"))
-
-
 def installed() -> Client | None:
     """The first client program that is on the path; None for none. Reads the disk."""
     by_name = {one.name: one for one in PROGRAMS}

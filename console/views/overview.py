@@ -11,7 +11,8 @@ from ajet_swarm.common.text import one_line
 from console.models.alerts import Way, by_need, way_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import Session
-from console.text.contact import as_ended, is_starting
+from console.session.server_facts import as_ended
+from console.text.contact import is_starting
 from console.text.format import (
     UNKNOWN,
     bar,

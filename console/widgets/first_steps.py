@@ -11,17 +11,10 @@ from textual.message import Message
 from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
+from console.models.datasets import one_question
 from console.session.app_state import Session
 from console.text.sections import Room
-from console.views.first_steps import (
-    content,
-    curl_line,
-    installed,
-    may_mock,
-    one_question,
-    settings_of,
-    to_start,
-)
+from console.views.first_steps import content, curl_line, installed, may_mock, settings_of, to_start
 from console.widgets.section import Section, host
 
 

@@ -12,7 +12,7 @@ from ajet_swarm.common.text import one_line
 from console.models.alerts import by_need
 from console.models.screen_registry import Place, shown_places
 from console.session.app_state import Session
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progress, state_text
 from console.views.group import user_wait
 from core.state import Group, Server
