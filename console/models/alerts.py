@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from console.models.screen_registry import SCREENS, Place
+from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import Child, Session
 from console.session.server_facts import ended
 from core.runtime.sockets import TAKEN
@@ -14,10 +14,10 @@ from core.state import Alert
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AlertAction:
     """A way out of what an alert tells."""
 
-    place: Place
+    place: ScreenSpec
     keys: str = ""
     """What is pressed there; empty when looking is what there is to do."""
     does: str = ""
@@ -89,7 +89,9 @@ _LOOKS = {
 _KEY = re.compile(r"`\S`")
 
 
-def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = False) -> Way | None:
+def way_of(
+    key: str, places: Sequence[ScreenSpec] = SCREENS, *, read_only: bool = False
+) -> AlertAction | None:
     """How to act on the alert of that key; None for one that needs no key.
 
     Args:
@@ -105,7 +107,7 @@ def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = Fal
     if not there and name == "rewards":  # the log has the traceback too
         there = [place for place in places if place.name == "log"]
     inside = key.partition(":")[2] if kind in ("held", "taken") else ""
-    return Way(there[0], keys, does, inside) if there else None
+    return AlertAction(there[0], keys, does, inside) if there else None
 
 
 def fallen(session: Session) -> list[Alert]:

@@ -15,7 +15,7 @@ from core.state import Group, Server
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AvailableCommand:
     """One order that can be given now."""
 
     command: str
@@ -36,7 +36,9 @@ class Offer:
         return COMMANDS[self.command].danger
 
 
-def offers(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
+def available_commands(
+    session: Session, group_id: str | None, server: str | None
+) -> list[AvailableCommand]:
     """Orders that can be given now.
 
     Args:
@@ -48,8 +50,8 @@ def offers(session: Session, group_id: str | None, server: str | None) -> list[O
     return [one for one in _all(session, group_id, server) if session.may(one.command)]
 
 
-def _all(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
-    found: list[Offer] = []
+def _all(session: Session, group_id: str | None, server: str | None) -> list[AvailableCommand]:
+    found: list[AvailableCommand] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
         found += _group(group)
@@ -73,10 +75,10 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Off
     return found
 
 
-def possible(session: Session, command: str, **args: Any) -> bool:
+def is_available(session: Session, command: str, **args: Any) -> bool:
     """Whether `command` is on offer now for what `args` name; for `check_action`."""
     group_id = args.get("group_id")
-    found = offers(session, group_id, args.get("server"))
+    found = available_commands(session, group_id, args.get("server"))
     return any(
         offer.command == command
         and not offer.servers
@@ -97,7 +99,7 @@ _NOT_NOW = {
 }
 
 
-def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
+def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
     """Title and reason of what cannot be ordered now; nothing for who may order nothing.
 
     Args:
@@ -106,7 +108,7 @@ def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
     if session.looks_on or not session.seen:
         return
     group = session.state.groups.get(group_id) if group_id else None
-    offered = {one.command for one in offers(session, group_id, None)}
+    offered = {one.command for one in available_commands(session, group_id, None)}
     for verb in _GROUP_VERBS:
         name = f"group.{verb}"
         if name not in offered and session.may(name):
@@ -118,12 +120,12 @@ def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
             yield COMMANDS[name].title, why
 
 
-def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Offer:
+def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> AvailableCommand:
     command = COMMANDS[name]
-    return Offer(name, command.title + more, help_text or command.help, **rest)
+    return AvailableCommand(name, command.title + more, help_text or command.help, **rest)
 
 
-def _group(group: Group) -> Iterator[Offer]:
+def _group(group: Group) -> Iterator[AvailableCommand]:
     args = {"group_id": group.group_id}
     about = one_line(group.query, 60)
     if group.rateable and (group.rating is not None or group.best is not None):
@@ -139,7 +141,7 @@ def _group(group: Group) -> Iterator[Offer]:
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"
-    yield Offer("group.mark", verb, about, args={**args, "marked": not group.marked})
+    yield AvailableCommand("group.mark", verb, about, args={**args, "marked": not group.marked})
     yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
 
 
@@ -150,7 +152,7 @@ def _servers(session: Session, name: str | None) -> list[Server]:
     return list(session.state.servers.values())
 
 
-def _engine(session: Session, server: Server) -> Iterator[Offer]:
+def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
     if server.lost:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
@@ -170,13 +172,13 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
         yield from _kept(server, where, args)
 
 
-def _everywhere(session: Session) -> Iterator[Offer]:
+def _everywhere(session: Session) -> Iterator[AvailableCommand]:
     """Orders to several servers at once."""
     for name, fit in of_all(session):
         yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
 
 
-def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer]:
+def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
     """What can be done to the checkpoints of a server that keeps some."""
     saved = server.checkpoints or ()
     named = [one for one in saved if not one.kept]
@@ -200,7 +202,7 @@ def save_name(server: Server) -> str:
     return f"hand-{max(0, (server.step or 1) - 1):06}"
 
 
-def _modes(session: Session) -> Iterator[Offer]:
+def _modes(session: Session) -> Iterator[AvailableCommand]:
     words = {
         "off": "automatic rewards; override one until its group is finished",
         "answer_first": "the user is answered at once, you rate later",
@@ -209,10 +211,10 @@ def _modes(session: Session) -> Iterator[Offer]:
     for mode in MODES:
         if mode != session.state.rating_mode:
             title = f"Rating: Switch to {mode.replace('_', ' ')}"
-            yield Offer("rating.mode", title, words[mode], args={"mode": mode})
+            yield AvailableCommand("rating.mode", title, words[mode], args={"mode": mode})
 
 
-def _held_up(session: Session) -> Iterator[Offer]:
+def _held_up(session: Session) -> Iterator[AvailableCommand]:
     """Ways out while open ratings hold up an update or users."""
     state = session.state
     for name, cause in held_up(state, session.now()).items():
@@ -222,7 +224,7 @@ def _held_up(session: Session) -> Iterator[Offer]:
             yield _offer(command, where, help_text=about, args={"server": name})
 
 
-def _mock(session: Session) -> Iterator[Offer]:
+def _mock(session: Session) -> Iterator[AvailableCommand]:
     mock = session.state.mock
     if mock is None or not session.mock_lives:
         if session.boss is not None:

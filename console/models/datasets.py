@@ -20,7 +20,7 @@ _MARKS = ("dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DatasetChoice:
     """A dataset that can be picked."""
 
     path: str
@@ -63,14 +63,14 @@ def field_text(path: str) -> str:
     return "" if path == str(shipped()) else path
 
 
-def datasets(root: Path, here: Path) -> list[Found]:
+def datasets(root: Path, here: Path) -> list[DatasetChoice]:
     """All that can be picked, newest first within each place. Reads folders: call it in a thread.
 
     Args:
         root: The home's folder.
         here: The working folder.
     """
-    found = [Found("", "the shipped questions", "shipped")]
+    found = [DatasetChoice("", "the shipped questions", "shipped")]
     seen: set[Path] = set()
     for folder, where in ((root / FOLDER, "home"), (here, "here")):
         inside = sorted(_inside(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
@@ -81,7 +81,9 @@ def datasets(root: Path, here: Path) -> list[Found]:
             seen.add(real)
             name = path.name if where == "here" else str(path)
             folded = path.is_dir()
-            found.append(Found(name, path.name, where, 0 if folded else stat.st_size, folded))
+            found.append(
+                DatasetChoice(name, path.name, where, 0 if folded else stat.st_size, folded)
+            )
     return found[:MOST]
 
 

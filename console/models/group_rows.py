@@ -6,7 +6,7 @@ filter or another order looks at state, and at what a search has found in the jo
 
 from collections.abc import Mapping, Sequence
 
-from console.models.order import BY_TIME, Order
+from console.models.order import BY_TIME, SortOrder
 from console.session.filters import Filter
 from console.session.history import History, Search
 from core.state import Group
@@ -55,7 +55,7 @@ class RowModel:
         self._passed.clear()
         self.search = None
 
-    def set_order(self, order: Order, upward: bool) -> None:
+    def set_order(self, order: SortOrder, upward: bool) -> None:
         """Sort in another way from the next `update` on."""
         self.order, self.upward = order, upward
 

@@ -12,7 +12,7 @@ from core.state import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeAnswer:
     """Texts of one candidate that are not cut."""
 
     text: str
@@ -20,7 +20,7 @@ class Whole:
     tool_calls: str
 
 
-def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
+def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
     """The whole query and the whole answers by index, from the events of one group."""
     query, found = "", {}
     for event in chain.from_iterable(map(singles, events)):
@@ -29,7 +29,7 @@ def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
         elif isinstance(event, CandidateAnswered):
             said = event.message
             calls = said.get("tool_calls")
-            found[event.index] = Whole(
+            found[event.index] = WholeAnswer(
                 content_text(said.get("content")),
                 content_text(said.get("reasoning") or said.get("reasoning_content")),
                 msgspec.json.encode(calls).decode() if calls else "",

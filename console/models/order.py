@@ -8,7 +8,7 @@ from core.state import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortOrder:
     """One way to sort; what has no value comes last, whichever way round."""
 
     key: str
@@ -37,10 +37,10 @@ def took(group: Group, now: float) -> float | None:
 
 
 ORDERS = (
-    Order("time", "time", "time", lambda group, now: group.opened_at),
-    Order("reward", "best reward", "best", _reward),
-    Order("spread", "spread", "spread", lambda group, now: spread_of(group)),
-    Order("waited", "waiting time", "waited", _waited),
-    Order("latency", "latency", "took", took),
+    SortOrder("time", "time", "time", lambda group, now: group.opened_at),
+    SortOrder("reward", "best reward", "best", _reward),
+    SortOrder("spread", "spread", "spread", lambda group, now: spread_of(group)),
+    SortOrder("waited", "waiting time", "waited", _waited),
+    SortOrder("latency", "latency", "took", took),
 )
 BY_TIME = ORDERS[0]

@@ -10,7 +10,7 @@ PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RatingFigures:
     """The figures of a session.
 
     Attributes:
@@ -45,12 +45,12 @@ class RatingProgress:
         """Leave out a vote that was undone or refused."""
         self._votes.pop(group_id, None)
 
-    def figures(self) -> Progress:
+    def figures(self) -> RatingFigures:
         """The figures now."""
         times = sorted(self._votes.values())[-NEWEST:]
         gaps = [min(later - at, PAUSE) for at, later in pairwise(times)]
         pace = 60.0 * len(gaps) / sum(gaps) if sum(gaps) > 0 else None
-        return Progress(len(self._votes), pace, self.goal)
+        return RatingFigures(len(self._votes), pace, self.goal)
 
     def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:
         """Votes in each of the last `minutes`, oldest first."""
@@ -61,7 +61,7 @@ class RatingProgress:
         return tuple(counts)
 
 
-def progress_words(now: Progress) -> str:
+def progress_words(now: RatingFigures) -> str:
     """`7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal."""
     if not (now.rated or now.goal):
         return ""

@@ -24,7 +24,7 @@ HURRIED = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentVote:
     """A vote that was given."""
 
     group_id: str
@@ -57,7 +57,7 @@ class RateQueue:
     def __init__(self) -> None:
         self.current: str | None = None
         self.second = False
-        self.last: Sent | None = None
+        self.last: SentVote | None = None
         self.news = ""
         self.hint = False
         self._news_at: float | None = None
@@ -69,7 +69,7 @@ class RateQueue:
         self.bounds = (0.0, 1.0)
         self.progress = RatingProgress()
         self._ballots: dict[str, Ballot] = {}
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, SentVote] = {}
         self._came_back: set[str] = set()
         self._surprised_at = float("-inf")
         self._emptied_at = float("-inf")
@@ -114,7 +114,7 @@ class RateQueue:
         ]
         return [group for _, group in sorted(found, key=lambda one: one[0], reverse=True)]
 
-    def vote_of(self, group_id: str) -> Sent | None:
+    def vote_of(self, group_id: str) -> SentVote | None:
         """The vote that this console sent for a group; None when it sent none."""
         return self._sent.get(group_id)
 
@@ -214,7 +214,7 @@ class RateQueue:
         self.tell("")
         group_id = ballot.group_id
         said = words(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = Sent(group_id, said, now, ballot.shown)
+        self._sent[group_id] = SentVote(group_id, said, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
             self.progress.voted(group_id, now)

@@ -22,7 +22,7 @@ STEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WhatIfResult:
     """What other weights come to."""
 
     summary: TrialSummary
@@ -35,7 +35,7 @@ def can_weigh(state: State) -> bool:
     return len(state.rewards.parts) > 1
 
 
-def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
+def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult:
     """The newest groups with these weights in place of those in use."""
     from proxy.rewards.model.spec import Weigher
     from proxy.rewards.trial.replay import summary_of
@@ -52,7 +52,7 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
             lacking += 1
             continue
         results.append(_tried(state.groups[digest.group_id], specs, weigher))
-    return Tally(summary_of(results, state.rewards.version), lacking)
+    return WhatIfResult(summary_of(results, state.rewards.version), lacking)
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScreenSpec:
     """One screen of the console."""
 
     name: str
@@ -34,51 +34,51 @@ class Place:
         return self.load()()
 
 
-SCREENS: Sequence[Place] = (
-    Place(
+SCREENS: Sequence[ScreenSpec] = (
+    ScreenSpec(
         "overview",
         "Overview",
         1,
         "console.screens.overview:OverviewScreen",
         "What the engine does, what was learned, what needs you",
     ),
-    Place(
+    ScreenSpec(
         "requests",
         "Requests",
         2,
         "console.screens.requests:RequestsScreen",
         "Every request with its candidates",
     ),
-    Place(
+    ScreenSpec(
         "rate",
         "Rate",
         3,
         "console.screens.rate.screen:RateScreen",
         "Groups that wait for your rating, shortest clock first",
     ),
-    Place(
+    ScreenSpec(
         "mock",
         "Mock user",
         4,
         "console.screens.mock:MockScreen",
         "Drive the application from a dataset",
     ),
-    Place(
+    ScreenSpec(
         "engine",
         "Engine",
         5,
         "console.screens.engine:EngineScreen",
         "Each swarm server: state, pool, steps; start and stop",
     ),
-    Place(
+    ScreenSpec(
         "rewards",
         "Rewards",
         6,
         "console.screens.rewards.screen:RewardsScreen",
         "What scores the answers: the parts, what each decided, the last fault",
     ),
-    Place("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
-    Place(
+    ScreenSpec("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
+    ScreenSpec(
         "servers",
         "Servers",
         9,
@@ -93,7 +93,7 @@ _OF_GROUPS = frozenset({"requests", "rewards"})
 """Screens that do so where the journal has groups of an earlier run."""
 
 
-def shown_places(places: Sequence[Place], state: "State") -> list[Place]:
+def shown_screens(places: Sequence[ScreenSpec], state: "State") -> list[ScreenSpec]:
     """The screens that something leads to: beside a proxy that only watches, those of use."""
     if not state.watch_only:
         return list(places)

@@ -15,7 +15,7 @@ from console.screens.group_actions import GroupTarget
 from console.screens.parts import ScreenPart, in_background
 from console.session.app_state import EVERYTHING
 from console.views.conversation import Entry, conversation, folded_first, lay_out
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
 
@@ -59,7 +59,7 @@ class ConversationScreen(ModalScreen[None]):
         """Title, entries, search line, keys."""
         with Vertical(classes="dialog -wide", id="conversation"):
             yield Static(self._title, markup=False, classes="dialog-title")
-            yield Pane(id="conversation-rows")
+            yield TextPane(id="conversation-rows")
             yield Input(placeholder="search", compact=True, id="conversation-search")
             yield Static(_HINT, markup=False, classes="dialog-hint", id="conversation-hint")
 
@@ -72,8 +72,8 @@ class ConversationScreen(ModalScreen[None]):
         self.call_after_refresh(self._paint)
 
     @property
-    def _rows(self) -> Pane:
-        return self.query_one("#conversation-rows", Pane)
+    def _rows(self) -> TextPane:
+        return self.query_one("#conversation-rows", TextPane)
 
     def _paint(self) -> None:
         rows = self._rows

@@ -9,12 +9,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
-from console.models.available_commands import Offer, offers, possible
+from console.models.available_commands import AvailableCommand, available_commands, is_available
 from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
 from console.screens.job import JobScreen
 from console.screens.run_command import run_available
-from console.screens.server_detail import InsideScreen
+from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
 from console.text.sections import Room
 from console.views.engine import no_server, processes, server_panel
@@ -276,7 +276,7 @@ class EngineScreen(ConsoleScreen):
             server = self.session.state.servers.get(self.target_server or "")
             return server is not None and server.state != "OBSERVING"
         if action == "order":
-            return possible(self.session, str(parameters[0]), **self._args(*parameters[1:]))
+            return is_available(self.session, str(parameters[0]), **self._args(*parameters[1:]))
         if action == "kept":
             return self._kept(str(parameters[0])) is not None
         if action == "restart":
@@ -291,10 +291,10 @@ class EngineScreen(ConsoleScreen):
     def action_inside(self) -> None:
         """What the server is doing now, episode by episode."""
         if (name := self.target_server) is not None:
-            self.app.push_screen(InsideScreen(name))
+            self.app.push_screen(ServerDetailScreen(name))
 
-    def _for_all(self, name: str) -> Offer | None:
-        found = offers(self.session, None, None)
+    def _for_all(self, name: str) -> AvailableCommand | None:
+        found = available_commands(self.session, None, None)
         return next((one for one in found if one.command == name and one.servers), None)
 
     def action_everywhere(self, name: str) -> None:
@@ -314,13 +314,15 @@ class EngineScreen(ConsoleScreen):
         else:
             self.host.run_command(name, **args)
 
-    def _kept(self, name: str) -> Offer | None:
+    def _kept(self, name: str) -> AvailableCommand | None:
         """The order about checkpoints that a key gives now; None when it makes no sense."""
         panel = self.focused if isinstance(self.focused, CheckpointPanel) else None
         if panel is None and name not in ANYWHERE:
             return None
         found = [
-            one for one in offers(self.session, None, self.target_server) if one.command == name
+            one
+            for one in available_commands(self.session, None, self.target_server)
+            if one.command == name
         ]
         if not found:
             return None

@@ -24,10 +24,10 @@ from console.text.wrap import wrapped
 from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
 from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
-from console.widgets.dataset_preview import DatasetPane, preview_lines
+from console.widgets.dataset_preview import DatasetPreview, preview_lines
 from console.widgets.dataset_results import ResultList
-from console.widgets.mock_form import FieldError, MockForm
-from console.widgets.pane import Pane
+from console.widgets.mock_form import MockFieldError, MockForm
+from console.widgets.pane import TextPane
 from core.state import Mock, MockRow
 
 _LOOK = 5.0
@@ -76,10 +76,10 @@ class MockScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         """Summary and bar, form, results beside the preview."""
-        yield Pane(id="mock-summary")
-        yield Pane(id="mock-bar")
+        yield TextPane(id="mock-summary")
+        yield TextPane(id="mock-bar")
         yield MockForm()
-        yield Pane(id="mock-error")
+        yield TextPane(id="mock-error")
         with Horizontal(id="mock-body"):
             yield ResultList(id="mock-results")
             yield _Side(id="mock-side")
@@ -99,10 +99,10 @@ class MockScreen(ConsoleScreen):
         alive = self.session.mock_lives
         width = max(20, self.size.width - 2)
         stall = stall_words(self.session.state, now)
-        self.query_one("#mock-summary", Pane).show_lines(
+        self.query_one("#mock-summary", TextPane).show_lines(
             summary_lines(mock, now, width, alive, not self.session.read_only, stall)
         )
-        bar = self.query_one("#mock-bar", Pane)
+        bar = self.query_one("#mock-bar", TextPane)
         bar.display = mock is not None
         bar.show_lines([progress_line(mock, width)])
         form = self.query_one(MockForm)
@@ -146,7 +146,7 @@ class MockScreen(ConsoleScreen):
             self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
 
     def _say(self, text: str, tone: str = "$reward-down") -> None:
-        pane = self.query_one("#mock-error", Pane)
+        pane = self.query_one("#mock-error", TextPane)
         pane.display = bool(text)
         lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
         pane.show_lines([((f" {line}", tone),) for line in lines])
@@ -244,7 +244,7 @@ class MockScreen(ConsoleScreen):
     def _start(self, **more: bool) -> None:
         try:
             args = self.query_one(MockForm).arguments()
-        except FieldError as error:
+        except MockFieldError as error:
             self._refuse(error.field, str(error))
             return
         self._look()  # what was typed last may not have come up to the screen yet
@@ -291,7 +291,7 @@ class MockScreen(ConsoleScreen):
         self.host.run_command("mock.stop")
 
 
-class _Side(DatasetPane):
+class _Side(DatasetPreview):
     """Broken rows of the run, then the look at the dataset in the form."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name

@@ -9,22 +9,22 @@ from textual.content import Content
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
-from console.models.alerts import Way, by_need, way_of
+from console.models.alerts import AlertAction, by_need, way_of
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.open_group import open_groups
-from console.screens.server_detail import InsideScreen
+from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
 from console.text.format import UNKNOWN, elapsed
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views import overview as parts
-from console.views.first_steps import wanted
+from console.views.first_steps import is_first_start
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
-from console.widgets.recent_groups import NewestGroups
+from console.widgets.recent_groups import RecentGroups
 from console.widgets.section import Section
 from core.state import Alert
 
@@ -152,7 +152,7 @@ class OverviewScreen(ConsoleScreen):
                     yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
                     yield Section(parts.mock, frozenset({"mock", "clock"}), id="mock")
             yield FirstSteps(id="first")
-            yield NewestGroups(id="newest")
+            yield RecentGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Hand the keys on to the sections."""
@@ -167,9 +167,9 @@ class OverviewScreen(ConsoleScreen):
             self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
         for section in self.query(Section):
             section.paint(self.session, dirty)
-        if self._show_first(wanted(self.session)):
+        if self._show_first(is_first_start(self.session)):
             return
-        newest = self.query_one(NewestGroups)
+        newest = self.query_one(RecentGroups)
         if seen and not dirty.isdisjoint({"*", "groups", "clock", "servers", "proxy"}):
             newest.paint_groups(self.session)
             if self.focused is None:
@@ -184,7 +184,7 @@ class OverviewScreen(ConsoleScreen):
             overview.set_class(first, "-first")
             steps.paint(self.session, EVERYTHING)
             if not first and self.focused is steps:
-                self.query_one(NewestGroups).focus(scroll_visible=False)
+                self.query_one(RecentGroups).focus(scroll_visible=False)
         if first and self.focused is None:
             steps.focus(scroll_visible=False)
         return first
@@ -192,13 +192,13 @@ class OverviewScreen(ConsoleScreen):
     @property
     def target_group(self) -> str | None:
         """The group under the cursor, once it was moved there."""
-        newest = self.query_one(NewestGroups)
+        newest = self.query_one(RecentGroups)
         return newest.cursor or None if not newest.follow else None
 
-    def on_item_list_opened(self, event: NewestGroups.Opened) -> None:
+    def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
         """Enter or a second click on one of the newest groups."""
         event.stop()
-        newest = self.query_one(NewestGroups)
+        newest = self.query_one(RecentGroups)
         self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -221,11 +221,11 @@ class OverviewScreen(ConsoleScreen):
         panel = self.query_one(AlertList)
         return panel.chosen if panel.has_focus else next(iter(by_need(self.session)), None)
 
-    def _way(self) -> Way | None:
+    def _way(self) -> AlertAction | None:
         alert = self._alert
         if alert is None:
             return None
-        return way_of(alert.key, self.host.shown_places, read_only=self.session.read_only)
+        return way_of(alert.key, self.host.shown_screens, read_only=self.session.read_only)
 
     def _told(self) -> Alert | None:
         alert = self._alert
@@ -250,7 +250,7 @@ class OverviewScreen(ConsoleScreen):
         if way is not None:
             self.host.action_go(way.place.name)
             if way.inside:
-                self.host.push_screen(InsideScreen(way.inside))
+                self.host.push_screen(ServerDetailScreen(way.inside))
                 return
             if way.keys:  # those of its front page, where another one was left open on it
                 self.host.action_go(way.place.name)

@@ -14,14 +14,14 @@ from console.screens.group import GroupScreen
 from console.text.lines import Line
 from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
 from console.views.servers import server_tone
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.state import TEXT_CAP, Probe, Server
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
 
 
-class TryList(ItemList):
+class ProbeList(ItemList):
     """One line a try; the keys that turn pages turn the answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -31,7 +31,7 @@ class TryList(ItemList):
     ]
 
 
-class TriesScreen(ConsoleScreen):
+class ProbesScreen(ConsoleScreen):
     """Prompts that were tried."""
 
     area: ClassVar[str] = "Try"
@@ -64,7 +64,7 @@ class TriesScreen(ConsoleScreen):
     @property
     def chosen(self) -> Probe | None:
         """The try under the cursor."""
-        name = self.query_one(TryList).cursor
+        name = self.query_one(ProbeList).cursor
         return next((one for one in self.session.state.tries if one.try_id == name), None)
 
     @property
@@ -85,19 +85,19 @@ class TriesScreen(ConsoleScreen):
     def compose_body(self) -> Iterable[Widget]:
         """The prompt, what was tried, the answers."""
         with Horizontal(id="try-row"):
-            yield Pane(id="try-where")
+            yield TextPane(id="try-where")
             yield Input(
                 compact=True, placeholder="Ask the policy something, Enter sends", id="try-prompt"
             )
-        yield TryList(id="try-list")
-        yield Pane(id="try-answers")
+        yield ProbeList(id="try-list")
+        yield TextPane(id="try-answers")
 
     def on_mount(self) -> None:
         """Type at once."""
         line = self.query_one("#try-prompt", Input)
         line.disabled = not self.session.may("engine.try")
         line.display = not line.disabled
-        (self.query_one(TryList) if line.disabled else line).focus()
+        (self.query_one(ProbeList) if line.disabled else line).focus()
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -111,12 +111,12 @@ class TriesScreen(ConsoleScreen):
 
     def _paint(self) -> None:
         state, now = self.session.state, self.session.as_of
-        self.query_one("#try-where", Pane).show_lines([self._where()])
-        table = self.query_one(TryList)
+        self.query_one("#try-where", TextPane).show_lines([self._where()])
+        table = self.query_one(ProbeList)
         tries = newest_first(state)
 
-        def rows(width: int) -> list[Item]:
-            return [Item(one.try_id, (list_row(one, state, now, width),)) for one in tries]
+        def rows(width: int) -> list[ListItem]:
+            return [ListItem(one.try_id, (list_row(one, state, now, width),)) for one in tries]
 
         table.show_head("head", list_head)
         table.show_items(tuple(list_row(one, state, now, 400) for one in tries), rows)
@@ -138,8 +138,8 @@ class TriesScreen(ConsoleScreen):
         return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
 
     def _paint_answers(self) -> None:
-        state, now, name = self.session.state, self.session.as_of, self.query_one(TryList).cursor
-        pane = self.query_one("#try-answers", Pane)
+        state, now, name = self.session.state, self.session.as_of, self.query_one(ProbeList).cursor
+        pane = self.query_one("#try-answers", TextPane)
 
         def build(width: int) -> list[Line]:
             found = compared(state, name, columns(width))
@@ -151,7 +151,7 @@ class TriesScreen(ConsoleScreen):
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Other answers: from their top."""
-        self.query_one("#try-answers", Pane).scroll_home(animate=False)
+        self.query_one("#try-answers", TextPane).scroll_home(animate=False)
         self._paint_answers()
         self.refresh_bindings()
 
@@ -191,7 +191,7 @@ class TriesScreen(ConsoleScreen):
         if event.value.strip():
             self._ask(event.value, self.target_server)
             event.input.value = ""
-            self.set_focus(self.query_one(TryList))
+            self.set_focus(self.query_one(ProbeList))
 
     def _ask(self, prompt: str, server: str | None) -> None:
         self.app.run_worker(
@@ -242,12 +242,14 @@ class TriesScreen(ConsoleScreen):
 
     def action_scroll_answers(self, rows: int) -> None:
         """Scroll the answers."""
-        self.query_one("#try-answers", Pane).scroll_relative(y=rows, animate=False, immediate=True)
+        self.query_one("#try-answers", TextPane).scroll_relative(
+            y=rows, animate=False, immediate=True
+        )
 
     def action_leave(self) -> None:
         """Out of the prompt, then off the screen."""
         line = self.query_one("#try-prompt", Input)
         if line.has_focus and self.session.state.tries:
-            self.set_focus(self.query_one(TryList))
+            self.set_focus(self.query_one(ProbeList))
         else:
             self.dismiss()

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.text import known_names, one_line
 from console.models.app_host import AppHost
-from console.models.available_commands import Offer
+from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
 from console.screens.dialogs.abort import AbortScreen
@@ -18,12 +18,12 @@ ABORTS = frozenset({"group.abort", "rating.abort_all"})
 """Orders whose question asks for a reason too."""
 
 
-def run_available(app: AppHost, offer: Offer) -> None:
+def run_available(app: AppHost, offer: AvailableCommand) -> None:
     """Run a command that is available now; ask for what it lacks, and before it destroys."""
     app.run_worker(_run(app, offer), name=offer.command, group="command", exit_on_error=False)
 
 
-async def _run(app: AppHost, offer: Offer) -> None:
+async def _run(app: AppHost, offer: AvailableCommand) -> None:
     args = dict(offer.args)
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
@@ -68,7 +68,7 @@ def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
     return f"There is no checkpoint `{one_line(name, 64)}`. {known_names(name, names)}"
 
 
-def _abort_body(app: AppHost, offer: Offer) -> str:
+def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
     state = app.session.state
     if offer.command == "rating.abort_all":
         return abort_all_loss(state, app.session.now())

@@ -18,8 +18,8 @@ from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
 from console.text.lines import Line, fit
 from console.text.server_color import server_color
 from console.views.servers import detail
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeDetails, ServerDetails
 from core.state import Group, State
 
@@ -45,7 +45,7 @@ class EpisodeAbort(AbortScreen):
     KEPT: ClassVar[str] = "in the proxy's log"
 
 
-class InsideScreen(ConsoleScreen):
+class ServerDetailScreen(ConsoleScreen):
     """Reads for as long as it is looked at; the one thing it changes asks first."""
 
     area: ClassVar[str] = "Inside"
@@ -76,9 +76,9 @@ class InsideScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Head, episodes, everything else."""
-        yield Pane(id="inside-head")
+        yield TextPane(id="inside-head")
         yield EpisodeList(id="inside-episodes")
-        yield Pane(id="inside-detail")
+        yield TextPane(id="inside-detail")
 
     def on_mount(self) -> None:
         """Read at once, then every second."""
@@ -123,7 +123,7 @@ class InsideScreen(ConsoleScreen):
         state, told, now = self.session.state, self._look, self.session.as_of
         server = state.servers.get(self._server)
         if server is None:
-            self.query_one("#inside-head", Pane).show_lines(
+            self.query_one("#inside-head", TextPane).show_lines(
                 [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
             )
             return
@@ -135,7 +135,7 @@ class InsideScreen(ConsoleScreen):
             (f"  {word}  ", f"bold {tone}"),
             (_held(told), "$muted"),
         )
-        self.query_one("#inside-head", Pane).show_lines([head])
+        self.query_one("#inside-head", TextPane).show_lines([head])
         table = self.query_one(EpisodeList)
         table.show_head("head", _head)
         owners = holders(state, self._server)
@@ -143,14 +143,15 @@ class InsideScreen(ConsoleScreen):
         table.show_items(
             (episodes, tuple(owners)),
             lambda width: [
-                Item(one.uuid, (_row(one, owners.get(one.uuid), ours, width),)) for one in episodes
+                ListItem(one.uuid, (_row(one, owners.get(one.uuid), ours, width),))
+                for one in episodes
             ],
         )
         if episodes and not table.cursor:
             table.action_edge(0)
         rest = msgspec.structs.replace(told, episodes=()) if told is not None else None
         trouble = self._trouble
-        self.query_one("#inside-detail", Pane).show(
+        self.query_one("#inside-detail", TextPane).show(
             tuple(detail(shown, rest, trouble, now, 100, ours)),
             lambda width: detail(shown, rest, trouble, now, width, ours),
         )
@@ -193,7 +194,7 @@ class InsideScreen(ConsoleScreen):
 
     def action_scroll_detail(self, rows: int) -> None:
         """Scroll what is below."""
-        self.query_one("#inside-detail", Pane).scroll_relative(y=rows, animate=False)
+        self.query_one("#inside-detail", TextPane).scroll_relative(y=rows, animate=False)
 
     def action_leave(self) -> None:
         """Back to the engines."""

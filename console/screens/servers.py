@@ -14,8 +14,8 @@ from console.session.server_facts import as_ended
 from console.text.format import elapsed
 from console.text.lines import Line
 from console.views.servers import detail, table_head, table_row
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from console.widgets.section import Section
 from core.control_payloads import ServerDetails
 
@@ -76,7 +76,7 @@ class ServersScreen(ConsoleScreen):
         """Table and detail; until something is known, what is being started."""
         yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
         yield ServerTable(id="servers-table")
-        yield Pane(id="servers-detail")
+        yield TextPane(id="servers-detail")
 
     def on_mount(self) -> None:
         """Read for as long as it is looked at."""
@@ -122,9 +122,9 @@ class ServersScreen(ConsoleScreen):
         servers = tuple(as_ended(one, session) for one in session.state.servers.values())
         table.show_head("head", table_head)
 
-        def rows(width: int) -> list[Item]:
+        def rows(width: int) -> list[ListItem]:
             found = enumerate(servers)
-            return [Item(one.name, (table_row(one, at, now, width),)) for at, one in found]
+            return [ListItem(one.name, (table_row(one, at, now, width),)) for at, one in found]
 
         made_from = tuple(table_row(one, at, now, 120) for at, one in enumerate(servers))
         table.show_items(made_from, rows)
@@ -134,7 +134,7 @@ class ServersScreen(ConsoleScreen):
 
     def _paint_detail(self) -> None:
         session, name = self.session, self.target_server
-        pane = self.query_one("#servers-detail", Pane)
+        pane = self.query_one("#servers-detail", TextPane)
         server = session.state.servers.get(name or "")
         if server is None:
             pane.show_lines([(("There is no swarm server to look at.", "$muted"),)])
@@ -161,7 +161,7 @@ class ServersScreen(ConsoleScreen):
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Another server: from its top."""
-        self.query_one("#servers-detail", Pane).scroll_home(animate=False)
+        self.query_one("#servers-detail", TextPane).scroll_home(animate=False)
         self._paint_detail()
         self._read()
 
@@ -171,6 +171,6 @@ class ServersScreen(ConsoleScreen):
 
     def action_scroll_detail(self, rows: int) -> None:
         """Scroll what is told of the server."""
-        self.query_one("#servers-detail", Pane).scroll_relative(
+        self.query_one("#servers-detail", TextPane).scroll_relative(
             y=rows, animate=False, immediate=True
         )

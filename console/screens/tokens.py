@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.views.tokens import Subject, head_line, refusal_lines, title_line, token_lines
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeTokens
 from core.state import Candidate, Group
 
@@ -56,8 +56,8 @@ class TokensScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         """Title and rows."""
-        yield Pane(id="tokens-title")
-        yield Pane(id="tokens-rows")
+        yield TextPane(id="tokens-title")
+        yield TextPane(id="tokens-rows")
 
     def on_mount(self) -> None:
         """Ask as soon as it is there."""
@@ -82,9 +82,9 @@ class TokensScreen(ConsoleScreen):
         return group.candidates[self._place]
 
     @property
-    def rows(self) -> Pane:
+    def rows(self) -> TextPane:
         """The pane that scrolls."""
-        return self.query_one("#tokens-rows", Pane)
+        return self.query_one("#tokens-rows", TextPane)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class TokensScreen(ConsoleScreen):
             group.query if group is not None else "",
         )
         found, unfolded, refused = self._found, self._unfolded, self._refused
-        self.query_one("#tokens-title", Pane).show(
+        self.query_one("#tokens-title", TextPane).show(
             (subject, id(found)), lambda width: [title_line(subject, found, width)]
         )
         rows = self.rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ajet_swarm.common.text import one_line
-from console.models.group_text import Whole
+from console.models.group_text import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
@@ -67,7 +67,7 @@ class Card:
     """Label of the first answer that says exactly the same; empty for none before it."""
 
 
-def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
+def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Card]:
     """The cards of a group, in the order of its candidates."""
     rewards, gains = known_rewards(group), advantages(group)
     best, rated = best_of(group), rated_best(group)

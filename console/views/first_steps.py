@@ -42,7 +42,7 @@ class Step:
     text: str
 
 
-def wanted(session: Session) -> bool:
+def is_first_start(session: Session) -> bool:
     """Whether nothing was asked yet: no request has come since the journal began."""
     state = session.state
     return session.seen and session.replay is None and not (state.groups or state.totals.groups)
@@ -70,7 +70,7 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
         after = "; each answer waits for your rating (3)" if held else ""
         found.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
     elif session.mock_lives:
-        coming = ": wait for its first group" if wanted(session) else ""
+        coming = ": wait for its first group" if is_first_start(session) else ""
         found.append(Step("", f"The mock user is running{coming}"))
     if state.proxy_url:
         url = one_line(state.proxy_url, 200)

@@ -28,7 +28,7 @@ CUT = "✂"
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseLook:
+class PhaseStyle:
     """How a phase is shown: sign, word, tone."""
 
     sign: str
@@ -36,23 +36,23 @@ class PhaseLook:
     tone: str
 
 
-PHASES: dict[str, PhaseLook] = {
-    "QUEUED": PhaseLook("·", "queued", "$muted"),
-    "CLAIMING": PhaseLook("◌", "claiming", "$claiming"),
-    "GENERATING": PhaseLook("◔", "generating", "$engine-syncing"),
-    "SCORING": PhaseLook("◑", "scoring", "$engine-post"),
-    "AWAITING_RATING": PhaseLook("◈", "awaiting", "bold $winner"),
-    "SUBMITTING": PhaseLook("↑", "submitting", "$engine-exporting"),
-    "DONE": PhaseLook("●", "finished", "$reward-up"),
-    "ABORTED": PhaseLook("×", "aborted", "$muted"),
-    "FAILED": PhaseLook("!", "failed", "$reward-down"),
+PHASES: dict[str, PhaseStyle] = {
+    "QUEUED": PhaseStyle("·", "queued", "$muted"),
+    "CLAIMING": PhaseStyle("◌", "claiming", "$claiming"),
+    "GENERATING": PhaseStyle("◔", "generating", "$engine-syncing"),
+    "SCORING": PhaseStyle("◑", "scoring", "$engine-post"),
+    "AWAITING_RATING": PhaseStyle("◈", "awaiting", "bold $winner"),
+    "SUBMITTING": PhaseStyle("↑", "submitting", "$engine-exporting"),
+    "DONE": PhaseStyle("●", "finished", "$reward-up"),
+    "ABORTED": PhaseStyle("×", "aborted", "$muted"),
+    "FAILED": PhaseStyle("!", "failed", "$reward-down"),
 }
-_DEAD = PhaseLook("○", "dead", "$dead")
-_LOST = PhaseLook("×", "lost", "$reward-down")
-_UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
+_DEAD = PhaseStyle("○", "dead", "$dead")
+_LOST = PhaseStyle("×", "lost", "$reward-down")
+_UNSURE = PhaseStyle("≈", "unconfirmed", "bold $warning")
 
 
-def phase_look(group: Group) -> PhaseLook:
+def phase_style(group: Group) -> PhaseStyle:
     """The look of a group's phase; one nobody knows keeps its own word."""
     if group.discarded:
         return _LOST
@@ -60,7 +60,7 @@ def phase_look(group: Group) -> PhaseLook:
         return _UNSURE
     if group.phase == "DONE" and group.dead:
         return _DEAD
-    return PHASES.get(group.phase) or PhaseLook("?", one_line(group.phase, 12), "$engine-unknown")
+    return PHASES.get(group.phase) or PhaseStyle("?", one_line(group.phase, 12), "$engine-unknown")
 
 
 # --- the list --------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
 
 
 def _phase_cell(group: Group, now: float) -> tuple[str, str]:
-    look = phase_look(group)
+    look = phase_style(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = "rated" if group.rating is not None else "rate"
         if group.user_waits and group.rating is None:

@@ -11,7 +11,7 @@ from console.text.format import UNKNOWN, clock, countdown, duration, number, plu
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
-from console.views.group import CUT, phase_look, user_fate, user_wait, waited_text
+from console.views.group import CUT, phase_style, user_fate, user_wait, waited_text
 from core.state import Group
 
 QUERY_ROWS = 3
@@ -20,7 +20,7 @@ _LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class DetailOptions:
     """How the operator looks at a group."""
 
     unfolded: bool = False
@@ -34,7 +34,7 @@ class Sight:
     """What the question came with, as `turn 3, 5 tools`; empty while it is not read."""
 
 
-def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+def header_lines(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
     """Everything above the candidates."""
     return [
         *_context(width, sight),
@@ -49,7 +49,7 @@ def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Lin
     ]
 
 
-def _context(width: int, sight: Sight) -> list[Line]:
+def _context(width: int, sight: DetailOptions) -> list[Line]:
     if not sight.context:
         return []
     key = "  i shows all of it"
@@ -57,7 +57,7 @@ def _context(width: int, sight: Sight) -> list[Line]:
     return [((about, "$muted"), (key, "$accent"))]
 
 
-def _query(group: Group, width: int, sight: Sight) -> list[Line]:
+def _query(group: Group, width: int, sight: DetailOptions) -> list[Line]:
     text = sight.query or group.query or "(no text)"
     mark = "★ " if group.marked else ""
     lines = wrapped(mark + text, width)
@@ -70,7 +70,7 @@ def _query(group: Group, width: int, sight: Sight) -> list[Line]:
 
 
 def _standing(group: Group, now: float) -> list[Line]:
-    look = phase_look(group)
+    look = phase_style(group)
     found = verdict(group)
     pieces: list[Line] = [((f"{look.sign} {look.word}", look.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
@@ -91,7 +91,7 @@ def _standing(group: Group, now: float) -> list[Line]:
     return pieces
 
 
-def _facts(group: Group, now: float, sight: Sight) -> list[Line]:
+def _facts(group: Group, now: float, sight: DetailOptions) -> list[Line]:
     pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
     if sight.server_color:
         name = one_line(group.server, 20)
@@ -137,7 +137,7 @@ def _latency(group: Group) -> list[Line]:
     return found
 
 
-def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+def _trouble(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
     lines: list[Line] = []
     if missing := unconfirmed(group):
         which = ", ".join(f"#{index + 1}" for index in missing)
@@ -183,7 +183,7 @@ def _way_out(group: Group, now: float, *, read_only: bool) -> str:
     return f"{todo}Left alone it is {fate} in {countdown(group.until - now)}."
 
 
-def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+def _rating(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
     rating = group.rating
     if rating is None:
         return []
@@ -242,7 +242,7 @@ def _repair(group: Group, width: int) -> list[Line]:
     return [((text, "$accent"),) for text in wrapped(said, width)]
 
 
-def _names(group: Group, width: int, sight: Sight) -> list[Line]:
+def _names(group: Group, width: int, sight: DetailOptions) -> list[Line]:
     """What it is called elsewhere, while it is unfolded."""
     if not sight.unfolded:
         return []

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.models.alerts import Way, by_need, way_of
+from console.models.alerts import AlertAction, by_need, way_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import Session
 from console.session.server_facts import as_ended
@@ -258,7 +258,9 @@ def _within(text: str, width: int, rows: int) -> list[str]:
     )
 
 
-def _alert(alert: Alert, way: Way | None, now: float, width: int, rows: int) -> list[Content]:
+def _alert(
+    alert: Alert, way: AlertAction | None, now: float, width: int, rows: int
+) -> list[Content]:
     """Sign and cause; in a column at the right its age and the keys that act on it."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""

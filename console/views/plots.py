@@ -16,7 +16,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlotColumn:
     """The values of one group."""
 
     values: tuple[float, ...]
@@ -27,7 +27,7 @@ class Column:
         return sum(self.values) / len(self.values)
 
 
-def scatter(columns: Sequence[Column], width: int, height: int) -> list[Content]:
+def scatter(columns: Sequence[PlotColumn], width: int, height: int) -> list[Content]:
     """Each value as a dot over its group, oldest at the left; the mean of a column stands out.
 
     Groups that share a column of cells share its dots. The last line counts the groups.

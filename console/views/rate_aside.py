@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_progress import Progress
+from console.models.rate_progress import RatingFigures
 from console.text.lines import EMPTY, Line, fit
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
@@ -78,7 +78,7 @@ def _reference(text: str, width: int) -> list[Line]:
 
 
 def session_lines(
-    now: Progress, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+    now: RatingFigures, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
 ) -> list[Line]:
     """How many votes there were, how fast they came, how many groups wait.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, words
 from console.models.stalls import held_up
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
@@ -271,7 +271,7 @@ def last_vote_line(
     return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
 
 
-def held_row(group: Group, sent: Sent | None, now: float) -> str:
+def held_row(group: Group, sent: SentVote | None, now: float) -> str:
     """One held vote in a list: `sends in 0:03  best 2  “question”`."""
     left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
     skips = group.rating is not None and group.rating.rating == "skip"
@@ -294,7 +294,7 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     return "came too late: the automatic reward was sent", "$reward-down"
 
 
-def vote_words(group: Group, sent: Sent) -> str:
+def vote_words(group: Group, sent: SentVote) -> str:
     """The vote with what the automatic reward would have chosen, both by the digits shown.
 
     The numbers these answers have in the group's detail stand behind: `best 2 = #4`.

@@ -17,7 +17,7 @@ STOPPED = ("OFFLINE", "BOOTING")
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StateSpan:
     """One stay in a state, with both ends."""
 
     state: str
@@ -25,13 +25,13 @@ class Stay:
     step: int | None
 
 
-def stays(spans: Sequence[Span], now: float) -> list[Stay]:
+def stays(spans: Sequence[Span], now: float) -> list[StateSpan]:
     """Spans with their lengths; the last one lasts until now."""
     if not spans:
         return []
     ends = [span.since for span in spans[1:]] + [now]
     return [
-        Stay(span.state, max(0.0, end - span.since), span.step)
+        StateSpan(span.state, max(0.0, end - span.since), span.step)
         for span, end in zip(spans, ends, strict=True)
     ]
 
@@ -73,7 +73,7 @@ def _forget_from(found: dict[int, float], step: int) -> None:
         del found[one]
 
 
-def shares(found: Sequence[Stay]) -> list[tuple[str, float]]:
+def shares(found: Sequence[StateSpan]) -> list[tuple[str, float]]:
     """State -> its share of the time, the longest first."""
     total = sum(stay.seconds for stay in found) or 1.0
     sums: dict[str, float] = {}
@@ -100,12 +100,12 @@ def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
     return [least + one for one in dealt]
 
 
-def newest(server: Server, now: float, width: int) -> list[Stay]:
+def newest(server: Server, now: float, width: int) -> list[StateSpan]:
     """The stays that a line of `width` cells shows."""
     return stays(server.spans, now)[-max(1, width // CELLS_A_SPAN) :]
 
 
-def timeline(found: Sequence[Stay], width: int) -> Content:
+def timeline(found: Sequence[StateSpan], width: int) -> Content:
     """The blocks, oldest left; each with the longest label that fits it."""
     if not found or width < 1:
         return Content("")

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.views.candidate import Card, body, head, share_heights
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 COLUMN = 34
 """Cells a card needs at least beside others."""
@@ -39,12 +39,12 @@ class Candidates(Container):
     DEFAULT_CSS = """
     Candidates { height: 1fr; layout: horizontal; }
     Candidates.-stacked { layout: vertical; }
-    Candidates > Pane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
-    Candidates.-stacked > Pane { margin: 0; }
-    Candidates.-framed > Pane {
+    Candidates > TextPane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
+    Candidates.-stacked > TextPane { margin: 0; }
+    Candidates.-framed > TextPane {
         margin: 0; border: round $faint; border-title-color: $foreground;
     }
-    Candidates.-framed > Pane.-selected { border: round $accent; }
+    Candidates.-framed > TextPane.-selected { border: round $accent; }
     """
 
     class Chosen(Message):
@@ -96,7 +96,7 @@ class Candidates(Container):
 
     def scroll_to_top(self) -> None:
         """Show each card from its first line."""
-        for pane in self.query_children(Pane):
+        for pane in self.query_children(TextPane):
             pane.scroll_home(animate=False, immediate=True)
 
     @property
@@ -128,14 +128,14 @@ class Candidates(Container):
         start = max(0, min((self._selected or 0) - room // 2, count - room))
         return range(start, start + room)
 
-    def _visible(self) -> list[tuple[Pane, int]]:
-        return list(zip(self.query_children(Pane), self.window(), strict=False))
+    def _visible(self) -> list[tuple[TextPane, int]]:
+        return list(zip(self.query_children(TextPane), self.window(), strict=False))
 
     def _arrange(self) -> None:
         if not self.is_mounted:
             return
         if not self.size.width:  # it is hidden: the frame before its resize has no old answers
-            for pane in self.query_children(Pane):
+            for pane in self.query_children(TextPane):
                 pane.display = False
             return
         stacked = self.stack and not self.side_by_side and not self.zoomed
@@ -155,14 +155,14 @@ class Candidates(Container):
             for pane, _ in shown:
                 pane.styles.height = "1fr"
 
-    def _panes(self, wanted: int) -> list[Pane]:
+    def _panes(self, wanted: int) -> list[TextPane]:
         """At least `wanted` panes; those that are missing are mounted now."""
-        missing = wanted - len(self.query_children(Pane))
+        missing = wanted - len(self.query_children(TextPane))
         if missing > 0:
-            self.mount_all([Pane() for _ in range(missing)])
-        return list(self.query_children(Pane))
+            self.mount_all([TextPane() for _ in range(missing)])
+        return list(self.query_children(TextPane))
 
-    def _fill(self, pane: Pane, place: int) -> None:
+    def _fill(self, pane: TextPane, place: int) -> None:
         card = self._cards[place]
         chosen = place == self._selected
         pane.display = True
@@ -174,7 +174,7 @@ class Candidates(Container):
             pane.show_head((card, chosen), lambda width: head(card, width, chosen))
         pane.show(card, lambda width: body(card, width))
 
-    def _share(self, shown: Sequence[tuple[Pane, int]]) -> None:
+    def _share(self, shown: Sequence[tuple[TextPane, int]]) -> None:
         """Stacked cards share the height by what they have to say."""
         wanted = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
         focus = next((at for at, (_, place) in enumerate(shown) if place == self._selected), None)

@@ -16,10 +16,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ajet_swarm.common.text import one_line
-from console.models.datasets import FOLDER, Found, datasets
+from console.models.datasets import FOLDER, DatasetChoice, datasets
 from console.models.preview import Preview, previews, read_preview
 from console.text.lines import fit
-from console.widgets.dataset_preview import DatasetPane, size_text
+from console.widgets.dataset_preview import DatasetPreview, size_text
 
 _PATH = ("/", "~", "./", "../")
 """What begins so is a path and no part of a name."""
@@ -47,8 +47,8 @@ class DatasetPicker(ModalScreen[str | None]):
         super().__init__()
         self._home = home
         self._columns = columns
-        self._all: Sequence[Found] = ()
-        self._shown: list[Found] = []
+        self._all: Sequence[DatasetChoice] = ()
+        self._shown: list[DatasetChoice] = []
 
     def compose(self) -> ComposeResult:
         """Filter, list, look."""
@@ -57,7 +57,7 @@ class DatasetPicker(ModalScreen[str | None]):
             yield Input(placeholder="type to filter, or a path", id="picker-filter", compact=True)
             with Horizontal(id="picker-body"):
                 yield OptionList(id="picker-list", compact=True, markup=False)
-                yield DatasetPane(id="picker-look")
+                yield DatasetPreview(id="picker-look")
             yield Static(_HINT, markup=False, id="picker-hint", classes="dialog-hint")
 
     def on_mount(self) -> None:
@@ -72,7 +72,7 @@ class DatasetPicker(ModalScreen[str | None]):
         found = datasets(root, Path.cwd())
         self.app.call_from_thread(self._take, found)
 
-    def _take(self, found: Sequence[Found]) -> None:
+    def _take(self, found: Sequence[DatasetChoice]) -> None:
         self._all = found
         self._filter()
 
@@ -101,7 +101,7 @@ class DatasetPicker(ModalScreen[str | None]):
         self._say("")
         if path is not None:
             reader = partial(previews, path, self._columns, self._home)
-            self.query_one(DatasetPane).look(reader)
+            self.query_one(DatasetPreview).look(reader)
 
     @property
     def chosen(self) -> str | None:
@@ -161,14 +161,14 @@ class DatasetPicker(ModalScreen[str | None]):
 
     def action_scroll_look(self, rows: int) -> None:
         """More of the look."""
-        self.query_one(DatasetPane).scroll_relative(y=rows, animate=False)
+        self.query_one(DatasetPreview).scroll_relative(y=rows, animate=False)
 
     def action_leave(self) -> None:
         """Take none."""
         self.dismiss(None)
 
 
-def matches(one: Found, wanted: str) -> bool:
+def matches(one: DatasetChoice, wanted: str) -> bool:
     """Whether all that was typed is in the name, in that order."""
     at = 0
     text = f"{one.where} {one.name}".lower()
@@ -179,7 +179,7 @@ def matches(one: Found, wanted: str) -> bool:
     return True
 
 
-def label(one: Found, width: int) -> str:
+def label(one: DatasetChoice, width: int) -> str:
     """Name, place and size on one line."""
     size = "folder" if one.folder else size_text(one.size) if one.size else ""
     right = "  ".join(part for part in (size, _PLACES.get(one.where, "")) if part)

@@ -9,7 +9,7 @@ from ajet_swarm.common.text import one_line, plain
 from console.models.preview import Preview
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import safe, wrapped
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 DELAY = 0.2
 """Seconds after the last key before a file is looked at."""
@@ -20,7 +20,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB")
 Reader = Callable[[], Iterator[Preview]]
 
 
-class DatasetPane(Pane):
+class DatasetPreview(TextPane):
     """Shows a preview, and reads on for as long as it is shown."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name

@@ -10,13 +10,13 @@ from textual.message import Message
 
 from console.text.lines import EMPTY, Line
 from console.views.mock import result_line
-from console.widgets.pane import Pane, centred
+from console.widgets.pane import TextPane, centred
 from core.state import Group, Mock, MockRow
 
 Finder = Callable[[MockRow], Group | None]
 
 
-class ResultList(Pane, can_focus=True):
+class ResultList(TextPane, can_focus=True):
     """Newest on top; the cursor stays on its row while others come in above it."""
 
     DEFAULT_CSS = "ResultList { height: 1fr; scrollbar-gutter: stable; }"

@@ -14,7 +14,7 @@ from console.session.filter_completion import Completion, complete
 from console.session.filters import Filter, FilterError, parse
 from console.text.lines import Line, fit
 from console.text.wrap import safe, wrapped
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 _PROMPT = "/ "
 
@@ -71,17 +71,17 @@ class FilterLine(Vertical):
 
     def compose(self) -> ComposeResult:
         """Error, what fits, the line."""
-        yield Pane(id="filter-hint")
-        yield Pane(id="filter-error")
+        yield TextPane(id="filter-hint")
+        yield TextPane(id="filter-error")
         with Horizontal(id="filter-row"):
-            yield Pane(id="filter-prompt")
+            yield TextPane(id="filter-prompt")
             yield FilterText(
                 compact=True, placeholder="state:awaiting reward<0.2 text~paris   Tab completes"
             )
 
     def on_mount(self) -> None:
         """The sign before the line."""
-        self.query_one("#filter-prompt", Pane).show_lines([((_PROMPT, "bold $accent"),)])
+        self.query_one("#filter-prompt", TextPane).show_lines([((_PROMPT, "bold $accent"),)])
 
     @property
     def line(self) -> Input:
@@ -96,8 +96,8 @@ class FilterLine(Vertical):
 
     def close(self) -> None:
         """Leave the text; an empty line goes away."""
-        self.query_one("#filter-error", Pane).display = False
-        self.query_one("#filter-hint", Pane).display = False
+        self.query_one("#filter-error", TextPane).display = False
+        self.query_one("#filter-hint", TextPane).display = False
         self.display = bool(self.line.value.strip())
 
     def put(self, text: str) -> None:
@@ -118,7 +118,7 @@ class FilterLine(Vertical):
         if self._typing:
             self._chosen = None
         self._typing = True
-        pane = self.query_one("#filter-error", Pane)
+        pane = self.query_one("#filter-error", TextPane)
         try:
             wanted = parse(event.value)
         except FilterError as error:
@@ -134,7 +134,7 @@ class FilterLine(Vertical):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter; what is not understood stays open, with the reason: it is not what is listed."""
         event.stop()
-        if self.query_one("#filter-error", Pane).display:
+        if self.query_one("#filter-error", TextPane).display:
             return
         self.close()
         self.post_message(self.Closed())
@@ -167,7 +167,7 @@ class FilterLine(Vertical):
 
     def _show_hint(self) -> None:
         offered, chosen = self._offered, self._chosen
-        pane = self.query_one("#filter-hint", Pane)
+        pane = self.query_one("#filter-hint", TextPane)
         pane.display = bool(offered.options or offered.hint)
         pane.show((offered, chosen), lambda width: [hint_line(offered, chosen, width)])
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from console.models.group_text import Whole
+from console.models.group_text import WholeAnswer
 from console.views.candidate import cards, compared
-from console.views.group_detail import Sight, header_lines, tabs_line
+from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from console.views.rewards.bars import bar_lines
 from console.widgets.candidates import Candidates
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.state import Group
 
 
@@ -40,22 +40,22 @@ class GroupDetail(Vertical):
         super().__init__(id=id)
         self.selectable = selectable
         self.bars = bars
-        self.sight = Sight()
+        self.sight = DetailOptions()
         self.raw = False
         self.base: int | None = None
         """Index of the candidate that the others are compared with."""
         self._shown: str | None = None
-        self._whole: dict[int, Whole] = {}
+        self._whole: dict[int, WholeAnswer] = {}
 
     def compose(self) -> ComposeResult:
         """Head, bars, tabs, candidates."""
-        question = Pane(id="detail-head")
+        question = TextPane(id="detail-head")
         question.border_title = "REQUEST"
         yield question
-        bars = Pane(id="detail-bars")
+        bars = TextPane(id="detail-bars")
         bars.border_title = "REWARD BY PART"
         yield bars
-        yield Pane(id="detail-tabs")
+        yield TextPane(id="detail-tabs")
         yield Candidates()
 
     @property
@@ -73,7 +73,7 @@ class GroupDetail(Vertical):
         found = self._whole.get(index)
         return (found.text or found.tool_calls) if found is not None else ""
 
-    def take_whole(self, query: str, texts: dict[int, Whole]) -> None:
+    def take_whole(self, query: str, texts: dict[int, WholeAnswer]) -> None:
         """Show these texts in place of the cut ones."""
         self.sight = replace(self.sight, query=query)
         self._whole = texts
@@ -92,7 +92,7 @@ class GroupDetail(Vertical):
         if group.group_id != self._shown:
             self._shown = group.group_id
             self._whole = {}
-            self.sight = Sight()
+            self.sight = DetailOptions()
             self.raw = False
             self.base = None
             place = 0
@@ -100,7 +100,7 @@ class GroupDetail(Vertical):
             self.sight, server_color=server_color, read_only=read_only, context=context
         )
         sight = self.sight
-        pane = self.query_one("#detail-head", Pane)
+        pane = self.query_one("#detail-head", TextPane)
         width = max(20, pane.scrollable_content_region.width or self.size.width - 2)
         lines = header_lines(group, now, width, sight)
         pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
@@ -118,7 +118,7 @@ class GroupDetail(Vertical):
         """The parts of the rewards as bars; a short or narrow terminal has no room for them."""
         if not self.bars:
             return
-        pane = self.query_one("#detail-bars", Pane)
+        pane = self.query_one("#detail-bars", TextPane)
         scored = self.screen.has_class("-roomy") and bool(bar_lines(group, width))
         pane.display = scored
         if scored:
@@ -132,7 +132,7 @@ class GroupDetail(Vertical):
 
     def _show_tabs(self) -> None:
         found = self.candidates
-        tabs = self.query_one("#detail-tabs", Pane)
+        tabs = self.query_one("#detail-tabs", TextPane)
         tabs.display = len(found.window()) < len(found.cards)
         if tabs.display:
             tabs.show_lines([tabs_line(found.cards, found.selected, found.window())])

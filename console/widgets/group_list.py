@@ -10,18 +10,18 @@ from textual.message import Message
 from textual.strip import Strip
 
 from console.models.group_rows import RowModel
-from console.models.order import BY_TIME, Order
+from console.models.order import BY_TIME, SortOrder
 from console.session.filters import Filter
 from console.text.lines import Line
 from console.views.group import Column, columns_for, header_line
-from console.widgets.pane import Pane, centred
-from console.widgets.row_cache import MadeLines
+from console.widgets.pane import TextPane, centred
+from console.widgets.row_cache import RowCache
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)
 
 
-class GroupList(Pane, can_focus=True):
+class GroupList(TextPane, can_focus=True):
     """Shows thousands of groups; paints the few that are visible.
 
     The cursor stays on its group while others come in above it, and what is on screen stays where
@@ -85,8 +85,8 @@ class GroupList(Pane, can_focus=True):
         """Rows below the cursor: it holds the place of a group that was not read yet."""
         self._now = 0.0
         self._empty: Sequence[str] = ()
-        self._titles: Pane | None = None
-        self._made = MadeLines()
+        self._titles: TextPane | None = None
+        self._made = RowCache()
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class GroupList(Pane, can_focus=True):
         self.model.set_filter(wanted)
         self._again()
 
-    def set_order(self, order: Order, upward: bool) -> None:
+    def set_order(self, order: SortOrder, upward: bool) -> None:
         """Sort in another way, and go to the top: that is what was sorted for."""
         self.model.set_order(order, upward)
         if not self.model.plain:
@@ -228,7 +228,7 @@ class GroupList(Pane, can_focus=True):
             self._go(place)
         self.refresh()
 
-    def titles(self) -> Pane:
+    def titles(self) -> TextPane:
         """A line of column titles to put above the list."""
         if self._titles is None:
             self._titles = _Titles(self)
@@ -295,7 +295,7 @@ class GroupList(Pane, can_focus=True):
             self.action_open()
 
 
-class _Titles(Pane):
+class _Titles(TextPane):
     """The titles of a list's columns."""
 
     DEFAULT_CSS = "_Titles { height: 1; overflow: hidden; }"

@@ -9,18 +9,18 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from console.text.lines import Line
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ListItem:
     """What the cursor can stand on."""
 
     key: str
     lines: tuple[Line, ...]
 
 
-class ItemList(Pane, can_focus=True):
+class ItemList(TextPane, can_focus=True):
     """Shows items; the cursor stays on its item while others come in above it."""
 
     DEFAULT_CSS = """
@@ -87,7 +87,7 @@ class ItemList(Pane, can_focus=True):
         rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
         return [(row, at) for row, at in rows if self._keys[at] and row >= head]
 
-    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[Item]]) -> None:
+    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[ListItem]]) -> None:
         """List what `build` makes of `made_from` for a width, unless it is on screen already."""
         was, top = self.place, self.scroll_offset.y
         line = self._spans[was].start if self._spans else 0
@@ -97,7 +97,7 @@ class ItemList(Pane, can_focus=True):
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
 
-    def _flat(self, items: Iterable[Item]) -> list[Line]:
+    def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
         found: list[Line] = []
         for item in items:

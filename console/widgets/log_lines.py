@@ -16,7 +16,7 @@ from console.text.format import clock, plural
 SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 
 
-class LogPaper(ScrollView):
+class LogLines(ScrollView):
     """Draws what is visible; what there is to draw is the business of who derives from it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -29,14 +29,14 @@ class LogPaper(ScrollView):
         "log--at",
     }
     DEFAULT_CSS = """
-    LogPaper { background: $background; }
-    LogPaper > .log--time { color: $muted; }
-    LogPaper > .log--source { color: $heading; }
-    LogPaper > .log--error { color: $engine-lost; }
-    LogPaper > .log--warning { color: $engine-booting; }
-    LogPaper > .log--debug { color: $muted; }
-    LogPaper > .log--at { background: $panel; }
-    LogPaper > .log--match { color: $pill-text; background: $winner; }
+    LogLines { background: $background; }
+    LogLines > .log--time { color: $muted; }
+    LogLines > .log--source { color: $heading; }
+    LogLines > .log--error { color: $engine-lost; }
+    LogLines > .log--warning { color: $engine-booting; }
+    LogLines > .log--debug { color: $muted; }
+    LogLines > .log--at { background: $panel; }
+    LogLines > .log--match { color: $pill-text; background: $winner; }
     """
     at: reactive[int | None] = reactive(None)
     """Place of the line under the cursor; None for none."""

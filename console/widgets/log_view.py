@@ -12,7 +12,7 @@ from textual.reactive import reactive
 from console.models.log_fold import Block, Folds
 from console.session.logs import LEVELS, LogLine
 from console.text.wrap import safe
-from console.widgets.log_lines import LogPaper
+from console.widgets.log_lines import LogLines
 
 LINE_CAP = 2_000
 """Characters of one line that are shown."""
@@ -32,7 +32,7 @@ def matches(line: LogLine, level: str, query: str) -> bool:
     return not query or query in line.text.lower()
 
 
-class LogView(LogPaper, can_focus=True):
+class LogView(LogLines, can_focus=True):
     """Lines with time, source and level; sticks to the end while `follow` is on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

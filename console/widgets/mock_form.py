@@ -17,7 +17,7 @@ from console.models.datasets import field_text
 from core.state import Mock
 
 
-class FieldError(UsageError):
+class MockFieldError(UsageError):
     """A field cannot be used; `field` is its name."""
 
     def __init__(self, field: str, what: str, todo: str) -> None:
@@ -163,18 +163,18 @@ def read_fields(values: dict[str, str]) -> dict[str, Any]:
             value = field.read(text)
         except ValueError as error:
             what = f"{field.label} cannot be `{text}`"
-            raise FieldError(name, what, field.todo) from error
+            raise MockFieldError(name, what, field.todo) from error
         if value is not None:
             args[name] = value
     if "rate" in args and (args.get("pace") or "concurrency" in args):
         other = "pace" if args.get("pace") else "concurrency"
-        raise FieldError(
+        raise MockFieldError(
             "rate",
             f"{FIELDS['rate'].label} and {FIELDS[other].label} exclude each other",
             "At a rate nothing waits for the answers before it",
         )
     if "held_out" in args and "split" not in args:
-        raise FieldError("split", "Held out is nothing without a side", "Say train or held-out")
+        raise MockFieldError("split", "Held out is nothing without a side", "Say train or held-out")
     return args
 
 

@@ -13,21 +13,21 @@ from textual.strip import Strip
 from textual.style import Style
 
 from console.text.lines import Line
-from console.widgets.relaid import Relaid
+from console.widgets.relaid import FramedWidget
 
 Builder = Callable[[int], Sequence[Line]]
 """Makes the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
 
 
-class Pane(Relaid, ScrollView, can_focus=False):
+class TextPane(FramedWidget, ScrollView, can_focus=False):
     """Shows lines; scrolls up and down when there are more than fit.
 
     Lines are made again only when what they are made from, or the width, has changed.
     """
 
     DEFAULT_CSS = """
-    Pane { height: auto; overflow-x: hidden; overflow-y: auto; }
+    TextPane { height: auto; overflow-x: hidden; overflow-y: auto; }
     """
     ALLOW_SELECT = True
 
@@ -132,7 +132,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
         if not height or (size.height > height) != (self.virtual_size.height > height):
             self.virtual_size = size
             return
-        self.set_reactive(Pane.virtual_size, size)
+        self.set_reactive(TextPane.virtual_size, size)
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.window_virtual_size = size.height
         if self.scroll_offset.y > self.max_scroll_y:

@@ -12,8 +12,8 @@ from console.session.group_facts import best_of, known_rewards, verdict
 from console.text.format import clock, countdown, number, plural
 from console.text.lines import Line, fit
 from console.text.server_color import server_colors
-from console.views.group import phase_look, user_wait
-from console.widgets.item_list import Item, ItemList
+from console.views.group import phase_style, user_wait
+from console.widgets.item_list import ItemList, ListItem
 from core.state import Group
 
 WIDE = 85
@@ -22,7 +22,7 @@ SHOWN = 50
 """Groups; what does not fit is scrolled to by the cursor."""
 
 
-class NewestGroups(ItemList):
+class RecentGroups(ItemList):
     """The cursor keeps to the newest until it is moved; then it stays on its group."""
 
     HELP = (
@@ -97,7 +97,9 @@ def newest_head(session: Session) -> Line:
     return (("NEWEST GROUPS", "bold $heading"), (said, "$muted"))
 
 
-def newest_items(session: Session, found: Sequence[Group], now: float, width: int) -> list[Item]:
+def newest_items(
+    session: Session, found: Sequence[Group], now: float, width: int
+) -> list[ListItem]:
     """A line for each group; what to do while there is none."""
     if not found:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
@@ -109,13 +111,13 @@ def newest_items(session: Session, found: Sequence[Group], now: float, width: in
             hints = ("This console only watches: it serves no requests.", "")
         elif session.read_only:
             hints = (f"No request yet. They go to {url}/v1", "")
-        return [Item("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
+        return [ListItem("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
     tones = server_colors(session.state)
-    return [Item(group.group_id, (_line(group, now, width, tones),)) for group in found]
+    return [ListItem(group.group_id, (_line(group, now, width, tones),)) for group in found]
 
 
 def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
-    shape = phase_look(group)
+    shape = phase_style(group)
     best = best_of(group)
     values = known_rewards(group)
     top = values[best] if best is not None and best < len(values) else None

@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 
-class Relaid(Widget):
+class FramedWidget(Widget):
     """Each layout it asks for looks at its size anew.
 
     Textual keeps the box of a layout that was made after one was asked for and before the widget

@@ -9,7 +9,7 @@ from core.state import Group
 CAP = 500
 
 
-class MadeLines:
+class RowCache:
     """The rows of groups that are over; those of open ones are made each time.
 
     Attributes:

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from console.models.app_host import AppHost
 from console.session.app_state import Session
 from console.text.sections import HEADING, Room
-from console.widgets.relaid import Relaid
+from console.widgets.relaid import FramedWidget
 
 TALL = 36
 """Rows of a terminal from which there is room for more than the most needed."""
@@ -19,7 +19,7 @@ TALL = 36
 Build = Callable[[Session, Room], Content]
 
 
-class Section(Relaid, Static):
+class Section(FramedWidget, Static):
     """Shows what `build` makes of the session and the room there is.
 
     The first line stands in the border where there is one; of a single line its heading alone.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.models.available_commands import offers, save_name
+from console.models.available_commands import available_commands, save_name
 from console.models.consequences import prune_loss, restore_loss
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.run_command import run_available
@@ -111,7 +111,7 @@ async def test_the_palette_asks_nothing_about_a_checkpoint_that_is_not_there() -
     async with seat(state_of(*events()), at="engine") as console:
         offer = next(
             one
-            for one in offers(console.session, None, "embedded")
+            for one in available_commands(console.session, None, "embedded")
             if one.command == "engine.restore" and one.ask
         )
         run_available(console.app, offer)
@@ -242,8 +242,10 @@ def test_nothing_is_offered_of_a_server_that_is_lost_or_boots() -> None:
     session = Session(clock=Clock())
     session.seen = True
     session.state.servers["e"] = server(state="ROLLING", lost="refused")
-    assert not [one for one in offers(session, None, "e") if one.command.startswith("engine")]
+    assert not [
+        one for one in available_commands(session, None, "e") if one.command.startswith("engine")
+    ]
     session.state.servers["e"] = server(state="BOOTING")
-    found = {one.command for one in offers(session, None, "e")}
+    found = {one.command for one in available_commands(session, None, "e")}
     assert "engine.save" not in found
     assert "engine.stop" in found

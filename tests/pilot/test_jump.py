@@ -11,7 +11,7 @@ from console.shell.palette import entries
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.log_view import LogView
-from console.widgets.recent_groups import NewestGroups
+from console.widgets.recent_groups import RecentGroups
 from core.events import AlertRaised, EngineChanged
 from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
 
@@ -86,7 +86,7 @@ async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
         assert rows[head + 2] == f"D{before[head + 2][1:]}"  # it hides nothing
         assert "Engine" in rows[-1]
         await console.press("d")
-        newest = console.app.screen.query_one(NewestGroups)
+        newest = console.app.screen.query_one(RecentGroups)
         assert (newest.place, newest.has_focus) == (1, True)
         await console.press("ctrl+o")
         to = {one.label: name for name, one in jumper(console).named.items() if one.label}

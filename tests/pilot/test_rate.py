@@ -8,7 +8,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.ballot import Ballot, shown_order
 from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -299,7 +299,7 @@ async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
 
         def noted(screen: Screen[object]) -> None:
             if cards.display and cards.size:
-                painted.extend(one.text for one in cards.query_children(Pane) if one.display)
+                painted.extend(one.text for one in cards.query_children(TextPane) if one.display)
             paint(screen)
 
         monkeypatch.setattr(Screen, "_compositor_refresh", noted)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.models.screen_registry import SCREENS, shown_places
+from console.models.screen_registry import SCREENS, shown_screens
 from console.shell.palette import entries
 from core.state import State
 from tests.pilot.test_rate import PLACES, waiting
@@ -19,7 +19,7 @@ def watched(*groups: int) -> State:
 
 def test_screens_that_show_nothing_of_a_watching_proxy_are_not_led_to() -> None:
     def names(state: State) -> list[str]:
-        return [place.name for place in shown_places(SCREENS, state)]
+        return [place.name for place in shown_screens(SCREENS, state)]
 
     assert names(State()) == [place.name for place in SCREENS]
     assert names(watched()) == ["overview", "engine", "log", "servers"]

@@ -11,7 +11,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Button, Input, Static
 
 from ajet_swarm.common.text import plain
-from console.models.screen_registry import Place
+from console.models.screen_registry import ScreenSpec
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -104,7 +104,7 @@ class LineScreen(ModalScreen[str | None]):
         Binding("escape", "leave", "Leave", id="line.leave"),
     ]
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[ScreenSpec]) -> None:
         super().__init__()
         self._names = [place.name for place in places] + ["quit"]
 

@@ -10,10 +10,10 @@ from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from console.screens.dialogs.places import Target, names, targets
+from console.screens.dialogs.places import JumpTarget, names, targets
 
 
-class JumpScreen(ModalScreen[Target | None]):
+class JumpScreen(ModalScreen[JumpTarget | None]):
     """Answers with what was chosen; any key that is no letter of it leaves."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
@@ -29,7 +29,7 @@ class JumpScreen(ModalScreen[Target | None]):
         self._laid: Size | None = None
 
     @property
-    def named(self) -> dict[str, Target]:
+    def named(self) -> dict[str, JumpTarget]:
         """What can be gone to, by the letters it shows."""
         return self._named
 

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.item_list import ItemList
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from console.widgets.status_bar import StatusBar
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
@@ -23,7 +23,7 @@ ROWS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class JumpTarget:
     """One thing to go to."""
 
     at: Offset
@@ -33,10 +33,10 @@ class Target:
     """What is named beside its letter below, for what is not in sight itself."""
 
 
-def targets(screen: Screen[Any]) -> list[Target]:
+def targets(screen: Screen[Any]) -> list[JumpTarget]:
     """Everything in sight that can be focused or chosen, from top left to bottom right."""
     found = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
-    placed: dict[Offset, Target] = {}
+    placed: dict[Offset, JumpTarget] = {}
     for target in sorted(found, key=lambda one: (one.at.y, one.at.x)):
         placed.setdefault(target.at, target)
     bars = (one for widget in screen.query(StatusBar) for one in _named_below(widget))
@@ -79,7 +79,7 @@ def _seen(widget: Widget, screen: Screen[Any]) -> Region:
     return region
 
 
-def _of(widget: Widget, screen: Screen[Any]) -> Iterable[Target]:
+def _of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
     seen = _seen(widget, screen)
     if isinstance(widget, StatusBar):
         return _tabs(widget)
@@ -89,7 +89,7 @@ def _of(widget: Widget, screen: Screen[Any]) -> Iterable[Target]:
         return _rows(widget, seen)
     if isinstance(widget, ItemList) and (items := _items(widget, seen)):
         return items
-    return [Target(_beside(seen.offset), partial(widget.focus))]
+    return [JumpTarget(_beside(seen.offset), partial(widget.focus))]
 
 
 def _beside(at: Offset) -> Offset:
@@ -97,52 +97,54 @@ def _beside(at: Offset) -> Offset:
     return Offset(max(0, at.x - 1), at.y)
 
 
-def _tabs(bar: StatusBar) -> list[Target]:
+def _tabs(bar: StatusBar) -> list[JumpTarget]:
     """The screens, where the bar names them."""
     here = bar.region
     return [
-        Target(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
+        JumpTarget(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
         for place, name in bar.places_at()
     ]
 
 
-def _named_below(bar: StatusBar) -> list[Target]:
+def _named_below(bar: StatusBar) -> list[JumpTarget]:
     """The other screens, where the bar has no room to name them."""
     if bar.places_at():
         return []
     return [
-        Target(Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title)
+        JumpTarget(
+            Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title
+        )
         for place in bar.others
     ]
 
 
-def _cards(cards: Candidates, screen: Screen[Any]) -> list[Target]:
+def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
     """The answers: choosing one is what a click on it does, never a vote."""
-    panes: Sequence[Pane] = [pane for pane in cards.query_children(Pane) if pane.display]
+    panes: Sequence[TextPane] = [pane for pane in cards.query_children(TextPane) if pane.display]
     return [
-        Target(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
+        JumpTarget(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
         for pane, place in zip(panes, cards.window(), strict=False)
         if (seen := _seen(pane, screen))
     ]
 
 
-def _rows(groups: GroupList, seen: Region) -> list[Target]:
+def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
     """The first rows in sight."""
     top = groups.scroll_offset.y
     count = min(ROWS, seen.height, groups.model.count - top)
     if count <= 0:
-        return [Target(seen.offset, partial(groups.focus))]
+        return [JumpTarget(seen.offset, partial(groups.focus))]
     return [
-        Target(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
+        JumpTarget(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
         for row in range(count)
     ]
 
 
-def _items(items: ItemList, seen: Region) -> list[Target]:
+def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
     """The first items in sight of a list whose items may take several rows."""
     at = items.content_region
     found = [
-        Target(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
+        JumpTarget(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
         for row, place in items.first_rows()
         if seen.contains(at.x, at.y + row)
     ]

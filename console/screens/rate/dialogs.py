@@ -17,7 +17,7 @@ from console.session.app_state import Session
 from console.text.lines import fit
 from console.views.agreement import disagreements, list_title, row_text, summary_lines
 from console.views.rating import held_row
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 TAG_CAP = 9
 LIST_CAP = 200
@@ -172,7 +172,7 @@ class JudgeScreen(ModalScreen[str | None]):
         who = one_line(self._rater, 30) or "you"
         with Vertical(classes="dialog -wide", id="judge"):
             yield Static(f"{who} and the automatic rewards", markup=False, classes="dialog-title")
-            yield Pane(id="judge-summary")
+            yield TextPane(id="judge-summary")
             yield Static(list_title(len(self._groups)), markup=False, classes="dialog-heading")
             yield OptionList(markup=False, compact=True)
             yield Static(
@@ -183,7 +183,7 @@ class JudgeScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         """Fill in what needs a width."""
-        self.query_one("#judge-summary", Pane).show_lines(summary_lines(self._stats))
+        self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
         self.call_after_refresh(self._fill)
 
     def _fill(self) -> None:

@@ -25,8 +25,8 @@ from console.views.rewards.fault import Fault, fault_lines, last_fault
 from console.views.rewards.monitor import watch_lines
 from console.views.rewards.rows import PartRow, first_varied, part_rows
 from console.views.rewards.table import head_lines, is_constant, part_head, part_words, row_line
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from console.widgets.section import Build, Section
 
 _AT_ONCE = frozenset({"*", "rewards"})
@@ -133,10 +133,10 @@ class RewardsScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Source and sums, the fault, the parts, the curve of the part under the cursor."""
-        yield Pane(id="rewards-head")
-        yield Pane(id="rewards-fault")
+        yield TextPane(id="rewards-head")
+        yield TextPane(id="rewards-fault")
         yield ItemList(id="rewards-parts")
-        yield Pane(id="rewards-judges")
+        yield TextPane(id="rewards-judges")
         with Container(id="rewards-charts"):
             yield Section(self._curve, _AT_ONCE, id="rewards-curve")
             for name, build in self._charts().items():
@@ -161,12 +161,12 @@ class RewardsScreen(ConsoleScreen):
         found = figures(self._last, state.rewards.version)
         rows = part_rows(state.rewards.parts, found.parts)
         self._parts = {row.name: row for row in rows}
-        head = self.query_one("#rewards-head", Pane)
+        head = self.query_one("#rewards-head", TextPane)
         width = max(20, self.size.width - 2)
         told = head_lines(state, found, now, width, session.seen)
         head.show_lines([*told, *watch_lines(state, width)])
         self._show_fault()
-        judges = self.query_one("#rewards-judges", Pane)
+        judges = self.query_one("#rewards-judges", TextPane)
         judges.display = bool(state.judges)
         judges.show_head("judges", judge_head)
         judges.show_lines(judge_lines(state, self.size.width))
@@ -185,7 +185,7 @@ class RewardsScreen(ConsoleScreen):
         self.refresh_bindings()
 
     def _show_fault(self) -> None:
-        pane, fault = self.query_one("#rewards-fault", Pane), self.fault
+        pane, fault = self.query_one("#rewards-fault", TextPane), self.fault
         pane.display = fault is not None
         width = max(20, self.size.width - 3)
         pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
@@ -299,5 +299,5 @@ def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[Item]:
-    return (Item(row.name, (row_line(row, width),)) for row in rows)
+def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[ListItem]:
+    return (ListItem(row.name, (row_line(row, width),)) for row in rows)

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from ajet_swarm.common.text import one_line
 from console.models.reward_whatif import (
     STEP,
-    Tally,
+    WhatIfResult,
     can_weigh,
     group_lines,
     summary_lines,
@@ -21,15 +21,15 @@ from console.screens.group import GroupScreen
 from console.text.format import elapsed, plural
 from console.text.lines import Line
 from console.text.wrap import wrapped
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.events import RewardPart, TrialSummary
 from core.state import WhatIf
 
 LASTS = (100, 500, 20)
 
 
-class PartList(ItemList):
+class WeightList(ItemList):
     """The parts with their weights."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,7 +37,7 @@ class PartList(ItemList):
     ]
 
 
-class GroupList(ItemList):
+class ChangedGroupList(ItemList):
     """The groups that change most."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -58,7 +58,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         "winner flips: another answer wins than the one that was sent as best. dead groups gained: "
         "groups that taught and would not. The groups below change most; Enter opens one."
     )
-    AUTO_FOCUS: ClassVar[str | None] = "PartList"
+    AUTO_FOCUS: ClassVar[str | None] = "WeightList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,minus", "step(-1)", "Less", key_display="←", id="whatif.less"),
         Binding("right,plus", "step(1)", "More", key_display="→", id="whatif.more"),
@@ -93,26 +93,26 @@ class RewardsWhatIfScreen(ConsoleScreen):
         super().__init__()
         self._weights: dict[str, float] = {}
         self._last = LASTS[0]
-        self._made: tuple[object, Tally] | None = None
+        self._made: tuple[object, WhatIfResult] | None = None
         self._stands = False
         """The cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
         """What is tried, the parts, what it comes to, the groups that change most."""
-        yield Pane(id="whatif-head")
-        yield PartList(id="whatif-parts")
-        yield Pane(id="whatif-sums")
-        yield GroupList(id="whatif-groups")
+        yield TextPane(id="whatif-head")
+        yield WeightList(id="whatif-parts")
+        yield TextPane(id="whatif-sums")
+        yield ChangedGroupList(id="whatif-groups")
 
     @property
     def target_group(self) -> str | None:
         """The group under the cursor, while the list has the focus."""
-        groups = self.query_one(GroupList)
+        groups = self.query_one(ChangedGroupList)
         return groups.cursor or None if groups.has_focus else None
 
     @property
     def _part(self) -> RewardPart | None:
-        name = self.query_one(PartList).cursor
+        name = self.query_one(WeightList).cursor
         return next((one for one in self.session.state.rewards.parts if one.name == name), None)
 
     # --- painting -------------------------------------------------------------------------------
@@ -123,26 +123,28 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         state, weights = self.session.state, dict(self._weights)
         parts = state.rewards.parts if can_weigh(state) else ()
-        rows = self.query_one(PartList)
+        rows = self.query_one(WeightList)
         rows.display = bool(parts)
         made_of = (parts, tuple(weights.items()))
         rows.show_items(
             made_of,
-            lambda width: (Item(one.name, (weight_line(one, weights, width),)) for one in parts),
+            lambda width: (
+                ListItem(one.name, (weight_line(one, weights, width),)) for one in parts
+            ),
         )
         if not self._stands and rows.keys:
             self._stands = True
             rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
         found, lacking, said = self._found()
-        self.query_one("#whatif-head", Pane).show_lines([self._head(said)])
-        sums = self.query_one("#whatif-sums", Pane)
+        self.query_one("#whatif-head", TextPane).show_lines([self._head(said)])
+        sums = self.query_one("#whatif-sums", TextPane)
         sums.show_lines(self._sums(found, lacking))
-        groups = self.query_one(GroupList)
+        groups = self.query_one(ChangedGroupList)
         most = found.most if found is not None else ()
         groups.display = bool(most)
         groups.show_head("most", lambda width: ((" changes most", "$muted"),))
         groups.show_items(
-            most, lambda width: (Item(one.group_id, group_lines(one, width)) for one in most)
+            most, lambda width: (ListItem(one.group_id, group_lines(one, width)) for one in most)
         )
         self.refresh_bindings()
 
@@ -246,10 +248,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Enter: a number for a part, or the group in full."""
         event.stop()
-        if self.query_one(PartList).has_focus:
+        if self.query_one(WeightList).has_focus:
             self.run_worker(self._type(), group="question", exclusive=True, exit_on_error=False)
         else:
-            self.host.push_screen(GroupScreen(event.key, list(self.query_one(GroupList).keys)))
+            self.host.push_screen(
+                GroupScreen(event.key, list(self.query_one(ChangedGroupList).keys))
+            )
 
     async def _type(self) -> None:
         part = self._part

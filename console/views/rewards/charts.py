@@ -12,7 +12,7 @@ from console.text.format import number, plural
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.views.plots import Column, bars, histogram, scatter
+from console.views.plots import PlotColumn, bars, histogram, scatter
 from console.views.rewards.table import brief
 from core.state import Group, State
 
@@ -33,7 +33,7 @@ class Extreme:
 
 def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
     """Each answer's value over the groups, oldest at the left."""
-    columns = [Column(one.parts[name].values) for one in digests if name in one.parts]
+    columns = [PlotColumn(one.parts[name].values) for one in digests if name in one.parts]
     title = heading("VALUES", "over groups")
     if not columns:
         return lines(title, waits("Each answer's value is a dot here", room.width))

@@ -16,7 +16,7 @@ SAYINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class PartOpinion:
     """What a part said of one answer."""
 
     index: int
@@ -30,7 +30,7 @@ class Saying:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSayings:
+class GroupOpinions:
     """What a part said of one group."""
 
     group_id: str
@@ -39,12 +39,12 @@ class GroupSayings:
     query: str
     decided: bool
     by_hand: bool
-    answers: tuple[Saying, ...]
+    answers: tuple[PartOpinion, ...]
 
 
-def sayings(state: State, name: str, most: int = SAYINGS) -> list[GroupSayings]:
+def group_opinions(state: State, name: str, most: int = SAYINGS) -> list[GroupOpinions]:
     """What the part `name` said of the newest groups that have it, newest first."""
-    found: list[GroupSayings] = []
+    found: list[GroupOpinions] = []
     for group in reversed(state.groups.values()):
         if len(found) == most:
             break
@@ -53,14 +53,14 @@ def sayings(state: State, name: str, most: int = SAYINGS) -> list[GroupSayings]:
     return found
 
 
-def _of_group(group: Group, name: str) -> GroupSayings:
+def _of_group(group: Group, name: str) -> GroupOpinions:
     told = digest(group).parts.get(name)
     rewards, best = known_rewards(group), best_of(group)
     answers = tuple(
         _saying(one, name, rewards[place], one.index == best)
         for place, one in enumerate(group.candidates)
     )
-    return GroupSayings(
+    return GroupOpinions(
         group.group_id,
         group.opened_at,
         group.step,
@@ -71,15 +71,15 @@ def _of_group(group: Group, name: str) -> GroupSayings:
     )
 
 
-def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> Saying:
+def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
     part = next((part for part in one.parts if part.name == name), None)
     text = (one.text or one.tool_calls)[:400]
     if part is None:
-        return Saying(one.index, None, "", text, reward, winner)
-    return Saying(one.index, part.value, part.reason, text, reward, winner)
+        return PartOpinion(one.index, None, "", text, reward, winner)
+    return PartOpinion(one.index, part.value, part.reason, text, reward, winner)
 
 
-def saying_lines(told: GroupSayings, width: int) -> Iterator[Line]:
+def opinion_lines(told: GroupOpinions, width: int) -> Iterator[Line]:
     """The group in one line, then each of its answers in one."""
     marks = "◆ decided it" if told.decided else ""
     if told.by_hand:
@@ -99,7 +99,7 @@ def saying_lines(told: GroupSayings, width: int) -> Iterator[Line]:
     yield ()
 
 
-def _answer_line(one: Saying, width: int) -> Line:
+def _answer_line(one: PartOpinion, width: int) -> Line:
     value = UNKNOWN if one.value is None else brief(one.value)
     line: Line = (
         (f"   #{one.index + 1:<2} ", "$muted"),
