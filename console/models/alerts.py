@@ -41,51 +41,51 @@ _WAYS = {
     "held": ("engine", "i", "the episodes it waits for"),
     "refused": ("engine", "s", "start it"),
     "off": ("engine", "s", "start it"),
-    "taken": ("engine", "i", "who is on it"),
-    "tokens": ("requests", "", "what became of them"),
+    "taken": ("engine", "i", "its clients"),
+    "tokens": ("requests", "", "their outcome"),
     "observe": ("engine", "", "the upstream"),
-    "port": ("log", "", "where it listens"),
-    "hacking": ("rewards", "", "what each part gives"),
-    "key": ("log", "", "what it asks"),
+    "port": ("log", "", "its address"),
+    "hacking": ("rewards", "", "the values of each part"),
+    "key": ("log", "", "its questions"),
     "start": ("engine", "s", "start it again"),
     "boot": ("engine", "k", "stop it, then s starts it"),
     "lost": ("engine", "", "its last state"),
-    "upstream": ("engine", "", "what it says"),
-    "recovered": ("requests", "", "what became of them"),
+    "upstream": ("engine", "", "its messages"),
+    "recovered": ("requests", "", "their outcome"),
     "cut": ("requests", "", "truncated:yes finds them"),
-    "session": ("requests", "", "what it asks"),
-    "dead": ("rewards", "", "what each part gives"),
+    "session": ("requests", "", "its questions"),
+    "dead": ("rewards", "", "the values of each part"),
     "unscored": ("requests", "", "S re-scores, x aborts"),
     "room": ("engine", "e", "the job's batch"),
     "rewards": ("rewards", "", "its last fault"),
-    "rewards:outlier": ("rewards", "", "what each part gives"),
-    "rewards:scale": ("rewards", "", "what each part gives"),
+    "rewards:outlier": ("rewards", "", "the values of each part"),
+    "rewards:scale": ("rewards", "", "the values of each part"),
     "judge": ("rewards", "", "its counts; e opens the file"),
     "hook": ("log", "", "the traceback"),
     "journal": ("log", "", "why it cannot be written"),
-    "journal_file": ("log", "", "what happened to it"),
+    "journal_file": ("log", "", "the cause"),
     "journal_damage": ("log", "", "what is damaged"),
     "process:engine": ("engine", "r", "start it again"),
     "process:proxy": ("engine", "p", "start it again"),
     "process:mock": ("mock", "s", "start it again"),
 }
-"""By the alert's key, or what stands before its first colon: every alert there is."""
+"""By the key of the alert, or its part before the first colon; every alert is listed."""
 _ANY = ("log", "", "what happened")
-"""Of an alert nobody knows, as of a newer proxy."""
+"""For an unknown alert, as of a newer proxy."""
 _LOOKS = {
     "hold": "what waits for a rating",
     "held": "the episodes it waits for",
     "refused": "its state",
     "off": "its state",
-    "taken": "who is on it",
+    "taken": "its clients",
     "room": "its batch",
     "start": "its state",
     "boot": "its state",
     "judge": "its counts",
-    "unscored": "which groups they are",
+    "unscored": "these groups",
     "process": "its last log lines",
 }
-"""What the same screen is for where nothing can be ordered."""
+"""What the same screen shows on a read-only console."""
 _KEY = re.compile(r"`\S`")
 
 

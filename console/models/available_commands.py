@@ -112,9 +112,9 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
     for verb in _GROUP_VERBS:
         name = f"group.{verb}"
         if name not in offered and session.may(name):
-            nowhere = "no group here: 2 opens the list, choose one there"
+            nowhere = "no group selected: 2 opens the list"
             why = nowhere if group is None else obstacle(verb, group, session.now())
-            yield COMMANDS[name].title, why or "not on this group now"
+            yield COMMANDS[name].title, why or "not available for this group now"
     for name, why in _NOT_NOW.items():
         if name not in offered and session.may(name):
             yield COMMANDS[name].title, why

@@ -47,7 +47,7 @@ def _given_up(state: State, server: Server) -> list[str]:
         by_hand = min(_by_hand(state, server), pool.completed_tasks)
         rated = f", {by_hand} human-rated" if by_hand else ""
         lines.append(
-            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}{rated}."
+            f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
         )
     else:
         lines.append("The server does not say what is claimed: all of it is lost.")
@@ -98,7 +98,7 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         now = latest.step if latest is not None else 0
         lines += _distance(now - (target.step if target is not None else 0))
     kept = "before-reset" if name == BASE else "before-restore"
-    lines.append(f"The policy as it is now stays as {kept}; an older {kept} is replaced.")
+    lines.append(f"The present policy is kept as {kept}; an older {kept} is replaced.")
     if server.state == "OFFLINE":
         lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
@@ -111,7 +111,7 @@ def _distance(given_up: int) -> list[str]:
     if given_up > 0:
         return [f"{plural(given_up, 'update')} since then {_are(given_up)} given up."]
     if given_up < 0:
-        return [f"That is {plural(-given_up, 'update')} ahead of the policy as it is."]
+        return [f"That is {plural(-given_up, 'update')} ahead of the present policy."]
     return []
 
 
@@ -121,15 +121,15 @@ def prune_loss(server: Server, keep: object) -> str:
     try:
         gone = named[max(0, int(str(keep))) :]
     except ValueError:
-        return f"“{one_line(str(keep), 20)}” is no number."
+        return f"“{one_line(str(keep), 20)}” is not a number."
     count = len(gone) + server.checkpoints_more
     if not count:
         return f"Nothing: there are only {plural(len(named), 'named checkpoint')}."
     names = ", ".join(one_line(name, 40) for name in gone[:6])
     more = f" and {count - min(6, len(gone))} more" if count > 6 or not gone else ""
     return (
-        f"{plural(count, 'checkpoint')} {_are(count)} deleted for ever: {names}{more}.\n"
-        "What the engine keeps for itself stays."
+        f"{plural(count, 'checkpoint')} {_are(count)} deleted permanently: {names}{more}.\n"
+        "The engine's own checkpoints stay."
     )
 
 

@@ -19,7 +19,7 @@ def vote_refusal(group: Group) -> str:
     if not group.rateable:
         return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
+        return "Its candidates are not complete yet"
     return ""
 
 
@@ -56,9 +56,9 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
     if action == "refill":
         return _refill_obstacle(group)
     if action in ("rerun", "curl"):
-        return None if group.request_id else "Its request is not kept"
+        return None if group.request_id else "Its request is no longer stored"
     if action == "diff" and len(answered(group)) < 2:
-        return "There are no two answers to compare"
+        return "There are fewer than two answers to compare"
     if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
         return "There is no answer to copy yet"
     return None
@@ -80,7 +80,7 @@ def _rescore_obstacle(group: Group) -> str | None:
     if not group.rateable:
         return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
+        return "Its candidates are not complete yet"
     return None
 
 
@@ -92,9 +92,9 @@ def _refill_obstacle(group: Group) -> str | None:
     if group.phase != "AWAITING_RATING":
         return "Only a group that waits for you can be refilled"
     if len(answered(group)) >= group.n:
-        return f"It is not short: all {group.n} candidates answered"
+        return f"It is complete: all {group.n} candidates answered"
     if any(one.phase == "claimed" for one in group.candidates):
-        return "Its fresh candidates are on their way"
+        return "New candidates are already requested"
     return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
 
 

@@ -152,7 +152,7 @@ class RateQueue:
         """The group on screen is gone: the next one, or one that comes back."""
         rated = self.current in self._sent
         if taken := self._taken_by(state, now):
-            self.tell(f"{taken} rates the group that was here")
+            self.tell(f"{taken} is rating the group that was here")
         if self.current is not None and not rated and not self.second:
             self._surprised_at = now
         back = None

@@ -96,7 +96,7 @@ async def _weigh(app: AppHost, name: str) -> None:
     try:
         weight = float(said)
     except ValueError:
-        app.say(f"{one_line(said, 40)} is no number", "error")
+        app.say(f"{one_line(said, 40)} is not a number", "error")
         return
     await app.order(WEIGHT, part=name, weight=weight)
 

@@ -21,11 +21,11 @@ _TEXTS = {
     ),
     "ServerPanel": (
         "one swarm server",
-        "Start, stop and restart are about this one. Tab goes to the next.",
+        "Start, stop and restart apply to this one. Tab goes to the next.",
     ),
     "CheckpointPanel": (
         "the checkpoints of this server",
-        "The cursor says which one is restored. What the engine keeps for itself stays.",
+        "The cursor says which one is restored. The engine's own checkpoints stay.",
     ),
     "FilterText": (
         "the filter",

@@ -108,7 +108,7 @@ class LogScreen(ConsoleScreen):
             ]
         )
         if not session.store.total:
-            return heading("LOG", "nothing was logged yet")
+            return heading("LOG", "no log lines yet")
         said = [f"from {self.level}", "following" if view.follow else "held, End follows"]
         if self.wanted:
             count = sum(1 for line in view.shown if self.wanted in line.text.lower())
@@ -181,7 +181,7 @@ class LogScreen(ConsoleScreen):
             self._refill()
         view.mark(self.wanted)
         if self.wanted and not view.jump(self.wanted, forward=False):
-            self.host.say(f"“{self.wanted}” is nowhere in these lines")
+            self.host.say(f"“{self.wanted}” is not in these lines")
         self._paint_head()
 
     def action_next(self, forward: bool) -> None:

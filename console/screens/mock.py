@@ -188,7 +188,7 @@ class MockScreen(ConsoleScreen):
         group_id = self._group_of(event.row)
         if not group_id:
             self.notify(
-                "No group is known of this row: it went to another target, or never arrived",
+                "There is no group for this row: it went to another target, or never arrived",
                 severity="warning",
             )
             return
@@ -258,7 +258,7 @@ class MockScreen(ConsoleScreen):
         """Keys may come before the look at a dataset; what cannot be read is not started."""
         form = self.query_one(MockForm)
         wanted = form.values()
-        self._say("Looking at the dataset first …", "$muted")
+        self._say("Checking the dataset …", "$muted")
         with suppress(TimeoutError):  # as from a share that is gone: the mock user tells why
             async with asyncio.timeout(_LOOK):
                 await self.query_one(_Side).until_seen()

@@ -130,7 +130,7 @@ class ProbesScreen(ConsoleScreen):
 
     def _where(self) -> Line:
         if not self.session.may("engine.try"):
-            return (("view only: nothing is asked", "$muted"),)
+            return (("view only: no prompts can be sent", "$muted"),)
         server = self._asked_server()
         name = one_line(server.name, 20) if server is not None else "no server"
         known = self.session.state.servers.values()
@@ -144,7 +144,7 @@ class ProbesScreen(ConsoleScreen):
         def build(width: int) -> list[Line]:
             found = compared(state, name, columns(width))
             if not found and not self.session.may("engine.try"):
-                return [(("Nothing was tried yet.", "$muted"),)]
+                return [(("No prompt has been tried yet.", "$muted"),)]
             return answers(found, state, now, width)
 
         pane.show(tuple(build(max(20, self.size.width - 4))), build)
@@ -219,7 +219,8 @@ class ProbesScreen(ConsoleScreen):
             server = one.server if one.server in self.session.state.servers else self.target_server
             self._ask(one.prompt, server)
         else:
-            self.host.say("This prompt is too long to be kept whole: paste it again", "warning")
+            message = "This prompt was too long to be stored in full: paste it again"
+            self.host.say(message, "warning")
 
     def action_cancel(self) -> None:
         """Give the episode back."""

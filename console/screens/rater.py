@@ -67,7 +67,7 @@ def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
 
 async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     name = proposed()
-    label = "Votes are kept with a name. This is asked once; N on Rate gives another one."
+    label = "Votes are recorded with a name. You are asked once; N on Rate changes it."
     without = f"as {one_line(name, 24)}" if name else "without a name"
     given = await screen.host.ask(
         "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"

@@ -340,7 +340,7 @@ def title_line(model: RowModel, follow: bool, marked: int) -> Line:
         pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
         if search is not None and not search.over:
             back = f"back to {clock(search.back_to)}" if search.back_to else "newest"
-            more = "End looks further" if search.waits else "looking …"
+            more = "End searches further" if search.waits else "looking …"
             pieces.append((f" {back}, {more} ", "$muted"))
     else:
         pieces.append((f" {model.total} ", "$muted"))

@@ -124,7 +124,7 @@ class ServerDetailScreen(ConsoleScreen):
         server = state.servers.get(self._server)
         if server is None:
             self.query_one("#inside-head", TextPane).show_lines(
-                [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
+                [((f" {one_line(self._server, 40)} is not a server of this proxy", "$warning"),)]
             )
             return
         shown = as_ended(server, self.session)
@@ -219,7 +219,7 @@ def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str
     elif one.client == ours:
         whose = "It is yours; no open group holds it any more."
     else:
-        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not asked."
+        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not consulted."
     calls = "" if one.calls is None else f", {plural(one.calls, 'call')}"
     idle = f"Idle {elapsed(one.idle)} of {elapsed(one.limit)}{calls}."
     fate = {

@@ -137,7 +137,7 @@ class ServersScreen(ConsoleScreen):
         pane = self.query_one("#servers-detail", TextPane)
         server = session.state.servers.get(name or "")
         if server is None:
-            pane.show_lines([(("There is no swarm server to look at.", "$muted"),)])
+            pane.show_lines([(("There is no swarm server yet.", "$muted"),)])
             return
         told, now = self._looks.get(server.name), session.as_of
         shown = as_ended(server, session)
@@ -153,7 +153,7 @@ class ServersScreen(ConsoleScreen):
         why = self._trouble.get(name, "")
         age = self.session.now() - told.at if told is not None else 0.0
         if told is not None and age > OLD:
-            what = f"what follows the states is {elapsed(age)} old"
+            what = f"the columns after the state are {elapsed(age)} old"
             return f"{why}; {what}" if why else what
         return why
 

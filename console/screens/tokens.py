@@ -93,7 +93,7 @@ class TokensScreen(ConsoleScreen):
         one, group = self.candidate, self.group
         self._found = None
         if one is None or group is None:
-            self._refused = ("This group is no longer kept in memory", "")
+            self._refused = ("This group is no longer in memory", "")
         elif not one.episode_uuid:
             self._refused = ("This candidate has no episode: there is nothing to show", "")
         else:

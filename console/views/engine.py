@@ -114,7 +114,7 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
         seen = "it has not answered yet"
         if server.seen_at:
             ago = elapsed(now - server.seen_at)
-            seen = f"last answered {ago} ago; the figures above are as old as that"
+            seen = f"last answered {ago} ago; the figures above are from then"
         return [
             Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
             Content.styled(f"  {seen}", "$muted"),

@@ -84,13 +84,13 @@ def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[
     """What the job changes against the one the server has."""
     from console.models.job_form import change_words
 
-    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against the job it has", "$muted"))]
+    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against its present job", "$muted"))]
     if not sheet.running:
-        lines += [EMPTY, ((fit("What the server runs is not known yet.", width), "$muted"),)]
+        lines += [EMPTY, ((fit("The job of the server is not known yet.", width), "$muted"),)]
         return lines
     lines += [((text, "$muted"),) for text in wrapped(sheet.source, width)]
     if sheet.differs:
-        told = f"not what was sent from here last in {plural(len(sheet.differs), 'value')}"
+        told = f"differs from the job last sent from here in {plural(len(sheet.differs), 'value')}"
         lines += [((text, "$warning"),) for text in wrapped(f"{told}: another was sent", width)]
     lines.append(EMPTY)
     if not changes:
@@ -130,7 +130,7 @@ def changes_said(changes: "Sequence[Change]") -> str:
     from console.models.job_form import change_words
 
     if not changes:
-        return "The job is the one the server has."
+        return "The job equals the one on the server."
     told = [
         f"{name} {before} → {after}"
         for name, before, after in (change_words(one) for one in changes[:5])

@@ -170,7 +170,7 @@ def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
     said = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
     told: list[Line] = [((" · ".join(said), "$muted"),)]
     if not used:
-        told.append((("off", "$muted") if known else ("gone from the model", "$muted"),))
+        told.append((("off", "$muted") if known else ("removed from the model", "$muted"),))
     if judge.limit:
         share = percent(round(1_000 * judge.cost), round(1_000 * judge.limit))
         told.append((("limit ", "$muted"), (f"{judge.limit:g}", ""), (f" ({share})", "$muted")))

@@ -87,7 +87,7 @@ def progress(one: Probe, state: State, now: float) -> str:
 def answers(found: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
     """Answers side by side, each under its step and time."""
     if not found:
-        return [(("Type a prompt above; its answer comes here.", "$muted"),)]
+        return [(("Type a prompt above; its answer appears here.", "$muted"),)]
     room = (width - len(_GAP) * (len(found) - 1)) // len(found)
     shown = [_column(one, state, now, room, found[0]) for one in found]
     height = max(map(len, shown))

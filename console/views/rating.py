@@ -17,7 +17,7 @@ from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State
 
 MODES = {
-    "off": "off: nobody waits; a scored group can be overridden for a few seconds, then it is sent",
+    "off": "off: no one waits; a scored group can be overridden for a few seconds, then it is sent",
     "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
@@ -142,7 +142,7 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
 
 def second_words(message: str, stats: RaterStats | None) -> str:
     """What is told after a second vote: whether it was the same, and how often it is."""
-    told = f"you rated that one before: {message}; nothing is sent"
+    told = f"you have rated this group before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
         return told
     return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
@@ -234,7 +234,7 @@ def abort_all_loss(state: State, now: float) -> str:
     lines = [
         f"{plural(len(groups), 'group')} without a rating, {plural(episodes, 'episode')}: "
         f"they {fate}.",
-        "Nothing of them is trained on. What you have rated is sent.",
+        "None of them is trained on. Groups you have rated are sent.",
     ]
     if users:
         lines.append(f"{plural(users, 'user')} without an answer yet.")
@@ -282,7 +282,7 @@ def held_row(group: Group, sent: SentVote | None, now: float) -> str:
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     """Where a vote is: words and tone."""
     if group is None:
-        return "its group is no longer kept", "$muted"
+        return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
         if group.rating is None:
             return "on its way", "$muted"

@@ -195,7 +195,7 @@ def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:
-            seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is that old"
+            seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is from then"
         yield fact(*_lost(server, now))
         yield fact("", seen, "$muted")
     if server.detail:

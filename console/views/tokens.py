@@ -17,7 +17,7 @@ _BAR = 12
 _STILL = 0.005
 """A change of the log-prob below this is shown as none."""
 _NO_POLICY = (
-    "The engine has no policy loaded: texts and log-probs of now are known once it is started."
+    "The engine has no policy loaded: texts and present log-probs are known once it is started."
 )
 
 

@@ -79,7 +79,7 @@ class ResultList(TextPane, can_focus=True):
         """What stands in row `y` of what is visible."""
         width = self.scrollable_content_region.width
         if not self._rows:
-            text = "Rows that were asked come here, newest first."
+            text = "Rows that were sent appear here, newest first."
             return (centred(text, width, "$muted") if y == 1 else EMPTY), ""
         place = y + self.scroll_offset.y
         if place >= len(self._rows):

@@ -40,7 +40,7 @@ def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
     for name in FALLBACKS:
         if found := shutil.which(name, path=known.get("PATH")):
             return [found]
-    raise EditorError("no editor was found", todo="Set EDITOR to the command of yours")
+    raise EditorError("no editor was found", todo="Set EDITOR to the command of your editor")
 
 
 async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
@@ -56,7 +56,7 @@ async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
         await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
         code = await _run(app, [*command, str(file)])
         if code:
-            raise EditorError(f"{command[0]} ended with {code}: the text is as it was")
+            raise EditorError(f"{command[0]} ended with {code}: the text is unchanged")
         found = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error

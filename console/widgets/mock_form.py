@@ -171,10 +171,10 @@ def read_fields(values: dict[str, str]) -> dict[str, Any]:
         raise MockFieldError(
             "rate",
             f"{FIELDS['rate'].label} and {FIELDS[other].label} exclude each other",
-            "At a rate nothing waits for the answers before it",
+            "With a rate, requests do not wait for earlier answers",
         )
     if "held_out" in args and "split" not in args:
-        raise MockFieldError("split", "Held out is nothing without a side", "Say train or held-out")
+        raise MockFieldError("split", "A held-out share needs a side", "Choose train or held-out")
     return args
 
 

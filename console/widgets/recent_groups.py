@@ -108,7 +108,7 @@ def newest_items(
             f"or send one to {url}/v1",
         )
         if session.state.watch_only:
-            hints = ("This console only watches: it serves no requests.", "")
+            hints = ("This console is view only: it serves no requests.", "")
         elif session.read_only:
             hints = (f"No request yet. They go to {url}/v1", "")
         return [ListItem("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]

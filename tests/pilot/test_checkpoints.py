@@ -134,7 +134,7 @@ async def test_reset_and_prune_ask_first() -> None:
         assert "How many of the named checkpoints stay" in console.text()
         await console.press("1", "enter")
         text = " ".join(console.text().split())
-        assert "2 checkpoints are deleted for ever: broken, step-000005" in text
+        assert "2 checkpoints are deleted permanently: broken, step-000005" in text
         await console.press("y")
         assert orders(console) == [
             ("engine.reset", {"server": "embedded"}),
@@ -225,10 +225,10 @@ def test_a_name_for_a_save_tells_the_step() -> None:
 
 def test_what_pruning_costs() -> None:
     assert "Nothing: there are only 3 named" in prune_loss(server(), "3")
-    assert "“x” is no number" in prune_loss(server(), "x")
-    assert "1 checkpoint is deleted for ever: step-000005." in prune_loss(server(), 2)
+    assert "“x” is not a number" in prune_loss(server(), "x")
+    assert "1 checkpoint is deleted permanently: step-000005." in prune_loss(server(), 2)
     more = prune_loss(server(checkpoints_more=9), 3)
-    assert "9 checkpoints are deleted for ever: and 9 more" in " ".join(more.split())
+    assert "9 checkpoints are deleted permanently: and 9 more" in " ".join(more.split())
 
 
 def test_going_forward_again_says_so() -> None:

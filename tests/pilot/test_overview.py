@@ -444,7 +444,7 @@ def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -
             events.append(event)
     events.append(UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
     shown = rewards(session_of(state_of(*events)), ROOM).plain
-    assert "Only human ratings so far: the curve is of automatic rewards" in shown
+    assert "Only human ratings so far: the curve shows automatic rewards" in shown
 
 
 def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> None:

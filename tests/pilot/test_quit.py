@@ -43,21 +43,21 @@ async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
     async with seat(sample_state(), boss=boss) as console:
         await console.press("ctrl+q", "s")
         console.clock.now += 3
-        await until(console, "proxy   pid 4242  … being stopped, 3s")
-        assert "engine  pid 4242  · comes next" in console.text()
+        await until(console, "proxy   pid 4242  … stopping, 3s")
+        assert "engine  pid 4242  · next" in console.text()
         boss.children["proxy"].pid = None
         await until(console, "proxy   pid 4242  ✓ stopped")
         boss.children["proxy"].pid = 4242
         await console.press("ctrl+q")
         assert "something still runs" in console.text()
-        assert "Stopping already, not waited for: proxy" in console.text()
+        assert "Already stopping: proxy" in console.text()
         await console.press("escape")
         assert "then leaving" not in console.text()
         await console.press("f2")
         assert console.app.current_mode == "requests"
         await console.press("ctrl+q", "s")
         assert boss.asked == 2
-        assert "Stopping, then leaving" in console.text()
+        assert "Stopping before quitting" in console.text()
         boss.done.set()
         async with asyncio.timeout(20):
             while console.app.is_running:

@@ -120,7 +120,7 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
 async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
     async with seat(waiting(0), at="rate") as here:
         await here.press("8", "enter")
-        assert "Nothing waits for a vote" in here.text()
+        assert "No group is waiting for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
         assert votes(here) == []
         here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
@@ -139,7 +139,7 @@ async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
         await here.settle()
         await here.press("2")  # meant for the group whose clock has just run out
         assert here.app.current_mode == "rate"
-        assert "Nothing waits for a vote" in here.text()
+        assert "No group is waiting for a vote" in here.text()
         here.clock.now += 4
         await here.press("2")
         assert here.app.current_mode == "rate"

@@ -71,7 +71,7 @@ async def typed(desk: Seat, text: str) -> None:
 async def test_another_weight_shows_at_once_what_comes_out_otherwise() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
-        assert "WHAT IF  10 groups, from what the parts said" in desk.text()
+        assert "WHAT IF  10 groups, from the stored part values" in desk.text()
         assert "mean 0.47 to 0.47" in desk.text()
         assert desk.app.screen.query_one(WeightList).cursor == "left"  # not the gate above it
         await typed(desk, "0")

@@ -48,7 +48,7 @@ async def test_nothing_leads_to_a_screen_that_does_nothing(size: tuple[int, int]
 
 async def test_requests_of_a_watching_proxy_advertise_no_address() -> None:
     async with seat(watched(), at="requests") as here:
-        assert "This console only watches: it serves no requests." in here.text()
+        assert "This console is view only: it serves no requests." in here.text()
         assert "/v1" not in here.text()
 
 

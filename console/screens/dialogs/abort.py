@@ -63,7 +63,7 @@ class AbortScreen(ModalScreen[str | None]):
         ]
         if self.app.size.height < TALL:
             return "Why?  " + " ".join(row.strip() for row in rows)
-        return "\n".join([f"Why? It is kept {self.KEPT}.", *rows])
+        return "\n".join([f"Why? It is recorded {self.KEPT}.", *rows])
 
     def action_reason(self, number: int) -> None:
         """Choose a reason, or none again."""

@@ -47,9 +47,9 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         """What to do, and the letters of what is not in sight."""
         named = [(name, one.label) for name, one in self._named.items() if one.label]
         if not self._named:
-            return Content("There is nothing to go to")
+            return Content("There is nothing to jump to")
         if not named:
-            return Content("A letter goes there, Esc leaves")
+            return Content("A letter jumps there, Esc cancels")
         pieces: list[tuple[str, str]] = []
         for name, label in named:
             pieces += [(name.upper(), "bold $accent"), (f" {label}  ", "")]

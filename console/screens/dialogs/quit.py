@@ -36,7 +36,7 @@ class QuitScreen(ModalScreen[Choice]):
     def compose(self) -> ComposeResult:
         """What runs, what stopping costs, three ways."""
         with Vertical(classes="dialog", id="quit"):
-            yield Static("Quit: something still runs", markup=False, classes="dialog-title")
+            yield Static("Quit: processes are still running", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body")
             with Horizontal(classes="dialog-buttons"):
                 yield Button("Stop them  s", id="stop", variant="error", compact=True)
@@ -60,7 +60,7 @@ class QuitScreen(ModalScreen[Choice]):
             )
         ending = [child.role for child in self._left if child.phase == "stopping"]
         if ending:
-            lines.append(f"Stopping already, not waited for: {', '.join(ending)}.")
+            lines.append(f"Already stopping: {', '.join(ending)}.")
         elif self._session.state.watch_only:
             lines.append("Leave running: it keeps watching; ajet-console finds it again.")
         elif any(child.role == "proxy" for child in self._left):
@@ -99,10 +99,10 @@ class StoppingScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """What is stopped, how far each is, what it waits for."""
         with Vertical(classes="dialog", id="quit"):
-            yield Static("Stopping, then leaving", markup=False, classes="dialog-title")
+            yield Static("Stopping before quitting", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
             yield Static(
-                "Requests in flight end first. Ctrl+Q asks again.",
+                "Requests in flight finish first. Ctrl+Q asks again.",
                 markup=False,
                 classes="dialog-hint",
             )
@@ -133,8 +133,8 @@ class StoppingScreen(ModalScreen[None]):
             if child is None or child.pid is None:
                 how = "✓ stopped"
             elif child.phase == "stopping":
-                how = f"… being stopped, {took}"
+                how = f"… stopping, {took}"
             else:
-                how = "· comes next"
+                how = "· next"
             lines.append(f"  {role:<7} pid {pid}  {how}")
         return "\n".join(lines)

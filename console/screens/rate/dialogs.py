@@ -49,7 +49,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
             yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
             yield Static(self._text(), markup=False, id="tags")
             yield Static(
-                "A digit sets or clears one, Enter is done",
+                "A digit sets or clears one, Enter closes",
                 markup=False,
                 classes="dialog-hint",
             )
@@ -90,7 +90,7 @@ class GuidelinesScreen(ModalScreen[None]):
             with VerticalScroll():
                 yield Markdown(self._found.text, open_links=False)
             yield Static(
-                f"Version {self._found.version} goes with your votes. Esc closes",
+                f"Version {self._found.version} is recorded with your votes. Esc closes",
                 markup=False,
                 classes="dialog-hint",
             )
@@ -117,7 +117,7 @@ class HeldScreen(ModalScreen[str | None]):
         with Vertical(classes="dialog -wide", id="held"):
             yield Static("Votes that are not sent yet", markup=False, classes="dialog-title")
             yield OptionList(markup=False, compact=True)
-            yield Static("Enter takes a vote back, Esc closes", markup=False, classes="dialog-hint")
+            yield Static("Enter undoes a vote, Esc closes", markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:
         """Fill the list, and again while their clocks run."""
@@ -139,7 +139,7 @@ class HeldScreen(ModalScreen[str | None]):
         made = zip(ids, texts, strict=True)
         rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in made)
         if not ids:
-            rows.add_option(Option("none is held any more", disabled=True))
+            rows.add_option(Option("no vote is held any more", disabled=True))
             return
         rows.highlighted = ids.index(at) if at in ids else 0
         rows.focus()

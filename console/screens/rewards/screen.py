@@ -220,8 +220,9 @@ class RewardsScreen(ConsoleScreen):
         part = row.figures
         if part is None:
             off = row.part is not None and not row.part.enabled
-            said = "it is off: O switches it on" if off else "its figures come with the next group"
-            return heading(one_line(row.name, 40).upper(), said)
+            next_group = "its figures appear with the next group"
+            reason = "it is off: O switches it on" if off else next_group
+            return heading(one_line(row.name, 40).upper(), reason)
         name = one_line(part.name, 40).upper()
         words = part_words(part, room.width - len(name) - 20)
         if is_constant(part):

@@ -159,7 +159,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if self._made is None or self._made[0] != key:
             self._made = (key, tally(self.session.state, self._last, self._weights))
         at_once = self._made[1]
-        said = f"{plural(at_once.summary.groups, 'group')}, from what the parts said"
+        said = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
         return at_once.summary, at_once.lacking, said
 
     def _newest(self) -> object:
@@ -185,11 +185,11 @@ class RewardsWhatIfScreen(ConsoleScreen):
     def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
         width, looks = max(20, self.size.width - 2), self.session.read_only
         if found is None:
-            why = "A hook folder alone makes the reward: there are no weights to try. "
+            why = "The reward comes from a hook folder alone: there are no weights to try. "
             said = why + ("" if looks else "r re-scores the groups with its newest save.")
             return [((one, "$muted"),) for one in wrapped(said, width)]
         if not self._weights and found.compared and not found.flips and not found.died:
-            hint = "Left and right change a weight; what comes out otherwise stands here at once"
+            hint = "Left and right change a weight; the effect is shown here at once"
             shown = wrapped(hint, width)
             return [
                 *(((one, "$muted"),) for one in shown),
@@ -261,7 +261,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         name = one_line(part.name, 40)
         now = f"{self._weights.get(part.name, part.weight):g}"
-        said = await self.host.ask(f"Try a weight for {name}", "Nothing is changed by it.", now)
+        said = await self.host.ask(f"Try a weight for {name}", "This changes nothing yet.", now)
         if said is None:
             return
         try:
@@ -269,7 +269,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         except ValueError:
             weight = float("nan")
         if not abs(weight) <= 1e6:
-            self.host.say(f"{one_line(said, 40)} is no weight", "error")
+            self.host.say(f"{one_line(said, 40)} is not a weight", "error")
             return
         self._try(part, weight)
 

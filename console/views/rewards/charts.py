@@ -65,8 +65,8 @@ def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
     title = heading("BY RANK", "best reward first")
     if not places:
         if not any(name in one.parts for one in digests):
-            return lines(title, waits("Means by place appear here", room.width))
-        said = wrapped("The rewards of each group are equal: no answer has a place", room.width)
+            return lines(title, waits("Means by rank appear here", room.width))
+        said = wrapped("The rewards of each group are equal: no answer has a rank", room.width)
         return lines(title, *(Content.styled(row, "$muted") for row in said))
     rows = []
     for place, values in sorted(places.items())[: room.height - 1]:

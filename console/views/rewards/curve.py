@@ -47,7 +47,7 @@ def rewards(session: Session, room: Room) -> Content:
         if server is not None and server.state == "OBSERVING":
             what = "Rewards are recorded and nothing is trained: there is no step to show"
         elif server is not None and any(one.by_hand for one in server.steps):
-            what = "Only human ratings so far: the curve is of automatic rewards"
+            what = "Only human ratings so far: the curve shows automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
     last, step = latest(points)
     said = Content.assemble(

@@ -127,7 +127,7 @@ def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
     said = text(state)
-    assert said.count("gone from the model") == 1
+    assert said.count("removed from the model") == 1
     assert said.count("   off") == 1
     assert "✖" not in said
     unasked = spent("gone", calls=0)
