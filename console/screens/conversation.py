@@ -53,7 +53,7 @@ class ConversationScreen(ModalScreen[None]):
         self._at = max((place for place, one in enumerate(found) if one.kind == "user"), default=0)
         self._wanted = ""
         self._match = -1
-        """Which of the matches the screen shows; -1 before the first."""
+        """Index of the match on screen; -1 before the first."""
 
     def compose(self) -> ComposeResult:
         """Title, entries, search line, keys."""
@@ -64,11 +64,11 @@ class ConversationScreen(ModalScreen[None]):
             yield Static(_HINT, markup=False, classes="dialog-hint", id="conversation-hint")
 
     def on_mount(self) -> None:
-        """Start at the last user message: what the answers reply to."""
+        """Start at the last user message, which the answers reply to."""
         self.call_after_refresh(self._go, self._at)
 
     def on_resize(self) -> None:
-        """Another width: other lines."""
+        """Wrap for another width."""
         self.call_after_refresh(self._paint)
 
     @property
@@ -98,7 +98,7 @@ class ConversationScreen(ModalScreen[None]):
         return self._page()[1]
 
     def _go(self, place: int) -> None:
-        """Put the cursor on an entry and show it from its head."""
+        """Move the cursor to an entry and scroll to its head."""
         self._at = max(0, min(place, len(self._found) - 1))
         self._paint()
         self._reveal(self._page()[0][self._at])
@@ -109,11 +109,11 @@ class ConversationScreen(ModalScreen[None]):
     # --- keys --------------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
-        """The entry below or above."""
+        """Move to the next or previous entry."""
         self._go(self._at + by)
 
     def action_edge(self, place: int) -> None:
-        """The first entry, or the last."""
+        """Move to the first or the last entry."""
         self._go(place % len(self._found))
 
     def action_page(self, by: int) -> None:
@@ -140,7 +140,7 @@ class ConversationScreen(ModalScreen[None]):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Unfold what holds the text and show the first match."""
+        """Unfold entries that contain the text and show the first match."""
         event.stop()
         self._close_search()
         self._wanted = event.value.strip()
@@ -155,7 +155,7 @@ class ConversationScreen(ModalScreen[None]):
         self.action_match(1)
 
     def action_match(self, by: int) -> None:
-        """The next or previous match; from the last one on to the first."""
+        """Show the next or previous match, around the end."""
         if rows := self._matches() if self._wanted else []:
             self._match = (self._match + by) % len(rows)
             heads = self._page()[0]

@@ -1,4 +1,4 @@
-"""What `?` says about the one thing that has the focus."""
+"""The help of the widget in focus."""
 
 from textual.widget import Widget
 
@@ -46,7 +46,7 @@ _TEXTS = {
 
 
 def about(widget: Widget | None) -> tuple[str, str]:
-    """Name and explanation of a widget; both empty for one there is nothing to say about."""
+    """Return the name and the explanation of a widget; both empty when there is none."""
     if widget is None:
         return "", ""
     for base in type(widget).__mro__:

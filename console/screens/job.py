@@ -1,4 +1,4 @@
-"""The job of one server: fields or YAML, what it changes, saved and put into force."""
+"""The job of one server: fields or YAML, its changes, saving and applying it."""
 
 import asyncio
 from typing import ClassVar
@@ -27,7 +27,7 @@ from console.widgets.job_form import JobForm
 from console.widgets.pane import TextPane
 
 CHECK_DELAY = 0.3
-"""Seconds after the last key before a YAML text is looked at."""
+"""Seconds after the last key before a YAML text is checked."""
 WRITES = frozenset({"save", "apply"})
 
 
@@ -175,7 +175,7 @@ class JobEditor(ScreenPart):
 
 
 class JobScreen(ConsoleScreen):
-    """Edits one job; nothing leaves this screen before it was checked."""
+    """Edits one job; it is checked before it is sent."""
 
     area: ClassVar[str] = "Job"
     help_text: ClassVar[str] = (
@@ -237,7 +237,7 @@ class JobScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The server whose job it is."""
+        """Name of the server."""
         return self._server
 
     # --- reading -----------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class JobScreen(ConsoleScreen):
     # --- editing -----------------------------------------------------------------------------
 
     def on_job_form_entered(self, event: JobForm.Entered) -> None:
-        """Say what the field is for."""
+        """Show the help of the field."""
         self.editor.about = f"{event.field.label}: {event.field.about}"
         self.editor.paint()
 
@@ -292,7 +292,7 @@ class JobScreen(ConsoleScreen):
             self.editor.catch_up()
 
     def on_input_submitted(self) -> None:
-        """Enter in a field leaves the form; saving and applying are keys of their own."""
+        """Leave the form on Enter; other keys save and apply."""
         self.set_focus(None)
 
     # --- orders ------------------------------------------------------------------------------

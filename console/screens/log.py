@@ -20,7 +20,7 @@ from console.widgets.log_view import LogView, matches
 from console.widgets.section import TALL, Section
 
 _ROWS, _ROWS_TALL = 3, 6
-"""Rows the line under the cursor gets, on a small and on a tall terminal."""
+"""Rows of the line under the cursor, on a small and on a tall terminal."""
 
 
 class LogScreen(ConsoleScreen):
@@ -62,24 +62,24 @@ class LogScreen(ConsoleScreen):
     _next = 0
 
     def compose_body(self) -> Iterable[Widget]:
-        """What is filtered, the lines, the search line."""
+        """The filter, the lines, the search line."""
         yield Section(self._head, frozenset({"log", "clock"}), id="log-head")
         yield LogView()
         yield Static(markup=False, id="log-line")
         yield Input(placeholder="search", compact=True, id="log-search")
 
     def on_mount(self) -> None:
-        """Say at once when the end is let go of."""
+        """Show when the list leaves or reaches its end."""
         view = self.query_one(LogView)
         self.watch(view, "follow", self._paint_head, init=False)
         self.watch(view, "at", self._paint_line, init=False)
 
     def on_resize(self, event: events.Resize) -> None:
-        """The whole line has other breaks."""
+        """Wrap the line under the cursor for another width."""
         self.call_after_refresh(self._paint_line)
 
     def _paint_line(self) -> None:
-        """The line under the cursor in full, below the others."""
+        """Paint the line under the cursor in full, below the others."""
         strip = self.query_one("#log-line", Static)
         found = self.query_one(LogView).whole()
         strip.display = found is not None
@@ -123,7 +123,7 @@ class LogScreen(ConsoleScreen):
         return lines(heading("LOG", chosen), below)
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Add what is new; everything again on first show."""
+        """Add new lines; all lines on the first show."""
         if "*" in dirty:
             self._refill()
         elif "log" in dirty:
@@ -154,13 +154,13 @@ class LogScreen(ConsoleScreen):
         self.update_view(frozenset({"*"}))
 
     def action_source(self) -> None:
-        """The next source."""
+        """Switch to the next source."""
         names: list[str | None] = [None, *SOURCES]
         self.source = names[(names.index(self.source) + 1) % len(names)]
         self._show()
 
     def action_level(self) -> None:
-        """The next level, debug after error."""
+        """Switch to the next level, debug after error."""
         self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
         self._show()
 
@@ -172,7 +172,7 @@ class LogScreen(ConsoleScreen):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: mark it and go to the newest place."""
+        """Mark the matches and go to the newest one."""
         event.stop()
         self.wanted = event.value.strip().lower()
         self._close_search()
@@ -185,18 +185,18 @@ class LogScreen(ConsoleScreen):
         self._paint_head()
 
     def action_next(self, forward: bool) -> None:
-        """The next or previous match."""
+        """Go to the next or previous match."""
         if self.wanted and not self.query_one(LogView).jump(self.wanted, forward):
             self.host.say(f"No further “{self.wanted}”")
         self._paint_head()
 
     def action_only(self) -> None:
-        """Only lines that match, or all again."""
+        """Show only lines that match, or all again."""
         self.only = not self.only
         self._show()
 
     def action_copy(self) -> None:
-        """The lines on screen to the clipboard."""
+        """Copy the lines on screen."""
         texts = self.query_one(LogView).visible_texts()
         self.host.copy("\n".join(texts), f"Copied {len(texts)} lines")
 
@@ -214,7 +214,7 @@ class LogScreen(ConsoleScreen):
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Going to matches needs a search; in the search line `/` is text."""
+        """Offer the keys for matches only with a search; in the search line `/` is text."""
         if action == "search":
             return not isinstance(self.focused, Input)
         if action in ("next", "only"):

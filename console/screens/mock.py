@@ -1,4 +1,4 @@
-"""The mock user: asks the questions of a dataset through the fake vLLM."""
+"""The mock user: sends the questions of a dataset through the fake vLLM."""
 
 import asyncio
 from contextlib import suppress
@@ -31,11 +31,11 @@ from console.widgets.pane import TextPane
 from core.state import Mock, MockRow
 
 _LOOK = 5.0
-"""Seconds a start waits for the look at its dataset."""
+"""Seconds a start waits for the preview of its dataset."""
 
 
 class MockScreen(ConsoleScreen):
-    """Form, progress, results, and what is wrong with the dataset."""
+    """Form, progress, results, and the errors of the dataset."""
 
     area: ClassVar[str] = "Mock user"
     help_text: ClassVar[str] = (
@@ -72,7 +72,7 @@ class MockScreen(ConsoleScreen):
         self._asked_for: tuple[str, str] | None = None
         self._filled = ""
         self._at_fault = ""
-        """The field that kept the last start back."""
+        """The field that prevented the last start."""
 
     def compose_body(self) -> ComposeResult:
         """Summary and bar, form, results beside the preview."""
@@ -85,7 +85,7 @@ class MockScreen(ConsoleScreen):
             yield _Side(id="mock-side")
 
     def on_mount(self) -> None:
-        """Look at the questions that come with the program."""
+        """Preview the shipped questions."""
         self._look()
 
     # --- painting ----------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class MockScreen(ConsoleScreen):
         self.query_one(_Side).say(problems, mock.dataset if mock is not None else "")
 
     def _freshen(self, fresh: bool) -> None:
-        """Without a run there are no results: the look at the dataset has their room."""
+        """Give the preview the room of the results while there is no run."""
         results = self.query_one(ResultList)
         if fresh and results.has_focus:
             self.set_focus(None)
@@ -133,7 +133,7 @@ class MockScreen(ConsoleScreen):
     # --- the form ----------------------------------------------------------------------------
 
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
-        """Look at another file, once the typing rests."""
+        """Preview another file once typing pauses."""
         self._at_fault = ""
         self._say("")
         self._look()
@@ -152,17 +152,17 @@ class MockScreen(ConsoleScreen):
         pane.show_lines([((f" {line}", tone),) for line in lines])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter in a field leaves the form; starting is a key of its own."""
+        """Leave the form on Enter; another key starts the run."""
         event.stop()
         self._leave()
 
     def action_edit(self) -> None:
-        """Go to the fields; to the one at fault, when there is one."""
+        """Focus the fields, or the invalid one."""
         self.remove_class("-asking")
         self.query_one(MockForm).edit(self._at_fault or "dataset")
 
     def action_leave_form(self) -> None:
-        """Escape: what was typed into the field is taken back, and letters are keys again."""
+        """Restore the text of the field and leave the form."""
         self.query_one(MockForm).put_back()
         self._leave()
 
@@ -173,7 +173,7 @@ class MockScreen(ConsoleScreen):
 
     @work(group="pick", exclusive=True, exit_on_error=False)
     async def action_pick(self) -> None:
-        """Pick a dataset from a list, with a look at each."""
+        """Pick a dataset from a list with previews."""
         form = self.query_one(MockForm)
         columns = form.values()["columns"].strip()
         picked = await self.app.push_screen_wait(DatasetPicker(self.session.home, columns))
@@ -184,7 +184,7 @@ class MockScreen(ConsoleScreen):
     # --- results -----------------------------------------------------------------------------
 
     def on_result_list_opened(self, event: ResultList.Opened) -> None:
-        """The group that a row became."""
+        """Open the group of a row."""
         group_id = self._group_of(event.row)
         if not group_id:
             self.notify(
@@ -206,7 +206,7 @@ class MockScreen(ConsoleScreen):
     # --- orders ------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what makes sense now; nothing that changes something on a read-only console."""
+        """Offer keys that have an effect now; none that writes on a read-only console."""
         if action in WRITING | {"anew"} and self.session.read_only:
             return False
         mock = self.session.state.mock
@@ -226,12 +226,12 @@ class MockScreen(ConsoleScreen):
         return True
 
     def action_start(self) -> None:
-        """Check the fields, then ask the dataset."""
+        """Check the fields, then start the run."""
         self._start()
 
     @work(group="anew", exclusive=True, exit_on_error=False)
     async def action_anew(self) -> None:
-        """Ask everything again, also what was asked."""
+        """Start over, with rows that were sent before."""
         mock = self.session.state.mock
         done = asked(mock) if mock is not None else 0
         body = (
@@ -255,7 +255,7 @@ class MockScreen(ConsoleScreen):
 
     @work(group="start", exclusive=True, exit_on_error=False)
     async def _start_once_seen(self, **more: bool) -> None:
-        """Keys may come before the look at a dataset; what cannot be read is not started."""
+        """Start once the preview is read; a dataset that cannot be read is not started."""
         form = self.query_one(MockForm)
         wanted = form.values()
         self._say("Checking the dataset …", "$muted")
@@ -274,25 +274,25 @@ class MockScreen(ConsoleScreen):
         self.host.run_command("mock.start", **args, **more)
 
     def _refuse(self, field: str, why: str) -> None:
-        """Say why it does not start. The keys stay keys: `e` is the way into the field."""
+        """Show why the run does not start; the focus stays, and `e` leads to the field."""
         self._at_fault = field
         self._say(f"{why} · e goes to the field")
 
     def action_pause(self) -> None:
-        """Send nothing more until it is resumed."""
+        """Pause the run."""
         self.host.run_command("mock.pause")
 
     def action_resume(self) -> None:
-        """Go on."""
+        """Resume the run."""
         self.host.run_command("mock.resume")
 
     def action_stop(self) -> None:
-        """End after what is in flight."""
+        """Stop after the requests in flight."""
         self.host.run_command("mock.stop")
 
 
 class _Side(DatasetPreview):
-    """Broken rows of the run, then the look at the dataset in the form."""
+    """Broken rows of the run, then the preview of the dataset in the form."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -300,7 +300,7 @@ class _Side(DatasetPreview):
         self._dataset = ""
 
     def say(self, problems: tuple[str, ...], dataset: str) -> None:
-        """Rows that the run of `dataset` could not use."""
+        """Show rows that the run of `dataset` could not use."""
         self._problems, self._dataset = problems, dataset
         self.paint_preview()
 
@@ -316,7 +316,7 @@ class _Side(DatasetPreview):
         )
 
     def _asked(self, text: str) -> bool:
-        """Whether the run was of the dataset that `text` in the form names."""
+        """Return whether the run was of the dataset that `text` in the form names."""
         if text in ("", SHIPPED):
             return not field_text(self._dataset)
         named, asked = Path(text).expanduser(), Path(self._dataset)
@@ -324,7 +324,7 @@ class _Side(DatasetPreview):
 
 
 def progress_line(mock: Mock | None, width: int) -> Line:
-    """Bar and figures; nothing before the first start."""
+    """Return bar and figures; nothing before the first start."""
     if mock is None:
         return EMPTY
     label = f" {progress_text(mock)}"

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from console.screens.group import GroupScreen
 
 LEAST = 3
-"""Characters from which the palette takes what is typed for the beginning of an id."""
+"""Characters from which the palette treats text as the start of an id."""
 MOST = 8
-"""Groups the palette offers for one beginning."""
+"""Most groups that the palette offers for the start of an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdMatch:
-    """A group one of whose ids begins as asked."""
+    """A group with an id that matches."""
 
     group: Group
     candidate: int | None = None
-    """Index of the candidate whose episode it is; None for an id of the group itself."""
+    """Index of the candidate with that episode; None when an id of the group itself matches."""
 
     @property
     def title(self) -> str:
@@ -35,7 +35,7 @@ class IdMatch:
 
 
 def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
-    """Groups whose id, request id or one of whose episodes' ids begins with `text`, in order."""
+    """Return groups with a group id, request id or episode id that starts with `text`, in order."""
     wanted = text.strip().lower()
     if not wanted:
         return []
@@ -52,7 +52,7 @@ def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
 
 
 def known_matches(app: AppHost, text: str) -> list[IdMatch]:
-    """Matches among the groups in memory, newest first; an id in full is the only one."""
+    """Return matches among the groups in memory, newest first; a full id is the only match."""
     groups = list(app.session.state.groups.values())
     found = id_matches(reversed(groups), text)
     same = [one for one in found if one.group.group_id == text.strip()]
@@ -60,7 +60,7 @@ def known_matches(app: AppHost, text: str) -> list[IdMatch]:
 
 
 def open_matches(app: AppHost, found: Sequence[IdMatch]) -> None:
-    """Open one group, with the candidate that was asked for, or list several."""
+    """Open one group at the candidate of the match, or list several."""
     if len(found) == 1:
         group = found[0].group
         app.push_screen(_screen(app, group, [group.group_id], found[0].candidate))
@@ -81,7 +81,7 @@ def open_groups(app: AppHost, ids: Sequence[str]) -> None:
 
 
 async def read_and_open(app: AppHost, group_id: str) -> None:
-    """Open a group that only the journal has; say so when there is none."""
+    """Open a group that is only in the journal; show a message when there is none."""
     try:
         group = await app.session.read_group(group_id)
     except AjetError as error:
@@ -94,7 +94,7 @@ async def read_and_open(app: AppHost, group_id: str) -> None:
 
 
 def list_groups(app: AppHost, ids: Sequence[str]) -> None:
-    """Show these groups alone on Requests."""
+    """List only these groups on Requests."""
     from console.screens.requests import RequestsScreen
 
     app.action_go("requests")

@@ -37,11 +37,11 @@ _SIGNS = {
 
 
 _OF_REQUESTS = ("requests", "rate", "mock", "rewards")
-"""Screens that stay empty where no request is answered."""
+"""Screens that stay empty when the proxy answers no requests."""
 
 
 def starting(session: Session, room: Room) -> Content:
-    """What is being started, and how far it is."""
+    """Return what is starting, and its progress."""
     shown = [heading("STARTING"), Content("")]
     for step in session.steps.values():
         sign, color = _SIGNS[step.phase]
@@ -70,7 +70,7 @@ def starting(session: Session, room: Room) -> Content:
 
 
 def way_out(session: Session) -> str:
-    """What the operator can do when a start has failed."""
+    """Return what the operator can do after a failed start."""
     keys = {"engine": "r", "proxy": "p"}
     again = [
         f"{key} starts the {role} again"
@@ -92,7 +92,7 @@ def _wrapped(text: str, room: Room) -> list[str]:
 
 
 class OverviewScreen(ConsoleScreen):
-    """The first screen; until something is known it shows what is being started."""
+    """The first screen; it shows the progress of the start until there is a state."""
 
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
@@ -155,7 +155,7 @@ class OverviewScreen(ConsoleScreen):
             yield RecentGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Hand the keys on to the sections."""
+        """Paint the sections."""
         seen = self.session.seen
         overview = self.query_one("#overview")
         if overview.display != seen:
@@ -178,7 +178,7 @@ class OverviewScreen(ConsoleScreen):
             self.refresh_bindings()
 
     def _show_first(self, first: bool) -> bool:
-        """Show the first steps in the place of what is empty before the first request."""
+        """Show the first steps in place of empty sections before the first request."""
         overview, steps = self.query_one("#overview"), self.query_one(FirstSteps)
         if overview.has_class("-first") != first:
             overview.set_class(first, "-first")
@@ -191,18 +191,18 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def target_group(self) -> str | None:
-        """The group under the cursor, once it was moved there."""
+        """The group under the cursor, once the cursor was moved there."""
         newest = self.query_one(RecentGroups)
         return newest.cursor or None if not newest.follow else None
 
     def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
-        """Enter or a second click on one of the newest groups."""
+        """Open one of the newest groups."""
         event.stop()
         newest = self.query_one(RecentGroups)
         self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to act on without an alert, nor in what is over."""
+        """Offer the keys of alerts only when there is one."""
         if action == "visit" and self.session.state.watch_only:
             return parameters[0] not in _OF_REQUESTS
         if action == "act":
@@ -217,7 +217,7 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def _alert(self) -> Alert | None:
-        """The alert under the cursor, else the first."""
+        """Return the alert under the cursor, else the first."""
         panel = self.query_one(AlertList)
         return panel.chosen if panel.has_focus else next(iter(by_need(self.session)), None)
 
@@ -232,7 +232,7 @@ class OverviewScreen(ConsoleScreen):
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 
     def on_alert_list_opened(self, event: AlertList.Opened) -> None:
-        """Enter on an alert: exactly the groups it names, else where it is acted on."""
+        """Open the groups an alert names, else the screen where it is handled."""
         event.stop()
         if event.alert.groups:
             open_groups(self.host, event.alert.groups)
@@ -240,7 +240,7 @@ class OverviewScreen(ConsoleScreen):
             self.action_act()
 
     def action_act(self) -> None:
-        """Go where an alert is acted on, and say with which key."""
+        """Open the screen where an alert is handled, and name the key."""
         alert, way = self._alert, self._way()
         if alert is not None and alert.groups and (way is None or way.place.name == "requests"):
             open_groups(self.host, alert.groups)
@@ -258,7 +258,7 @@ class OverviewScreen(ConsoleScreen):
                 self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
 
     def action_hide_alert(self) -> None:
-        """Take the worst alert off the screen."""
+        """Hide the alert."""
         alert = self._told()
         if alert is not None:
             self.host.run_command("alert.dismiss", key=alert.key)

@@ -1,4 +1,4 @@
-"""Ask the policy one thing: the answer of now beside those of earlier steps."""
+"""Try a prompt: the present answer beside those of earlier steps."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -22,7 +22,7 @@ WRITING = frozenset({"again", "cancel", "prompt", "server"})
 
 
 class ProbeList(ItemList):
-    """One line a try; the keys that turn pages turn the answers."""
+    """One line for each prompt; the page keys scroll the answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "screen.scroll_answers(-10)", "Page up", show=False),
@@ -63,18 +63,18 @@ class ProbesScreen(ConsoleScreen):
 
     @property
     def chosen(self) -> Probe | None:
-        """The try under the cursor."""
+        """The prompt under the cursor."""
         name = self.query_one(ProbeList).cursor
         return next((one for one in self.session.state.tries if one.try_id == name), None)
 
     @property
     def target_group(self) -> str | None:
-        """The group of the try under the cursor."""
+        """The group of the prompt under the cursor."""
         return self.chosen.group_id if self.is_mounted and self.chosen is not None else None
 
     @property
     def target_server(self) -> str | None:
-        """The server that is asked next."""
+        """The server for the next prompt."""
         server = self._asked_server()
         return server.name if server is not None else None
 
@@ -83,7 +83,7 @@ class ProbesScreen(ConsoleScreen):
         return servers.get(self._server) or next(iter(servers.values()), None)
 
     def compose_body(self) -> Iterable[Widget]:
-        """The prompt, what was tried, the answers."""
+        """The prompt line, the prompts, the answers."""
         with Horizontal(id="try-row"):
             yield TextPane(id="try-where")
             yield Input(
@@ -93,7 +93,7 @@ class ProbesScreen(ConsoleScreen):
         yield TextPane(id="try-answers")
 
     def on_mount(self) -> None:
-        """Type at once."""
+        """Focus the prompt line."""
         line = self.query_one("#try-prompt", Input)
         line.disabled = not self.session.may("engine.try")
         line.display = not line.disabled
@@ -150,20 +150,20 @@ class ProbesScreen(ConsoleScreen):
         pane.show(tuple(build(max(20, self.size.width - 4))), build)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Other answers: from their top."""
+        """Show other answers from their top."""
         self.query_one("#try-answers", TextPane).scroll_home(animate=False)
         self._paint_answers()
         self.refresh_bindings()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The group of the try."""
+        """Open the group of the prompt."""
         if (one := self.chosen) is not None:
             self.host.push_screen(GroupScreen(one.group_id))
 
     # --- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What can be done to the try under the cursor."""
+        """Offer keys that have an effect on the prompt under the cursor."""
         if action in WRITING and not self.session.may("engine.try"):
             return False
         if not self.is_mounted:
@@ -182,11 +182,11 @@ class ProbesScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def on_descendant_focus(self) -> None:
-        """Other keys are valid."""
+        """Refresh the keys for another focus."""
         self.refresh_bindings()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter asks."""
+        """Send the prompt."""
         event.stop()
         if event.value.strip():
             self._ask(event.value, self.target_server)
@@ -207,11 +207,11 @@ class ProbesScreen(ConsoleScreen):
                 line.value = prompt
 
     def action_prompt(self) -> None:
-        """Type another prompt."""
+        """Focus the prompt line."""
         self.set_focus(self.query_one("#try-prompt", Input))
 
     def action_again(self) -> None:
-        """The same once more, at the server it was asked of."""
+        """Send the same prompt again, to the same server."""
         one = self.chosen
         if one is None:
             return
@@ -223,12 +223,12 @@ class ProbesScreen(ConsoleScreen):
             self.host.say(message, "warning")
 
     def action_cancel(self) -> None:
-        """Give the episode back."""
+        """Cancel the prompt and give its episode back."""
         if (one := self.chosen) is not None:
             self.host.run_command("engine.try_stop", try_id=one.try_id)
 
     def action_server(self) -> None:
-        """The next server."""
+        """Switch to the next server."""
         names = list(self.session.state.servers)
         if names:
             present = self.target_server
@@ -237,7 +237,7 @@ class ProbesScreen(ConsoleScreen):
             self._paint()
 
     def action_copy(self) -> None:
-        """The answer under the cursor."""
+        """Copy the answer under the cursor."""
         if (one := self.chosen) is not None:
             self.host.copy(one.text or one.tool_calls, "Copied the answer")
 
@@ -248,7 +248,7 @@ class ProbesScreen(ConsoleScreen):
         )
 
     def action_leave(self) -> None:
-        """Out of the prompt, then off the screen."""
+        """Leave the prompt line, then the screen."""
         line = self.query_one("#try-prompt", Input)
         if line.has_focus and self.session.state.tries:
             self.set_focus(self.query_one(ProbeList))

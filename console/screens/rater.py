@@ -1,4 +1,4 @@
-"""Who rates: asked for by the first vote, by key or from the palette."""
+"""The name of the rater: asked for by the first vote, by key or from the palette."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Title, help and action of what concerns the rater."""
+    """Yield title, help and action of the palette entries about the rater."""
     session = app.session
     if not session.read_only:
         about = f"You rate as {session.rater}" if session.rater else "Recorded with your votes"
@@ -34,7 +34,7 @@ async def _tell(app: AppHost) -> None:
 
 
 async def ask_name(app: AppHost) -> str:
-    """Ask for the name of the next votes; what has become of it, or nothing when left."""
+    """Ask for the name of the next votes; return a message about it, empty when canceled."""
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
     label = "The name recorded with your next votes; empty: none"
@@ -47,7 +47,7 @@ async def ask_name(app: AppHost) -> str:
 
 
 def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
-    """Cast a vote; the first one of a home asks for the name before that, and then goes on.
+    """Cast a vote; the first vote of a home asks for a name before it is cast.
 
     Args:
         screen: Where it was given.
@@ -101,12 +101,12 @@ async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
 
 
 def _take(session: "Session", name: str) -> None:
-    """From now on votes go out with it."""
+    """Use a name for the next votes."""
     session.rater_asked = True
     session.rater = name
 
 
 async def _keep(session: "Session") -> None:
-    """For the next start."""
+    """Store the name for the next start."""
     if session.keep_rater is not None:
         await asyncio.to_thread(session.keep_rater, session.rater)

@@ -15,11 +15,11 @@ from console.views.rating import abort_all_loss
 from core.commands import COMMANDS
 
 ABORTS = frozenset({"group.abort", "rating.abort_all"})
-"""Orders whose question asks for a reason too."""
+"""Commands whose question also asks for a reason."""
 
 
 def run_available(app: AppHost, offer: AvailableCommand) -> None:
-    """Run a command that is available now; ask for what it lacks, and before it destroys."""
+    """Run a command that is available now; ask for missing arguments and confirm a loss."""
     app.run_worker(_run(app, offer), name=offer.command, group="command", exit_on_error=False)
 
 
@@ -57,7 +57,7 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
 
 
 def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
-    """Why there is no checkpoint to go back to; empty when there is one, or may be an older one."""
+    """Return why the checkpoint does not exist; empty when it does, or may be an older one."""
     server = server_of(app.session, args.get("server"))
     name = str(args.get("name", "")).strip()
     if server is None or server.checkpoints is None or server.checkpoints_more:

@@ -25,7 +25,7 @@ from core.state import Group, State
 
 LOOK_SECONDS = 1.0
 LATE = 0.8
-"""Share of its limit an episode may be idle before it is marked."""
+"""Share of the idle limit from which an episode is marked."""
 _ID, _IDLE, _CALLS, _WHOSE = 10, 16, 6, 18
 
 
@@ -40,13 +40,13 @@ class EpisodeList(ItemList):
 
 
 class EpisodeAbort(AbortScreen):
-    """The question before an episode is taken from whoever holds it."""
+    """The question before an episode is taken from its client."""
 
     KEPT: ClassVar[str] = "in the proxy's log"
 
 
 class ServerDetailScreen(ConsoleScreen):
-    """Reads for as long as it is looked at; the one thing it changes asks first."""
+    """Reads the server while it is in front; an abort asks first."""
 
     area: ClassVar[str] = "Inside"
     help_text: ClassVar[str] = (
@@ -87,7 +87,7 @@ class ServerDetailScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The server that is looked into."""
+        """Name of the server."""
         return self._server
 
     @property
@@ -115,7 +115,7 @@ class ServerDetailScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """The state of the server, and the age of what is shown."""
+        """Paint the state of the server, and the age of the reading."""
         if any(one in ("*", "servers", "clock", "link") for one in dirty):
             self._paint()
 
@@ -160,20 +160,20 @@ class ServerDetailScreen(ConsoleScreen):
     # --- doing -------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing is aborted that is not there, or from a console that looks on."""
+        """Offer an abort only for an episode, and not on a read-only console."""
         if action == "abort":
             return not self.session.read_only and self._look is not None and self.chosen is not None
         return True
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The group of an episode of ours."""
+        """Open the group of one of our episodes."""
         group = holders(self.session.state, self._server).get(event.key)
         if group is not None:
             self.app.push_screen(GroupScreen(group.group_id))
 
     @work(group="command", exit_on_error=False)
     async def action_abort(self) -> None:
-        """Take the episode from whoever holds it."""
+        """Take the episode from its client."""
         one = self.chosen
         if one is None:
             return
@@ -193,16 +193,16 @@ class ServerDetailScreen(ConsoleScreen):
         self._read()
 
     def action_scroll_detail(self, rows: int) -> None:
-        """Scroll what is below."""
+        """Scroll the text below."""
         self.query_one("#inside-detail", TextPane).scroll_relative(y=rows, animate=False)
 
     def action_leave(self) -> None:
-        """Back to the engines."""
+        """Go back to the engines."""
         self.dismiss()
 
 
 def holders(state: State, server: str) -> dict[str, Group]:
-    """Episode -> the open group of ours that holds it."""
+    """Return the open group of each of our episodes."""
     return {
         one.episode_uuid: group
         for group in state.open_groups()
@@ -213,7 +213,7 @@ def holders(state: State, server: str) -> dict[str, Group]:
 
 
 def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
-    """What aborting an episode costs, and whom."""
+    """Return what aborting an episode costs, and whom."""
     if group is not None:
         whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
     elif one.client == ours:

@@ -1,4 +1,4 @@
-"""All swarm servers at a glance, one line each; everything the chosen one tells below."""
+"""All swarm servers at a glance, one line each, with the details of one below."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -20,13 +20,13 @@ from console.widgets.section import Section
 from core.control_payloads import ServerDetails
 
 LOOK_SECONDS = 1.0
-"""Between two readings of the server under the cursor, while the screen is in front."""
+"""Seconds between two readings of the server under the cursor, while the screen is in front."""
 OLD = 3.0
-"""Seconds after which a reading says how old it is."""
+"""Seconds after which a reading shows its age."""
 
 
 class ServerTable(ItemList):
-    """One line a server; the keys that turn pages turn those below."""
+    """One line for each server; the page keys scroll the details below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "screen.scroll_detail(-12)", "Page up", show=False),
@@ -73,13 +73,13 @@ class ServersScreen(ConsoleScreen):
         return chosen if chosen in self.session.state.servers else None
 
     def compose_body(self) -> Iterable[Widget]:
-        """Table and detail; until something is known, what is being started."""
+        """Table and details; the progress of the start until there is a server."""
         yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
         yield ServerTable(id="servers-table")
         yield TextPane(id="servers-detail")
 
     def on_mount(self) -> None:
-        """Read for as long as it is looked at."""
+        """Read while the screen is in front."""
         self.set_interval(LOOK_SECONDS, self._read)
 
     # --- reading -----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class ServersScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Repaint what shows servers; time passes in every line."""
+        """Repaint; the clock changes every line."""
         seen = self.session.seen
         before = self.query_one("#starting")
         if before.display == seen:
@@ -149,7 +149,7 @@ class ServersScreen(ConsoleScreen):
         pane.show(tuple(build(100)), build)
 
     def _why_old(self, name: str, told: ServerDetails | None) -> str:
-        """What is to be said of a reading that is not of now."""
+        """Return why a reading is old; empty for a present one."""
         why = self._trouble.get(name, "")
         age = self.session.now() - told.at if told is not None else 0.0
         if told is not None and age > OLD:
@@ -160,17 +160,17 @@ class ServersScreen(ConsoleScreen):
     # --- keys --------------------------------------------------------------------------------
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Another server: from its top."""
+        """Show another server from its top."""
         self.query_one("#servers-detail", TextPane).scroll_home(animate=False)
         self._paint_detail()
         self._read()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The same server on the Engine screen."""
+        """Open the server on the Engine screen."""
         self.host.action_go("engine")
 
     def action_scroll_detail(self, rows: int) -> None:
-        """Scroll what is told of the server."""
+        """Scroll the details."""
         self.query_one("#servers-detail", TextPane).scroll_relative(
             y=rows, animate=False, immediate=True
         )

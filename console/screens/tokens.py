@@ -15,7 +15,7 @@ from core.state import Candidate, Group
 
 
 class TokensScreen(ConsoleScreen):
-    """What an episode was made of; read once, again on demand."""
+    """The calls of an episode; read once, again on request."""
 
     area: ClassVar[str] = "Tokens"
     help_text: ClassVar[str] = (
@@ -60,7 +60,7 @@ class TokensScreen(ConsoleScreen):
         yield TextPane(id="tokens-rows")
 
     def on_mount(self) -> None:
-        """Ask as soon as it is there."""
+        """Read the log."""
         self.action_read()
 
     @property
@@ -70,12 +70,12 @@ class TokensScreen(ConsoleScreen):
 
     @property
     def group(self) -> Group | None:
-        """The group; None when it is not kept any more."""
+        """The group; None when it is no longer in memory."""
         return self.session.state.groups.get(self._group_id)
 
     @property
     def candidate(self) -> Candidate | None:
-        """The candidate whose tokens are shown."""
+        """Index of the candidate."""
         group = self.group
         if group is None or not 0 <= self._place < len(group.candidates):
             return None
@@ -89,7 +89,7 @@ class TokensScreen(ConsoleScreen):
     # --- reading -----------------------------------------------------------------------------
 
     def action_read(self) -> None:
-        """Ask the server; log-probs of now are those of this moment."""
+        """Read the log; the present log-probs are those of this moment."""
         one, group = self.candidate, self.group
         self._found = None
         if one is None or group is None:
@@ -113,7 +113,7 @@ class TokensScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """What was read stays; only a first show or another size paints it again."""
+        """Paint on the first show and for another size only."""
         if "*" in dirty:
             self._paint()
 
@@ -140,7 +140,7 @@ class TokensScreen(ConsoleScreen):
     # --- looking -----------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
-        """The tokens of another candidate."""
+        """Show the tokens of another candidate."""
         group = self.group
         if group is not None and group.candidates:
             self._place = (self._place + by) % len(group.candidates)
@@ -157,5 +157,5 @@ class TokensScreen(ConsoleScreen):
         self.rows.scroll_relative(y=rows, animate=False, immediate=True)
 
     def action_leave(self) -> None:
-        """Back to the group."""
+        """Go back to the group."""
         self.dismiss()

@@ -40,7 +40,7 @@ class FilterText(Input):
 
 
 class FilterLine(Vertical):
-    """Shows nothing until it is opened."""
+    """The line for the filter; hidden until it is opened."""
 
     DEFAULT_CSS = """
     FilterLine { height: auto; display: none; }
@@ -52,25 +52,25 @@ class FilterLine(Vertical):
     """
 
     class Changed(Message):
-        """What was typed is understood."""
+        """The text was parsed."""
 
         def __init__(self, wanted: Filter) -> None:
             super().__init__()
             self.wanted = wanted
 
     class Closed(Message):
-        """Enter: the filter stays as it is."""
+        """Enter: the filter stays."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: Mapping[str, Iterable[str]] = {}
-        """Values there are, by field."""
+        """Known values, by field."""
         self._offered = Completion(0, 0)
         self._chosen: int | None = None
         self._typing = True
 
     def compose(self) -> ComposeResult:
-        """Error, what fits, the line."""
+        """Error, completions, the line."""
         yield TextPane(id="filter-hint")
         yield TextPane(id="filter-error")
         with Horizontal(id="filter-row"):
@@ -89,13 +89,13 @@ class FilterLine(Vertical):
         return self.query_one(Input)
 
     def open(self) -> None:
-        """Show it and type there."""
+        """Show the line and focus it."""
         self.display = True
         self.line.focus()
         self._offer()
 
     def close(self) -> None:
-        """Leave the text; an empty line goes away."""
+        """Leave the line; an empty one is hidden."""
         self.query_one("#filter-error", TextPane).display = False
         self.query_one("#filter-hint", TextPane).display = False
         self.display = bool(self.line.value.strip())
@@ -106,14 +106,14 @@ class FilterLine(Vertical):
         self.close()
 
     def clear(self) -> None:
-        """No filter any more."""
+        """Remove the filter."""
         self.line.value = ""
         self.close()
 
     # --- typing --------------------------------------------------------------------------------
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed."""
+        """Filter while the operator types."""
         event.stop()
         if self._typing:
             self._chosen = None
@@ -173,7 +173,7 @@ class FilterLine(Vertical):
 
 
 def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
-    """What fits, on one line; the chosen one stays in sight."""
+    """Return the completions that fit on one line; the chosen one stays in sight."""
     if not offered.options:
         return (("  ", ""), (fit(offered.hint, width - 2), "$muted"))
     pieces: list[tuple[str, str]] = [("⇥ ", "$faint")]
@@ -188,7 +188,7 @@ def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
 
 
 def error_lines(what: str, todo: str, place: int, width: int) -> list[Line]:
-    """An error above the filter line: what is valid, then a sign over the character at fault."""
+    """Return the error above the line: what is valid, then a sign over the invalid character."""
     lines: list[Line] = [((f"  {text}", "$muted"),) for text in wrapped(todo, width - 4)]
     text = f"▾ {safe(what)}"
     if place + cell_len(text) <= width:

@@ -15,7 +15,7 @@ from core.state import Group
 
 
 class GroupDetail(Vertical):
-    """Shows a group; what is on screen already is not painted again."""
+    """Shows a group; it paints only what has changed."""
 
     DEFAULT_CSS = """
     GroupDetail { height: 1fr; }
@@ -31,7 +31,7 @@ class GroupDetail(Vertical):
         *,
         bars: bool = False,
     ) -> None:
-        """A detail without a group yet.
+        """Create a detail without a group.
 
         Args:
             selectable: One of its candidates is selected.
@@ -115,7 +115,7 @@ class GroupDetail(Vertical):
         self._show_tabs()
 
     def _show_bars(self, group: Group, width: int) -> None:
-        """The parts of the rewards as bars; a short or narrow terminal has no room for them."""
+        """Show the rewards by part as bars; a short or narrow terminal has no room for them."""
         if not self.bars:
             return
         pane = self.query_one("#detail-bars", TextPane)
@@ -138,7 +138,7 @@ class GroupDetail(Vertical):
             tabs.show_lines([tabs_line(found.cards, found.selected, found.window())])
 
     def on_resize(self) -> None:
-        """Other room: other candidates are in sight."""
+        """Show the candidates that fit another size."""
         self.call_after_refresh(self._show_tabs)
 
     def toggle_fold(self) -> None:

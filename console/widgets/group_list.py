@@ -43,14 +43,14 @@ class GroupList(TextPane, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor stands on another group."""
+        """Another group is under the cursor."""
 
         def __init__(self, group_id: str | None) -> None:
             super().__init__()
             self.group_id = group_id
 
         def can_replace(self, message: Message) -> bool:
-            """Only the newest matters."""
+            """Replace older messages: only the newest matters."""
             return isinstance(message, GroupList.Moved)
 
     class Opened(Message):
@@ -61,18 +61,18 @@ class GroupList(TextPane, can_focus=True):
             self.group_id = group_id
 
     class Missing(Message):
-        """Rows in sight are not read from the journal yet."""
+        """Rows in sight have not been read from the journal yet."""
 
         def __init__(self, first: int) -> None:
             super().__init__()
             self.first = first
 
         def can_replace(self, message: Message) -> bool:
-            """Only what is in sight now matters."""
+            """Replace older messages: only the rows in sight now matter."""
             return isinstance(message, GroupList.Missing)
 
     class Bottom(Message):
-        """The cursor stands on the last row."""
+        """The cursor is on the last row."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -82,7 +82,7 @@ class GroupList(TextPane, can_focus=True):
         self._total = 0
         self._cursor: str | None = None
         self._rank: int | None = None
-        """Rows below the cursor: it holds the place of a group that was not read yet."""
+        """Number of rows below the cursor, for a group that was not read yet."""
         self._now = 0.0
         self._empty: Sequence[str] = ()
         self._titles: TextPane | None = None
@@ -103,7 +103,7 @@ class GroupList(TextPane, can_focus=True):
         tones: Mapping[str, str],
         total: int = 0,
     ) -> None:
-        """Take in what changed.
+        """Apply changes of the groups.
 
         Args:
             tones: Colour of each server by name; empty when there is one alone.
@@ -120,7 +120,7 @@ class GroupList(TextPane, can_focus=True):
         self.loaded()
 
     def loaded(self) -> None:
-        """Pages of the journal were read: what was waited for can be shown."""
+        """Show rows that were read from the journal."""
         place = self.place
         if self._cursor is None and place is not None:
             found = self.model.at(place)
@@ -135,7 +135,7 @@ class GroupList(TextPane, can_focus=True):
             self.post_message(self.Missing(first))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows came into sight."""
+        """Report rows that came into sight."""
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
         if round(old_value) != round(new_value):  # often the same rows, as others came in above
@@ -143,7 +143,7 @@ class GroupList(TextPane, can_focus=True):
         self._look_for_missing()
 
     def show_empty(self, lines: Sequence[str]) -> None:
-        """What is said in place of the list while there is nothing to list."""
+        """Show text in place of an empty list."""
         if lines != self._empty:
             self._empty = lines
             self.repaint()
@@ -154,7 +154,7 @@ class GroupList(TextPane, can_focus=True):
         self._again()
 
     def set_order(self, order: SortOrder, upward: bool) -> None:
-        """Sort in another way, and go to the top: that is what was sorted for."""
+        """Sort in another order, and go to the top."""
         self.model.set_order(order, upward)
         if not self.model.plain:
             self.follow = False
@@ -167,14 +167,14 @@ class GroupList(TextPane, can_focus=True):
         self.take(self._groups, frozenset({"*"}), self._now, self._made.tones, self._total)
 
     def set_follow(self, follow: bool) -> None:
-        """Keep to the newest group, or to the one under the cursor."""
+        """Follow the newest group, or stay at the one under the cursor."""
         self.follow = follow
         if follow:
             self._go(0)
 
     @property
     def place(self) -> int | None:
-        """The row of the cursor; None when what it stood on is not shown."""
+        """The row of the cursor; None when its group is not listed."""
         found = self.model.place(self._cursor)
         if found is None and self._rank is not None and self.model.plain:
             found = self.model.count - 1 - self._rank
@@ -221,7 +221,7 @@ class GroupList(TextPane, can_focus=True):
         return columns_for(self.scrollable_content_region.width, bool(self._made.tones))
 
     def on_resize(self) -> None:
-        """Other columns may fit; the cursor stays in sight."""
+        """Fit the columns; keep the cursor in sight."""
         self.titles().refresh()
         place = self.place
         if place is not None:
@@ -229,13 +229,13 @@ class GroupList(TextPane, can_focus=True):
         self.refresh()
 
     def titles(self) -> TextPane:
-        """A line of column titles to put above the list."""
+        """Return the line of column titles for above the list."""
         if self._titles is None:
             self._titles = _Titles(self)
         return self._titles
 
     def row(self, y: int) -> tuple[Line, str]:
-        """What stands in row `y` of what is visible, and what lies under it."""
+        """Return the line at row `y` of the visible part, and its background style."""
         count = self.model.count
         if not count and 1 <= y <= len(self._empty):
             tone = "bold" if y == 1 else "$muted"
@@ -253,13 +253,13 @@ class GroupList(TextPane, can_focus=True):
         return self._made.line(group, self.columns, self._now), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open in an empty list."""
+        """Offer Enter only when there is a row."""
         return action != "open" or self._cursor is not None
 
     # --- moving ------------------------------------------------------------------------------
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
+        """Move up or down."""
         place = self.place
         self.follow = False
         self._go(0 if place is None else place + by)
@@ -267,23 +267,23 @@ class GroupList(TextPane, can_focus=True):
             self.post_message(self.Bottom())
 
     def action_page(self, by: int) -> None:
-        """A page up or down."""
+        """Move a page up or down."""
         self.action_move(by * max(1, self.size.height - 1))
 
     def action_edge(self, way: int) -> None:
-        """The newest or the oldest."""
+        """Move to the newest or the oldest."""
         self.follow = False
         self._go(0 if way < 0 else self.model.count - 1)
         if way > 0:
             self.post_message(self.Bottom())
 
     def action_open(self) -> None:
-        """Open what is under the cursor."""
+        """Open the group under the cursor."""
         if self._cursor is not None:
             self.post_message(self.Opened(self._cursor))
 
     def on_click(self, event: events.Click) -> None:
-        """A click points, a second one opens."""
+        """Move the cursor to the click, or open the group under it."""
         place = event.y + self.scroll_offset.y
         found = self.model.at(place)
         if found is None:

@@ -1,4 +1,4 @@
-"""Lines of a log as they are drawn: time, source, level, text; what was searched for is marked."""
+"""Drawing of log lines: time, source, level, text, with search matches marked."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -17,7 +17,7 @@ SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 
 
 class LogLines(ScrollView):
-    """Draws what is visible; what there is to draw is the business of who derives from it."""
+    """Draws the visible lines; a subclass provides them."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log--time",
@@ -39,7 +39,7 @@ class LogLines(ScrollView):
     LogLines > .log--match { color: $pill-text; background: $winner; }
     """
     at: reactive[int | None] = reactive(None)
-    """Place of the line under the cursor; None for none."""
+    """Index of the line under the cursor; None for none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LogLines(ScrollView):
         self._query = ""
 
     def render_line(self, y: int) -> Strip:
-        """One visible line."""
+        """Render one visible line."""
         scroll_x, scroll_y = self.scroll_offset
         width = self.size.width
         row = scroll_y + y
@@ -82,7 +82,7 @@ class LogLines(ScrollView):
         return Strip(segments)
 
     def _said(self, at: int) -> str:
-        """What stands in a row: of a folded traceback what was raised."""
+        """Return the text of a row; of a folded traceback its last line."""
         block = self.folds.block(at)
         if block is None or block.head != at:
             return self._texts[at]

@@ -12,7 +12,7 @@ from core.state import Group
 
 
 class RateAside(Horizontal):
-    """Three panels beside each other; a short or narrow terminal has no room for them."""
+    """Three panels side by side; a short or narrow terminal has no room for them."""
 
     DEFAULT_CSS = """
     RateAside { display: none; height: 11; }
@@ -28,7 +28,7 @@ class RateAside(Horizontal):
             yield pane
 
     def show_guidelines(self, found: Guidelines | None, named: bool) -> None:
-        """How to rate; `named` says that the settings name a file."""
+        """Show the guidelines; `named` tells whether the settings name a file."""
         text = found.text if found is not None else ""
         pane = self.query_one("#rate-guidelines", TextPane)
         pane.border_subtitle = "g shows all" if text else ""
@@ -37,7 +37,7 @@ class RateAside(Horizontal):
     def show_reference(
         self, group: Group | None, ballot: Ballot | None, last: Group | None, vote: str
     ) -> None:
-        """The reference, where it may be seen."""
+        """Show the reference, where the rater may see it."""
         pane = self.query_one("#rate-reference", TextPane)
         pane.show(
             tuple(reference_lines(group, ballot, last, vote, 80)),
@@ -47,7 +47,7 @@ class RateAside(Horizontal):
     def show_session(
         self, now: RatingFigures, minutes: tuple[int, ...], sent: int, waiting: int, rater: str
     ) -> None:
-        """Votes and pace; the arguments are those of `session_lines`."""
+        """Show votes and pace; the arguments are those of `session_lines`."""
         self.query_one("#rate-session", TextPane).show(
             (now, minutes, sent, waiting, rater),
             lambda room: session_lines(now, minutes, sent, waiting, rater, room),

@@ -17,13 +17,13 @@ from console.widgets.item_list import ItemList, ListItem
 from core.state import Group
 
 WIDE = 85
-"""Cells from which a line says more."""
+"""Cells from which a line shows more."""
 SHOWN = 50
-"""Groups; what does not fit is scrolled to by the cursor."""
+"""Most groups; the cursor scrolls to those that do not fit."""
 
 
 class RecentGroups(ItemList):
-    """The cursor keeps to the newest until it is moved; then it stays on its group."""
+    """The cursor follows the newest until it is moved; then it stays on its group."""
 
     HELP = (
         "Enter opens the group under the cursor, a second click too. The cursor keeps to the "
@@ -55,16 +55,16 @@ class RecentGroups(ItemList):
             self._point(0)
 
     def row(self, y: int) -> tuple[Line, str]:
-        """The band shows where Enter would go: only while keys come here."""
+        """Highlight the row under the cursor only while the list has the focus."""
         line, extra = super().row(y)
         return line, extra if self.has_focus and self.cursor else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open before the first request."""
+        """Offer Enter only when there is a group."""
         return action != "open" or bool(self.cursor)
 
     def action_move(self, by: int) -> None:
-        """Up or down; above the first line the page itself moves."""
+        """Move up or down; above the first line scroll the page."""
         if by < 0 and not self.place:
             self._page.scroll_relative(y=by, animate=False)
             return
@@ -73,7 +73,7 @@ class RecentGroups(ItemList):
         super().action_move(by)
 
     def action_edge(self, place: int) -> None:
-        """To the newest, and keep to it, or to the last."""
+        """Move to the newest and follow it, or to the last."""
         if not place:
             self._page.scroll_home(animate=False)
         super().action_edge(place)
@@ -85,7 +85,7 @@ class RecentGroups(ItemList):
 
 
 def newest_head(session: Session) -> Line:
-    """The title, and how many groups there were."""
+    """Return the title, with the number of groups."""
     totals = session.state.totals
     if not session.state.groups:
         return (("NEWEST GROUPS", "bold $heading"),)
@@ -100,7 +100,7 @@ def newest_head(session: Session) -> Line:
 def newest_items(
     session: Session, found: Sequence[Group], now: float, width: int
 ) -> list[ListItem]:
-    """A line for each group; what to do while there is none."""
+    """Return a line for each group; the first steps while there is none."""
     if not found:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
         hints = (

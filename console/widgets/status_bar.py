@@ -1,4 +1,4 @@
-"""The line that is always on screen."""
+"""The status line at the top of every screen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from console.views.group import user_wait
 from core.state import Group, Server
 
 ENOUGH = 80
-"""Cells in which the bar says all it has to say, if briefly; the screens' names take the rest."""
+"""Cells in which the bar shows everything in brief; the screens' names take the rest."""
 _GAP = Content.styled("  ", "")
 
 
@@ -28,11 +28,11 @@ class StatusItem:
 
     forms: tuple[Content, ...]
     keeps: tuple[int, ...] = ()
-    """For each step to a shorter form: the higher, the later it is taken."""
+    """One rank for each shorter form: the higher, the later it is used."""
 
 
 def bar_line(session: Session, width: int) -> Content:
-    """The whole bar, with lesser parts shortened and dropped until it fits `width` cells."""
+    """Return the bar, with lesser parts shortened and dropped until it fits `width` cells."""
     items = _items(session)
     level = [0] * len(items)
     while _width(items, level) > width:
@@ -160,7 +160,7 @@ def _groups(session: Session) -> list[StatusItem]:
 
 
 def _longest_wait(group: Group) -> tuple[bool, float]:
-    """Sorts the held group whose user came first to the front."""
+    """Sort key: the held group whose user came first."""
     return not group.user_waits, group.opened_at
 
 
@@ -183,12 +183,12 @@ def _value(text: str) -> Content:
 
 
 def tab_text(place: ScreenSpec) -> str:
-    """A screen as the bar names it."""
+    """Return the label of a screen in the bar."""
     return f" {place.digit} {place.title} "
 
 
 def tabs(places: Sequence[ScreenSpec], present: str) -> Content:
-    """The screens with their digits; the present one stands out."""
+    """Return the screens with their digits; the present one is highlighted."""
     return Content("").join(
         [
             Content.assemble((tab_text(place), "bold reverse"))
@@ -215,11 +215,11 @@ class StatusBar(Static):
         self._all, self._own = list(places), present
         self._places: list[ScreenSpec] = []
         self.others: list[ScreenSpec] = []
-        """The screens of the bar but the present one."""
+        """The screens of the bar except the present one."""
         self._tabs = Content("")
         self._name_screens(self._all)
         self._tabs_from: int | None = None
-        """Cell in which the screens begin; None while there is no room for them."""
+        """Cell in which the screens start; None while there is no room for them."""
 
     def _name_screens(self, places: Sequence[ScreenSpec]) -> None:
         """Name these screens; one beyond the numbered areas only there, or where few are named."""
@@ -245,7 +245,7 @@ class StatusBar(Static):
         self.update(line, layout=False)
 
     def places_at(self) -> list[tuple[int, str]]:
-        """Cell and name of each screen that is named in the bar."""
+        """Return cell and name of each screen in the bar."""
         found: list[tuple[int, str]] = []
         at = self._tabs_from
         for place in self._places if at is not None else ():
@@ -254,12 +254,12 @@ class StatusBar(Static):
         return found
 
     async def on_click(self, event: events.Click) -> None:
-        """A click on a screen's name goes there."""
+        """Open the screen whose name was clicked."""
         under = [name for at, name in self.places_at() if at <= event.x]
         if under:
             await self.app.run_action(f"app.go('{under[-1]}')")
 
     def on_resize(self) -> None:
-        """Another width: other forms fit."""
+        """Fit the bar to another width."""
         if self._session is not None:
             self.show(self._session)

@@ -1,4 +1,4 @@
-"""Jump mode on screen: a letter on everything that can be gone to."""
+"""Jump mode on screen: a letter on each possible target."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from console.screens.dialogs.places import JumpTarget, names, targets
 
 
 class JumpScreen(ModalScreen[JumpTarget | None]):
-    """Answers with what was chosen; any key that is no letter of it leaves."""
+    """Returns the chosen target; any key that is not one of its letters cancels."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -30,11 +30,11 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
 
     @property
     def named(self) -> dict[str, JumpTarget]:
-        """What can be gone to, by the letters it shows."""
+        """The targets by their letters."""
         return self._named
 
     def compose(self) -> ComposeResult:
-        """One mark for each target, and a line that says what to do."""
+        """One mark for each target, and a line of help."""
         for name, target in self._named.items():
             if target.label:
                 continue
@@ -44,7 +44,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         yield Static(self._hint(), id="jump-hint")
 
     def _hint(self) -> Content:
-        """What to do, and the letters of what is not in sight."""
+        """Return the line of help, with the letters of targets out of sight."""
         named = [(name, one.label) for name, one in self._named.items() if one.label]
         if not self._named:
             return Content("There is nothing to jump to")
@@ -56,7 +56,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         return Content.assemble(*pieces, "Esc leaves")
 
     def on_key(self, event: events.Key) -> None:
-        """A letter of a mark; with pairs the second one decides."""
+        """Jump to the target of a letter; a pair of letters needs the second one."""
         if event.key == "escape":
             return
         event.stop()
@@ -73,15 +73,15 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
             mark.display = str(mark.content).lower().startswith(self._typed)
 
     def on_click(self) -> None:
-        """A click anywhere leaves."""
+        """Cancel on a click."""
         self.dismiss(None)
 
     def on_resize(self, event: events.Resize) -> None:
-        """What the letters stand on has moved."""
+        """Cancel: the targets have moved."""
         if self._laid is not None and event.size != self._laid:
             self.dismiss(None)
         self._laid = event.size
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Cancel."""
         self.dismiss(None)

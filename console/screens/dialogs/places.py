@@ -1,4 +1,4 @@
-"""Jump mode: what a letter can lead to on the screen in front."""
+"""Jump mode: the targets on the screen in front."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from console.widgets.pane import TextPane
 from console.widgets.status_bar import StatusBar
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
-"""Home row first: the first targets have the keys the fingers lie on."""
+"""Letters, home row first."""
 ROWS = 9
 """Rows of a list that get a letter of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class JumpTarget:
-    """One thing to go to."""
+    """A part of the screen that a letter jumps to."""
 
     at: Offset
     """Where its letter is shown, in cells of the screen."""
     go: Callable[[], Any]
     label: str = ""
-    """What is named beside its letter below, for what is not in sight itself."""
+    """Name shown beside the letter at the bottom, for a target out of sight."""
 
 
 def targets(screen: Screen[Any]) -> list[JumpTarget]:
-    """Everything in sight that can be focused or chosen, from top left to bottom right."""
+    """Return everything in sight that can be focused or chosen, from top left to bottom right."""
     found = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
     placed: dict[Offset, JumpTarget] = {}
     for target in sorted(found, key=lambda one: (one.at.y, one.at.x)):
@@ -44,7 +44,7 @@ def targets(screen: Screen[Any]) -> list[JumpTarget]:
 
 
 def names(count: int) -> list[str]:
-    """`count` different names of the same length: letters, or pairs of them when they run out.
+    """Return `count` distinct names of equal length: letters, or pairs when they run out.
 
     Of more than there are pairs the rest goes without.
     """
@@ -55,7 +55,7 @@ def names(count: int) -> list[str]:
 
 
 def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
-    """Widgets with at least one cell that is not scrolled away or hidden."""
+    """Return widgets with at least one cell that is not scrolled away or hidden."""
     for widget in screen.query(Widget):
         if not widget.is_on_screen or not _seen(widget, screen):
             continue
@@ -64,7 +64,7 @@ def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
 
 
 def _takes_keys(widget: Widget) -> bool:
-    """A scrolling frame is no place to go to when what it holds is."""
+    """Return whether a widget takes keys; a scrolling frame does unless its content does."""
     if not widget.focusable:
         return False
     frame = isinstance(widget, VerticalScroll)
@@ -93,12 +93,12 @@ def _of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
 
 
 def _beside(at: Offset) -> Offset:
-    """The cell before, where there is one: the letter hides nothing there."""
+    """Return the cell before, where there is one, so that the letter covers nothing."""
     return Offset(max(0, at.x - 1), at.y)
 
 
 def _tabs(bar: StatusBar) -> list[JumpTarget]:
-    """The screens, where the bar names them."""
+    """Return the screens that the bar names."""
     here = bar.region
     return [
         JumpTarget(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
@@ -107,7 +107,7 @@ def _tabs(bar: StatusBar) -> list[JumpTarget]:
 
 
 def _named_below(bar: StatusBar) -> list[JumpTarget]:
-    """The other screens, where the bar has no room to name them."""
+    """Return the screens for which the bar has no room."""
     if bar.places_at():
         return []
     return [
@@ -119,7 +119,7 @@ def _named_below(bar: StatusBar) -> list[JumpTarget]:
 
 
 def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
-    """The answers: choosing one is what a click on it does, never a vote."""
+    """Return the answers; a jump selects one, as a click does, and never votes."""
     panes: Sequence[TextPane] = [pane for pane in cards.query_children(TextPane) if pane.display]
     return [
         JumpTarget(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
@@ -129,7 +129,7 @@ def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
 
 
 def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
-    """The first rows in sight."""
+    """Return the first rows in sight."""
     top = groups.scroll_offset.y
     count = min(ROWS, seen.height, groups.model.count - top)
     if count <= 0:
@@ -141,7 +141,7 @@ def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
 
 
 def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
-    """The first items in sight of a list whose items may take several rows."""
+    """Return the first items in sight of a list whose items may take several rows."""
     at = items.content_region
     found = [
         JumpTarget(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))

@@ -1,4 +1,4 @@
-"""What the rating screen asks and shows above itself: reasons, guidelines, agreement."""
+"""Dialogs of the rating screen: reasons, guidelines, held votes, agreement."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -24,14 +24,14 @@ LIST_CAP = 200
 
 
 def tag_names(given: str | Sequence[str]) -> list[str]:
-    """The reasons of the settings: as many as there are digits."""
+    """Return the reasons of the settings, at most one for each digit."""
     parts = given.split(",") if isinstance(given, str) else given
     names = [one_line(part.strip(), 24) for part in parts if part.strip()]
     return list(dict.fromkeys(names))[:TAG_CAP]
 
 
 class TagScreen(ModalScreen[tuple[str, ...]]):
-    """Reasons by digit, on and off."""
+    """Sets and clears reasons by digit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,w", "leave", "Done", id="tags.leave"),
@@ -61,18 +61,18 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
         )
 
     def action_flip(self, digit: int) -> None:
-        """Set or clear one."""
+        """Set or clear a reason."""
         if digit <= len(self._names):
             self._chosen ^= {self._names[digit - 1]}
             self.query_one("#tags", Static).update(self._text())
 
     def action_leave(self) -> None:
-        """Done."""
+        """Close with the reasons."""
         self.dismiss(tuple(name for name in self._names if name in self._chosen))
 
 
 class GuidelinesScreen(ModalScreen[None]):
-    """How to rate, as the file says."""
+    """The guidelines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,g,q", "app.pop_screen", "Close", id="guidelines.close"),
@@ -96,12 +96,12 @@ class GuidelinesScreen(ModalScreen[None]):
             )
 
     def action_scroll(self, rows: int) -> None:
-        """Move the text."""
+        """Scroll the text."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
 
 class HeldScreen(ModalScreen[str | None]):
-    """Votes that are held; ends with the group whose vote is taken back."""
+    """The held votes; returns the group whose vote is undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,U,q", "leave", "Close", id="held.leave"),
@@ -120,7 +120,7 @@ class HeldScreen(ModalScreen[str | None]):
             yield Static("Enter undoes a vote, Esc closes", markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:
-        """Fill the list, and again while their clocks run."""
+        """Fill the list, and refresh it while the clocks run."""
         self.call_after_refresh(self._fill)
         self.set_interval(0.5, self._fill)
 
@@ -145,17 +145,17 @@ class HeldScreen(ModalScreen[str | None]):
         rows.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter or a click."""
+        """Close with the group."""
         event.stop()
         self.dismiss(event.option.id)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Close."""
         self.dismiss(None)
 
 
 class JudgeScreen(ModalScreen[str | None]):
-    """Your votes beside the automatic rewards; ends with the group to open."""
+    """The operator's votes beside the automatic rewards; returns the group to open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,j,q", "leave", "Close", id="judge.leave"),
@@ -182,7 +182,7 @@ class JudgeScreen(ModalScreen[str | None]):
             )
 
     def on_mount(self) -> None:
-        """Fill in what needs a width."""
+        """Paint what depends on the width."""
         self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
         self.call_after_refresh(self._fill)
 
@@ -196,10 +196,10 @@ class JudgeScreen(ModalScreen[str | None]):
             rows.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter or a click."""
+        """Close with the group."""
         event.stop()
         self.dismiss(event.option.id)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Close."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""What one part of the reward said of the newest groups; Enter opens a group."""
+"""The values of one part of the reward in the newest groups; Enter opens a group."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -55,13 +55,13 @@ class RewardPartScreen(ConsoleScreen):
         self.query_one(ItemList).show_items(tuple(told), lambda width: _items(told, width))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: the group in full."""
+        """Open the group."""
         event.stop()
         others = list(self.query_one(ItemList).keys)
         self.host.push_screen(GroupScreen(event.key, others))
 
     def action_leave(self) -> None:
-        """Back to the parts."""
+        """Go back to the parts."""
         self.dismiss()
 
 

@@ -1,4 +1,4 @@
-"""What scores the answers: the source, its parts and what each of them decided, its last fault."""
+"""The rewards: the source, its parts and what each of them decided, its last fault."""
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
@@ -30,9 +30,9 @@ from console.widgets.pane import TextPane
 from console.widgets.section import Build, Section
 
 _AT_ONCE = frozenset({"*", "rewards"})
-"""Painted with the flush; everything else once a second."""
+"""Painted with the flush; everything else is painted once a second."""
 Chart = Callable[[Sequence[Digest], str, Room], Content]
-"""Makes a chart of the part with that name from the digests of the last groups."""
+"""Builds a chart of the named part from the digests of the last groups."""
 
 
 _CHANGES = (
@@ -61,7 +61,7 @@ _CHANGES = (
 
 
 class RewardsScreen(ConsoleScreen):
-    """Figures over the last groups; a row is a part, Enter shows what it said."""
+    """Figures over the last groups; a row is a part, Enter shows its values."""
 
     area: ClassVar[str] = "Rewards"
     help_text: ClassVar[str] = (
@@ -191,7 +191,7 @@ class RewardsScreen(ConsoleScreen):
         pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
 
     def _charts(self) -> dict[str, Build]:
-        """What a wide terminal shows beside the curve, of the part under the cursor."""
+        """Return the charts of the part under the cursor, for a wide terminal."""
 
         def of_part(chart: Chart) -> Build:
             return lambda _, room: chart(self._last, self.query_one(ItemList).cursor, room)
@@ -210,7 +210,7 @@ class RewardsScreen(ConsoleScreen):
         }
 
     def _curve(self, session: Session, room: Room) -> Content:
-        """The part under the cursor by global step."""
+        """Build the curve of the part under the cursor by global step."""
         row = self._parts.get(self.query_one(ItemList).cursor)
         if row is None:
             if not self.query_one("#rewards-curve", Section).framed:
@@ -232,7 +232,7 @@ class RewardsScreen(ConsoleScreen):
         return lines(title, *curve(points, room.width, room.height - 1))
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Another part: its charts."""
+        """Show the charts of another part."""
         event.stop()
         for chart in self.query("#rewards-charts Section").results(Section):
             chart.repaint()
@@ -240,7 +240,7 @@ class RewardsScreen(ConsoleScreen):
     # --- looking -----------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what there is."""
+        """Offer keys that have an effect now."""
         match action:
             case "change":
                 cursor = self.query_one(ItemList).cursor
@@ -258,18 +258,18 @@ class RewardsScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: what the part said."""
+        """Open the values of the part."""
         event.stop()
         self.host.push_screen(RewardPartScreen(event.key))
 
     def action_window(self) -> None:
-        """The next number of groups."""
+        """Switch to the next number of groups."""
         at = WINDOWS.index(self._window)
         self._window = WINDOWS[(at + 1) % len(WINDOWS)]
         self.update_view(_AT_ONCE)
 
     def action_what_if(self) -> None:
-        """Try other weights."""
+        """Open the screen of other weights."""
         self.host.push_screen(RewardsWhatIfScreen())
 
     def action_fold(self) -> None:
@@ -279,24 +279,24 @@ class RewardsScreen(ConsoleScreen):
         self.update_view(_AT_ONCE)
 
     def action_copy(self) -> None:
-        """The fault to the clipboard."""
+        """Copy the fault."""
         entries.copy_fault(self.host)
 
     def action_fault_group(self) -> None:
-        """The group it failed on."""
+        """Open the group it failed on."""
         entries.open_group(self.host)
 
     def action_change(self, command: str) -> None:
-        """Ask about the part under the cursor, then order."""
+        """Confirm a change of the part under the cursor, then send it."""
         reward_edit.change(self.host, command, self.query_one(ItemList).cursor)
 
     def action_edit(self) -> None:
-        """The place of the fault, or the hook, in the editor."""
+        """Open the place of the fault, or the hook, in the editor."""
         entries.edit(self.host)
 
 
 def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
-    """Whether no group has come or changed: a digest is made again only then."""
+    """Return whether no group was added or changed: only then is a digest rebuilt."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 

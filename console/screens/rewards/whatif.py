@@ -1,4 +1,4 @@
-"""What other weights would have made of the groups that are over, before they count."""
+"""The effect of other weights on the finished groups, before they are applied."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -46,7 +46,7 @@ class ChangedGroupList(ItemList):
 
 
 class RewardsWhatIfScreen(ConsoleScreen):
-    """Weights to try; what they come to stands below at once."""
+    """Weights to try, and their effect."""
 
     area: ClassVar[str] = "What if"
     help_text: ClassVar[str] = (
@@ -95,10 +95,10 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self._last = LASTS[0]
         self._made: tuple[object, WhatIfResult] | None = None
         self._stands = False
-        """The cursor was put on a part whose weight can be tried."""
+        """Whether the cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """What is tried, the parts, what it comes to, the groups that change most."""
+        """The head, the parts, the sums, the groups that change most."""
         yield TextPane(id="whatif-head")
         yield WeightList(id="whatif-parts")
         yield TextPane(id="whatif-sums")
@@ -149,7 +149,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self.refresh_bindings()
 
     def _found(self) -> tuple[TrialSummary | None, int, str]:
-        """What is shown below: the proxy's result for just this, else what can be told at once."""
+        """Return the result of the proxy for these weights, else what can be computed here."""
         known = self.session.state.what_if
         if known is not None and known.summary is not None and self._is_ours(known):
             return known.summary, 0, f"{plural(known.summary.groups, 'group')} re-scored"
@@ -163,7 +163,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return at_once.summary, at_once.lacking, said
 
     def _newest(self) -> object:
-        """What changes with every group that is scored or sent."""
+        """Return what changes with every group that is scored or sent."""
         totals, rewards = self.session.state.totals, self.session.state.rewards
         return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
 
@@ -200,7 +200,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
     # --- trying ---------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what there is."""
+        """Offer keys that have an effect now."""
         known = self.session.state.what_if
         match action:
             case "step":
@@ -229,24 +229,24 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self.update_view(frozenset({"*"}))
 
     def action_step(self, way: int) -> None:
-        """A little less or more of the part under the cursor."""
+        """Change the weight under the cursor by one step."""
         part = self._part
         if part is not None:
             self._try(part, self._weights.get(part.name, part.weight) + way * STEP)
 
     def action_reset(self) -> None:
-        """The weight in use again."""
+        """Restore the weight in use."""
         part = self._part
         if part is not None:
             self._try(part, part.weight)
 
     def action_window(self) -> None:
-        """The next number of groups."""
+        """Switch to the next number of groups."""
         self._last = LASTS[(LASTS.index(self._last) + 1) % len(LASTS)]
         self.update_view(frozenset({"*"}))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: a number for a part, or the group in full."""
+        """Ask for a weight, or open the group."""
         event.stop()
         if self.query_one(WeightList).has_focus:
             self.run_worker(self._type(), group="question", exclusive=True, exit_on_error=False)
@@ -279,17 +279,17 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return [f"{name}={weight:g}" for name, weight in self._weights.items()]
 
     def action_rescore(self) -> None:
-        """Score the groups anew on the proxy."""
+        """Re-score the groups on the proxy."""
         work = self.host.order("rewards.whatif", weights=self._told(), last=self._last)
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_cancel(self) -> None:
-        """End that."""
+        """Cancel the re-scoring."""
         work = self.host.order("rewards.whatif_stop")
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_apply(self) -> None:
-        """Write the weights; asks first."""
+        """Confirm, then write the weights."""
         self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
 
     async def _apply(self) -> None:
@@ -305,5 +305,5 @@ class RewardsWhatIfScreen(ConsoleScreen):
             self.update_view(frozenset({"*"}))
 
     def action_leave(self) -> None:
-        """Back to the rewards."""
+        """Go back to the rewards."""
         self.dismiss()
