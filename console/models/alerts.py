@@ -1,4 +1,4 @@
-"""Which screen, and which key there, an alert is acted on with."""
+"""The screen, and the key there, with which an alert is handled."""
 
 import re
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from core.state import Alert
 
 @dataclass(frozen=True, slots=True)
 class AlertAction:
-    """A way out of what an alert tells."""
+    """How to handle an alert."""
 
     place: ScreenSpec
     keys: str = ""
-    """What is pressed there; empty when looking is what there is to do."""
+    """The keys to press there; empty when there is nothing to do but read."""
     does: str = ""
-    """What that does, a word or two."""
+    """The effect, in a word or two."""
     inside: str = ""
-    """Server whose episodes are what there is to act on; its view opens at once."""
+    """Server with the episodes in question; its view opens at once."""
 
     @property
     def pressed(self) -> str:
@@ -92,7 +92,7 @@ _KEY = re.compile(r"`\S`")
 def way_of(
     key: str, places: Sequence[ScreenSpec] = SCREENS, *, read_only: bool = False
 ) -> AlertAction | None:
-    """How to act on the alert of that key; None for one that needs no key.
+    """Return how to handle the alert with that key; None when no key is needed.
 
     Args:
         key: Of the alert.
@@ -111,7 +111,7 @@ def way_of(
 
 
 def fallen(session: Session) -> list[Alert]:
-    """Processes that ended unasked, as alerts."""
+    """Return alerts for processes that ended unexpectedly."""
     return [_fallen(child, session.read_only) for child in session.fallen]
 
 
@@ -131,7 +131,7 @@ def _fallen(child: Child, read_only: bool) -> Alert:
 
 
 def by_need(session: Session) -> list[Alert]:
-    """All alerts, the worst and newest first; processes that fell lead.
+    """Return all alerts, the worst and newest first; crashed processes lead.
 
     That a server does not answer is left out while the end of its process is the cause.
     """
@@ -142,6 +142,6 @@ def by_need(session: Session) -> list[Alert]:
 
 
 def _looked_at(alert: Alert) -> Alert:
-    """Without advice that names the key of an order."""
+    """Return the alert without advice that names the key of a command."""
     orders = alert.key.partition(":")[0] in _LOOKS
     return msgspec.structs.replace(alert, todo="") if orders and _KEY.search(alert.todo) else alert

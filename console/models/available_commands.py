@@ -1,4 +1,4 @@
-"""Which orders make sense now; the palette and the keys of the screens ask here."""
+"""The commands that are available now, for the palette and the keys of the screens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from core.state import Group, Server
 
 @dataclass(frozen=True, slots=True)
 class AvailableCommand:
-    """One order that can be given now."""
+    """A command that can be sent now."""
 
     command: str
     title: str
@@ -26,20 +26,20 @@ class AvailableCommand:
     ask: str = ""
     """Name of the one text argument to ask for."""
     value: str = ""
-    """What that argument is now."""
+    """Present value of that argument."""
     servers: tuple[str, ...] = ()
-    """Servers it is given to, one after the other's answer; empty for the one in `args`."""
+    """Servers that it is sent to, one after the other; empty for the one in `args`."""
 
     @property
     def danger(self) -> bool:
-        """Whether a question must come first."""
+        """Whether it must be confirmed."""
         return COMMANDS[self.command].danger
 
 
 def available_commands(
     session: Session, group_id: str | None, server: str | None
 ) -> list[AvailableCommand]:
-    """Orders that can be given now.
+    """Return the commands that can be sent now.
 
     Args:
         group_id: The group the screen points at, if any.
@@ -76,7 +76,7 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
 
 
 def is_available(session: Session, command: str, **args: Any) -> bool:
-    """Whether `command` is on offer now for what `args` name; for `check_action`."""
+    """Return whether `command` is available for `args`; for `check_action`."""
     group_id = args.get("group_id")
     found = available_commands(session, group_id, args.get("server"))
     return any(
@@ -100,7 +100,7 @@ _NOT_NOW = {
 
 
 def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
-    """Title and reason of what cannot be ordered now; nothing for who may order nothing.
+    """Yield title and reason of unavailable commands; none on a read-only console.
 
     Args:
         group_id: The group the screen points at, if any.
@@ -173,13 +173,13 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
 
 
 def _everywhere(session: Session) -> Iterator[AvailableCommand]:
-    """Orders to several servers at once."""
+    """Return commands to several servers at once."""
     for name, fit in of_all(session):
         yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
 
 
 def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
-    """What can be done to the checkpoints of a server that keeps some."""
+    """Return commands about the checkpoints of a server."""
     saved = server.checkpoints or ()
     named = [one for one in saved if not one.kept]
     if server.state == "OFFLINE":
@@ -195,7 +195,7 @@ def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Avail
 
 
 def save_name(server: Server) -> str:
-    """What a checkpoint that is saved now may be called: `hand-000012`."""
+    """Return a name for a new checkpoint: `hand-000012`."""
     latest = next((one.step for one in server.checkpoints or () if one.name == "latest"), None)
     if latest is not None and latest >= 0:
         return f"hand-{latest:06}"
@@ -215,7 +215,7 @@ def _modes(session: Session) -> Iterator[AvailableCommand]:
 
 
 def _held_up(session: Session) -> Iterator[AvailableCommand]:
-    """Ways out while open ratings hold up an update or users."""
+    """Return the commands that end a stall by open ratings."""
     state = session.state
     for name, cause in held_up(state, session.now()).items():
         where = f" on {one_line(name, 24)}" if len(state.servers) > 1 else ""

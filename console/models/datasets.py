@@ -12,9 +12,9 @@ from core.runtime.home import Home
 FOLDER = "datasets"
 """The folder of a home for datasets."""
 SHIPPED = "shipped"
-"""What the questions that come with the program are called."""
+"""Name of the shipped questions."""
 MOST = 500
-"""Datasets that are offered."""
+"""Most datasets that are listed."""
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _MARKS = ("dataset_dict.json", "state.json")
 
@@ -24,7 +24,7 @@ class DatasetChoice:
     """A dataset that can be picked."""
 
     path: str
-    """What the field gets; empty for the shipped one."""
+    """Text for the field; empty for the shipped one."""
     name: str
     where: str
     """`home`, `here` or `shipped`."""
@@ -34,7 +34,7 @@ class DatasetChoice:
 
 
 def find_dataset(home: Home, text: str) -> Path:
-    """The file or folder that `text` names: a path, else a name in the home's datasets folder.
+    """Return the file or folder of `text`: a path, else a name in the home's datasets folder.
 
     Raises:
         UsageError: neither is there; names both places.
@@ -57,14 +57,14 @@ def find_dataset(home: Home, text: str) -> Path:
 
 
 def field_text(path: str) -> str:
-    """What stands in a field for a dataset: nothing for the shipped one."""
+    """Return the text of the field for a dataset: empty for the shipped one."""
     from mock.dataset import shipped
 
     return "" if path == str(shipped()) else path
 
 
 def datasets(root: Path, here: Path) -> list[DatasetChoice]:
-    """All that can be picked, newest first within each place. Reads folders: call it in a thread.
+    """Return all datasets, newest first within each place. Reads folders: call it in a thread.
 
     Args:
         root: The home's folder.
@@ -113,7 +113,7 @@ def _near(home: Home, text: str) -> str:
 
 
 def one_question() -> str:
-    """Path of the dataset with one question, for rating by hand."""
+    """Return the path of the dataset with one question, for rating by hand."""
     from mock.dataset import shipped
 
     return str(shipped().with_name("one_question.jsonl"))

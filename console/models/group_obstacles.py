@@ -5,12 +5,12 @@ from core.state import Group
 
 
 def undo_left(group: Group, now: float) -> bool:
-    """Whether a rating can still be taken back."""
+    """Return whether a rating can still be undone."""
     return group.rateable and (group.until is None or now < group.until)
 
 
 def vote_refusal(group: Group) -> str:
-    """Why a vote would change nothing; empty when it would be sent."""
+    """Return why a vote would have no effect; empty when it would have one."""
     if group.episode_type == "eval":
         return "This request is not trained on; there is nothing to rate"
     if group.phase in ("ABORTED", "FAILED"):
@@ -35,7 +35,7 @@ _ABOUT_ONE = _VOTES | {
 
 
 def obstacle(action: str, group: Group | None, now: float) -> str | None:
-    """Why an action makes no sense on `group` now; None when it does.
+    """Return why an action is unavailable for `group` now; None when it is available.
 
     The text may be empty: with no group there is nothing to explain.
     """

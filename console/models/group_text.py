@@ -13,7 +13,7 @@ from core.state import Group
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """Texts of one candidate that are not cut."""
+    """Uncut texts of one candidate."""
 
     text: str
     reasoning: str
@@ -21,7 +21,7 @@ class WholeAnswer:
 
 
 def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
-    """The whole query and the whole answers by index, from the events of one group."""
+    """Return the whole query and the whole answers by index, from the events of one group."""
     query, found = "", {}
     for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, GroupOpened):
@@ -38,7 +38,7 @@ def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
 
 
 def copy_text(group: Group, index: int, whole: str = "") -> str:
-    """What `copy` puts on the clipboard: one candidate's answer, as it was said."""
+    """Return the text that `copy` puts on the clipboard: one candidate's answer, unformatted."""
     if not 0 <= index < len(group.candidates):
         return ""
     one = group.candidates[index]

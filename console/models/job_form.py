@@ -1,4 +1,4 @@
-"""How the fields of a job get into its YAML, and what they change."""
+"""Converts between the fields of a job and its YAML, and finds the changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["Change", "Checked", "ModelError", "Notice", "check_job", "for_server
 
 
 def shown(value: Any) -> str:
-    """A value as people type it."""
+    """Return a value as people type it."""
     if value is NOTHING:
         return "–"
     if value is None:
@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 
 
 def values(text: str) -> dict[str, str]:
-    """What the fields show of a job; empty where it says nothing.
+    """Return the text of each field for a job; empty where the job sets nothing.
 
     Raises:
         JobError: the text is no job.
@@ -44,7 +44,7 @@ def values(text: str) -> dict[str, str]:
 
 
 def with_values(text: str, given: Mapping[str, str]) -> str:
-    """The job with other values in its fields; its text as it is when nothing differs.
+    """Return the job with other values in its fields; the same text when nothing differs.
 
     Raises:
         FieldError: a field cannot be used; names it.
@@ -66,7 +66,7 @@ def with_values(text: str, given: Mapping[str, str]) -> str:
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, str]:
-    """`lr=1e-4` and the like, as the command line gives them.
+    """Parse `lr=1e-4` and the like, as typed on the command line.
 
     Raises:
         UsageError: no `=`, or a field that is none.
@@ -114,7 +114,7 @@ def _drop(job: Job, path: str) -> None:
 
 
 def difference(running: str, text: str, whole: bool) -> list[Change]:
-    """What a job changes against the one that runs, fields first.
+    """Return the changes of a job against the running one, fields first.
 
     Args:
         running: The job that runs, as far as it is known.
@@ -135,7 +135,7 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
 
 
 def _is_completion(change: Change) -> bool:
-    """Whether it is only that one side was completed for an AgentJet server."""
+    """Return whether a change only completes one side for an AgentJet server."""
     if change.path not in REQUIRED or NOTHING not in (change.before, change.after):
         return False
     value = change.after if change.before is NOTHING else change.before
@@ -143,7 +143,7 @@ def _is_completion(change: Change) -> bool:
 
 
 def change_words(change: Change) -> tuple[str, str, str]:
-    """Name, value before and value after, for people."""
+    """Return name, value before and value after, for people."""
     field = field_of(change.path)
     path = secret_part(change.path) or change.path
     name = field.label if field is not None else path.removeprefix("ajet.")

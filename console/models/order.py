@@ -1,4 +1,4 @@
-"""By what the list of groups can be sorted."""
+"""The orders in which the list of groups can be sorted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from core.state import Group
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """One way to sort; what has no value comes last, whichever way round."""
+    """One order; groups without a value come last in both directions."""
 
     key: str
     title: str
     column: str
     """Column whose title carries the sign."""
     read: Callable[[Group, float], float | None]
-    """The value of a group now."""
+    """Returns the value of a group now."""
 
 
 def _reward(group: Group, now: float) -> float | None:
@@ -30,7 +30,7 @@ def _waited(group: Group, now: float) -> float | None:
 
 
 def took(group: Group, now: float) -> float | None:
-    """Seconds from the request to the last reward; to now while it is open."""
+    """Return the seconds from the request to the last reward; to now while it is open."""
     if group.closed_at is not None:
         return max(0.0, group.closed_at - group.opened_at)
     return max(0.0, now - group.opened_at) if group.open else None

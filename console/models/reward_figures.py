@@ -1,4 +1,4 @@
-"""What the newest groups say about the rewards: figures made of the state, by plain functions.
+"""Figures about the rewards of the newest groups, computed from the state.
 
 A `Digest` is what one group says, made once and again when the group changes; `figures` lays the
 digests of the last groups together.
@@ -26,24 +26,24 @@ class Point:
     mean: float
     std: float
     hand: float | None = None
-    """Mean human rating of the automatic winner, where there are some; a series of its own."""
+    """Mean human rating of the automatic winner, where there are some; a separate series."""
     engine_run: int = 0
     version: str = ""
-    """Version of the rewards; empty where it is not known."""
+    """Version of the rewards; empty when unknown."""
     finished: bool = True
-    """Whether the update of the step is done: its value changes no more."""
+    """Whether the update of the step is done: its value is final."""
 
 
 UNSCORED = "unscored: "
-"""How the cause of a group begins that nobody scored."""
+"""Start of the cause of a group without a score."""
 WINDOWS = (100, 500, 20)
-"""How many of the last groups the figures are about; the first one to begin with."""
+"""Numbers of groups that the figures can cover; the first is the default."""
 
 
 def reward_of(
     parts: Iterable[Part], weights: Mapping[str, float] | None = None, without: str = ""
 ) -> float:
-    """Product of the gates times the weighted sum of the other parts.
+    """Return the product of the gates times the weighted sum of the other parts.
 
     Args:
         weights: Weights in place of those the parts had, by name.
@@ -66,17 +66,17 @@ def reward_of(
 
 @dataclass(frozen=True, slots=True)
 class PartDigest:
-    """What one part gave the answers of one group."""
+    """The values of one part in one group."""
 
     values: tuple[float, ...]
     weight: float
     gate: bool
     decided: bool
-    """Without it another answer would have come out on top, or none alone."""
+    """Without it another answer would have won, or none alone."""
     indices: tuple[int, ...] = ()
     """Candidate of each value."""
     ranks: tuple[int, ...] = ()
-    """Place of each value's answer by its reward, from 1; empty where the rewards are equal."""
+    """Rank of each value's answer by its reward, from 1; empty where the rewards are equal."""
 
     @property
     def mean(self) -> float:
@@ -86,7 +86,7 @@ class PartDigest:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What one group says about the rewards."""
+    """The rewards of one group."""
 
     group_id: str
     server: str
@@ -95,30 +95,30 @@ class Digest:
     version: str
     scored: bool
     distinct: bool
-    """Its automatic rewards differ: something decided."""
+    """Its automatic rewards differ."""
     by_hand: bool
     hand: float | None
     """Human reward of the automatic winner; None without a rating or without such a winner."""
     settled: bool
-    """It was sealed, or is over without that."""
+    """It was sealed, or has ended without that."""
     sent: bool
     """It was sealed and neither aborted nor failed."""
     dead: str
-    """Why it teaches nothing though it was sealed; empty when it does."""
+    """Why it has no signal though it was sealed; empty when it has one."""
     lost: str
-    """How it ended, aborted or failed, so that it was not sent; empty when it did not."""
+    """How it ended without being sent, aborted or failed; empty when it was sent."""
     abstained: str
     rewards: tuple[float, ...]
-    """Automatic rewards, also where human ones are sent: votes have a scale of their own."""
+    """Automatic rewards, also where human ones are sent: votes have another scale."""
     tokens: tuple[tuple[int, float], ...]
-    """Length in tokens and reward of each answer whose length is known."""
+    """Length in tokens and reward of each answer with a known length."""
     characters: tuple[tuple[int, float], ...]
-    """The same in characters, for answers that state has whole."""
+    """The same in characters, for answers that the state holds in full."""
     parts: Mapping[str, PartDigest]
 
 
 def digest(group: Group) -> Digest:
-    """What `group` says about the rewards, by what is known of it now."""
+    """Return the digest of `group` by the state now."""
     made_of = {one.index: one.parts for one in group.candidates if one.parts}
     automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
     distinct = not is_dead([value for value in automatic.values() if value is not None])
@@ -154,7 +154,7 @@ def digest(group: Group) -> Digest:
 
 
 def _automatic(one: Candidate, by_hand: bool) -> float | None:
-    """The automatic reward of a candidate; what was sent where the journal has no other."""
+    """Return the automatic reward of a candidate; what was sent where there is no other."""
     return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
 
 
@@ -168,7 +168,7 @@ def _lost(group: Group) -> str:
 
 
 def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
-    """Place by reward of each candidate that has one; empty where they are equal."""
+    """Return the rank by reward of each candidate that has one; empty where they are equal."""
     known = [
         (one.index, reward)
         for one, reward in zip(candidates, rewards, strict=False)
@@ -210,13 +210,13 @@ def _parts(
 
 
 class Digests:
-    """The digests of the groups in state; one that has not changed is not made again."""
+    """The digests of the groups in state; an unchanged one is not rebuilt."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[object, Digest]] = {}
 
     def last(self, state: State, most: int) -> list[Digest]:
-        """Of the newest `most` trained groups that were scored, or that are over; oldest first."""
+        """Return the newest `most` trained groups that were scored or have ended; oldest first."""
         kept: dict[str, tuple[object, Digest]] = {}
         for group in reversed(state.groups.values()):
             if len(kept) == most:
@@ -236,7 +236,7 @@ class Digests:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How values lie; quartiles by linear interpolation, population deviation."""
+    """A distribution; quartiles by linear interpolation, population deviation."""
 
     count: int
     mean: float
@@ -249,7 +249,7 @@ class Spread:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """How `values`, at least one, lie."""
+    """Return the distribution of `values`, at least one."""
     ordered = sorted(values)
     first, median, third = (
         statistics.quantiles(ordered, method="inclusive") if len(ordered) > 1 else ordered * 3
@@ -276,7 +276,7 @@ class PartFigures:
     """Answers that it held down as a gate: values below 1."""
     decided: int
     decidable: int
-    """Groups in which something decided, and that have this part."""
+    """Groups with a decision that have this part."""
     trace: tuple[float, ...]
     """Its mean in each group, oldest first."""
 
@@ -291,32 +291,32 @@ class RewardFigures:
     hand: float | None
     """Mean human reward of the automatic winner of human-rated groups; None without one."""
     present: int
-    """Scored by the version that serves now."""
+    """Groups scored by the active version."""
     reward: Spread | None
     settled: int
-    """Sealed, or over without that."""
+    """Groups that were sealed, or have ended without that."""
     sent: int
-    """Sealed and neither aborted nor failed; the whole of which `dead` is a part."""
+    """Groups sealed and neither aborted nor failed; `dead` is a part of these."""
     dead: int
     causes: tuple[tuple[str, int], ...]
-    """Why they teach nothing, most frequent first."""
+    """Why they have no signal, most frequent first."""
     lost: int
-    """Aborted or failed, but for those that were not scored."""
+    """Groups aborted or failed, except those that were not scored."""
     losses: tuple[tuple[str, int], ...]
     """How they ended, most frequent first."""
     abstained: int
     abstentions: tuple[tuple[str, int], ...]
     correlation: float | None
-    """Of reward and length of answer, both less their group's mean; None when it has no value."""
+    """Correlation of reward and length, both less their group's mean; None without a value."""
     paired: int
-    """Answers it is made of."""
+    """Number of answers."""
     unit: str
-    """What length is counted in: tokens or characters."""
+    """Unit of the length: tokens or characters."""
     parts: tuple[PartFigures, ...]
 
 
 def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
-    """The digests of the last groups laid together.
+    """Return the figures of the digests of the last groups.
 
     Args:
         digests: Oldest first.
@@ -355,7 +355,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
 
 
 def part_names(scored: Sequence[Digest]) -> list[str]:
-    """Names of all parts: as the newest group has them, then those only older ones have."""
+    """Return the names of all parts: those of the newest group, then those of older ones."""
     return list(dict.fromkeys(name for one in reversed(scored) for name in one.parts))
 
 
@@ -381,7 +381,7 @@ def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
 
 
 def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float | None, int]:
-    """Pearson's r of pairs, each less its group's mean, and how many pairs it is made of.
+    """Return Pearson's r of pairs, each less its group's mean, and the number of pairs.
 
     The mean is taken away because only differences within a group teach. None for fewer than
     three pairs, and where one side does not vary.
@@ -404,7 +404,7 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
 
 
 def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
-    """Mean and deviation of one part by global step, of the server the newest group went to.
+    """Return mean and deviation of one part by global step, for the server of the newest group.
 
     Steps that a later engine run does over are of that run alone.
     """

@@ -1,4 +1,4 @@
-"""Other weights on the groups in view, worked out at once from what the parts said of them."""
+"""Other weights on the groups in view, computed at once from the stored part values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ STEP = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """What other weights come to."""
+    """The result of other weights."""
 
     summary: TrialSummary
     lacking: int
-    """Groups that an older model scored, without a part that counts: they are left out."""
+    """Groups left out because an older model scored them, without a part that counts."""
 
 
 def can_weigh(state: State) -> bool:
-    """Whether there are weights: a hook folder alone has none."""
+    """Return whether there are weights: a hook folder alone has none."""
     return len(state.rewards.parts) > 1
 
 
 def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult:
-    """The newest groups with these weights in place of those in use."""
+    """Recompute the newest groups with these weights in place of those in use."""
     from proxy.rewards.model.spec import Weigher
     from proxy.rewards.trial.replay import summary_of
 
@@ -56,7 +56,7 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
-"""Kinds that say something of every group."""
+"""Kinds that apply to every group."""
 
 
 def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
@@ -112,7 +112,7 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
 
 
 def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> Line:
-    """A part with its weight now and the one that is tried."""
+    """Return a part with its weight now and the tried one."""
     tried = weights.get(part.name)
     kind = "gate" if part.gate else "share" if part.share else "weight"
     now = UNKNOWN if part.gate else f"{part.weight:g}"
@@ -130,7 +130,7 @@ def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> L
 def summary_lines(
     found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
 ) -> list[Line]:
-    """What it comes to, in three lines and what else there is to say."""
+    """Return the result in three lines, and further notes."""
     remedy = "" if read_only else "r re-scores them"
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
@@ -176,7 +176,7 @@ def summary_lines(
 
 
 def group_lines(one: TrialGroup, width: int) -> tuple[Line, ...]:
-    """A group that changes: its query, then each reward before and then."""
+    """Return a group that changes: its query, then each reward before and after."""
     rows = zip(one.before, one.after, strict=False)
     moves = "   ".join(f"{number(before)} to {number(after)}" for before, after in rows)
     winner = ""

@@ -9,11 +9,11 @@ PATIENCE = 3.0
 
 
 HOLD = "hold:"
-"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
+"""Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
 def held_up(state: State, now: float) -> dict[str, str]:
-    """Servers on which open ratings hold something up, with what they hold up.
+    """Return the servers on which open ratings hold something up, with the cause.
 
     A user who waits for a moment, as every request does, is nothing to speak of.
     """
@@ -25,7 +25,7 @@ def held_up(state: State, now: float) -> dict[str, str]:
 
 
 def stall_words(state: State, now: float) -> str:
-    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
+    """Return why requests wait as long as no one rates; empty while no rating holds them up."""
     if causes := held_up(state, now):
         return "; ".join(one_line(cause, 120) for cause in causes.values())
     kept = sum(

@@ -12,7 +12,7 @@ from console.text.wrap import wrapped
 from core.events import Event, GroupOpened
 
 SHORT = 6
-"""Rows of text that a system prompt, a tool result or a thought may have to start unfolded."""
+"""Most rows of a system prompt, a tool result or a thought that starts unfolded."""
 MANY = 40
 """Entries from which only the last user message and what follows start unfolded."""
 _TONES = {
@@ -39,13 +39,13 @@ class Entry:
 
 
 def conversation(events: Iterable[Event]) -> list[Entry]:
-    """What a group was asked, from its events; empty when its request is not kept."""
+    """Return the request of a group, from its events; empty when it is no longer stored."""
     opened = next((event for event in events if isinstance(event, GroupOpened)), None)
     return entries(opened.body) if opened is not None else []
 
 
 def entries(body: dict[str, Any]) -> list[Entry]:
-    """The entries of a chat completion request, tools first; what is no message is left out."""
+    """Return the entries of a chat completion request, tools first; skip what is not a message."""
     messages = [one for one in _list(body.get("messages")) if isinstance(one, dict)]
     named = _call_names(messages)
     found = [*_tools(body)]
@@ -78,7 +78,7 @@ def _name(function: dict[str, Any]) -> str:
 
 
 def _call_names(messages: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Id of each tool call -> the name of its function."""
+    """Return the function name of each tool call by its id."""
     return {
         str(call.get("id")): _name(_function(call))
         for message in messages
@@ -110,7 +110,7 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
 
 
 def context_words(found: Sequence[Entry], turns: int) -> str:
-    """`turn 3, system prompt of 34 words, 5 tools, 2 tool calls`: what a question comes with.
+    """Return what a question comes with: `turn 3, system prompt of 34 words, 5 tools`.
 
     Args:
         found: The entries of the request.
@@ -130,7 +130,7 @@ def context_words(found: Sequence[Entry], turns: int) -> str:
 
 
 def folded_first(found: Sequence[Entry]) -> set[int]:
-    """Places of the entries that start folded."""
+    """Return the places of the entries that start folded."""
     if len(found) > MANY:
         users = [place for place, one in enumerate(found) if one.kind == "user"]
         return set(range(users[-1] if users else len(found) - 1))
@@ -149,7 +149,7 @@ class Page:
     heads: list[int]
     """Row of each entry's head."""
     matches: list[int]
-    """Rows that hold the text that is searched for; a head stands for a match that is broken."""
+    """Rows that contain the search text; a head stands for a match that is broken by a wrap."""
 
 
 def lay_out(
@@ -193,7 +193,7 @@ def _head(one: Entry, folded: bool, here: bool, width: int) -> Line:
 
 
 def _marked(text: str, needle: str) -> Line:
-    """`text` with what is searched for reversed."""
+    """Return `text` with the matches of the search reversed."""
     start = text.lower().find(needle) if needle else -1
     if start < 0 or len(text.lower()) != len(text):
         return ((text, ""),)

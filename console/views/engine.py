@@ -1,4 +1,4 @@
-"""A swarm server and the child processes in words and figures: plain functions of the session."""
+"""A swarm server and the child processes as content for the Engine screen."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from console.views.timeline import newest, timeline
 from core.state import Server
 
 CURVES = 100
-"""Cells from which the steps are drawn as curves, too, where the terminal is tall."""
+"""Cells from which the steps are also drawn as curves, where the terminal is tall."""
 _LABEL = 10
 _PHASES = {
     "running": ("●", "$engine-rolling"),
@@ -37,7 +37,7 @@ def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
 
 
 def server_panel(server: Server, session: Session, room: Room) -> Content:
-    """Everything known of one server."""
+    """Return everything known of one server."""
     now, server = session.as_of, as_ended(server, session)
     state = state_text(server, now)
     head = Content.assemble(
@@ -62,7 +62,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
 
 
 def _steps(session: Session, room: Room) -> int:
-    """How many steps are listed: a server on its own gets the rows that nothing else needs."""
+    """Return how many steps to list: a server on its own gets the spare rows."""
     if not room.tall:
         return 5
     return max(12, min(40, room.rows - 30)) if len(session.state.servers) == 1 else 12
@@ -107,7 +107,7 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
-    """What is wrong and the way out, or what can be done next."""
+    """Return what is wrong and what to do, or what can be done next."""
     if is_starting(server, now):
         return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
@@ -141,7 +141,7 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
 
 
 def no_server(session: Session, room: Room) -> Content:
-    """What stands in place of a server's panel while none is known."""
+    """Return the text in place of a panel while no server is known."""
     said = "A server's state, pool, steps and curves appear here when the proxy runs."
     if "proxy" in session.children and not session.read_only:
         said += " p restarts it, F7 shows its log."
@@ -149,7 +149,7 @@ def no_server(session: Session, room: Room) -> Content:
 
 
 def processes(session: Session, room: Room) -> Content:
-    """The processes of this home, with the last words of one that ended."""
+    """Return the processes of this home, with the last output of one that ended."""
     children = session.children
     if not children:
         return heading("PROCESSES", "none was started from this console")

@@ -1,4 +1,4 @@
-"""Each event as one calm line for people: when, what it is about, what happened.
+"""Each event as one line for people: when, what it is about, what happened.
 
 What a screen or a script does not miss when it is left out (claims one by one, leases, the pool's
 every count) has no line.
@@ -14,23 +14,23 @@ from core import events as ev
 from core.events import Event, GroupEvent
 
 QUERY = 60
-"""Characters of a user's text on one line."""
+"""Most characters of a user's text on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One line."""
+    """The line of an event."""
 
     about: str
     """Group, server or process."""
     text: str
     level: str = "info"
     source: str = "proxy"
-    """Which process's log it belongs to: proxy, engine or mock."""
+    """The log it belongs to: proxy, engine or mock."""
 
 
 def event_line(event: Event) -> EventLine | None:
-    """The line of an event; None when it has none."""
+    """Return the line of an event; None when it has none."""
     tell = _LINES.get(type(event))
     if tell is None:
         return None

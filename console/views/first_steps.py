@@ -1,4 +1,4 @@
-"""What a new operator needs first: what this is, its loop, and the ways on, each one key."""
+"""The first steps: what the program is, its loop, and one key for each way to start."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from console.text.wrap import wrapped
 from core.state import Server
 
 KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"
-"""Stands for the key in lines for a shell: this console does not know it."""
+"""Stands for the key in shell lines: this console does not have it."""
 _COMMANDS = {"claude-code": "claude", "qwen-code": "qwen", "aider": "aider", "cline": "cline"}
 """Client programs whose settings are lines for a shell, and their commands."""
 LOOP = (
@@ -35,21 +35,21 @@ OBSERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way on."""
+    """One step."""
 
     key: str
-    """Empty for a line that is no key."""
+    """Empty for a line without a key."""
     text: str
 
 
 def is_first_start(session: Session) -> bool:
-    """Whether nothing was asked yet: no request has come since the journal began."""
+    """Return whether no request has come since the journal began."""
     state = session.state
     return session.seen and session.replay is None and not (state.groups or state.totals.groups)
 
 
 def steps(session: Session, client: Client | None = None) -> list[Step]:
-    """The ways on that work from here.
+    """Return the steps that work from here.
 
     Args:
         client: A client program found on this machine.
@@ -89,19 +89,19 @@ def _goal(session: Session) -> str:
 
 
 def may_mock(session: Session) -> bool:
-    """Whether the mock user can be started from here, and its requests get answers."""
+    """Return whether the mock user can be started from here and its requests get answers."""
     able = session.boss is not None and session.may("mock.start") and not session.mock_lives
     return able and ready(session)
 
 
 def ready(session: Session) -> bool:
-    """Whether a server answers requests, or soon does."""
+    """Return whether a server answers requests, or soon does."""
     servers = session.state.servers.values()
     return any(not one.lost and one.state != "OFFLINE" for one in servers)
 
 
 def to_start(session: Session) -> Server | None:
-    """A server whose engine is OFFLINE and can be started from here."""
+    """Return a server whose engine is OFFLINE and can be started from here."""
     if not session.may("engine.start"):
         return None
     return next(
@@ -115,7 +115,7 @@ def to_start(session: Session) -> Server | None:
 
 
 def content(session: Session, room: Room, client: Client | None = None) -> Content:
-    """The text, the drawing and the ways on."""
+    """Return the text, the drawing and the steps."""
     found: list[Content] = [heading("FIRST STEPS")]
     for text in _about(session):
         found += [Content(one) for one in wrapped(text, max(20, room.width))]
@@ -146,7 +146,7 @@ def _about(session: Session) -> Sequence[str]:
 
 
 def loop(session: Session) -> list[str]:
-    """The drawing of the loop."""
+    """Return the drawing of the loop."""
     pools = [one.pool for one in session.state.servers.values() if one.pool is not None]
     repeats = str(pools[0].repeats) if pools and pools[0].repeats else "N"
     learns = _goal(session) == "learn"
@@ -155,13 +155,13 @@ def loop(session: Session) -> list[str]:
 
 
 def curl_line(session: Session) -> str:
-    """A command line that asks the proxy one question."""
+    """Return a command line that sends one question to the proxy."""
     one = next(one for one in PROGRAMS if one.name == "curl")
     return settings_of(one, session).replace("'", '"', 2)
 
 
 def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT) -> str:
-    """The settings of a client with the address of this proxy, for a shell.
+    """Return the settings of a client with the address of this proxy, for a shell.
 
     Args:
         context: Tokens of the policy's window.
@@ -172,6 +172,6 @@ def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT
 
 
 def installed() -> Client | None:
-    """The first client program that is on the path; None for none. Reads the disk."""
+    """Return the first client program on the path; None for none. Reads the disk."""
     by_name = {one.name: one for one in PROGRAMS}
     return next((by_name[name] for name, run in _COMMANDS.items() if shutil.which(run)), None)

@@ -1,4 +1,4 @@
-"""What a group looks like in words, figures and tones: plain functions of the state.
+"""A group in the list: phase, verdict, columns, one row.
 
 A `Line` is text in pieces, each with a tone: a style such as `bold $winner` over the theme's
 variables, or nothing. Widgets paint lines; they never see markup, and all text from users and
@@ -24,7 +24,7 @@ from console.text.lines import Line, fit
 from core.state import Group
 
 CUT = "✂"
-"""Stands by a prompt whose middle the engine dropped."""
+"""Marks a prompt whose middle the engine dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ _UNSURE = PhaseStyle("≈", "unconfirmed", "bold $warning")
 
 
 def phase_style(group: Group) -> PhaseStyle:
-    """The look of a group's phase; one nobody knows keeps its own word."""
+    """Return the style of a group's phase; an unknown phase keeps its name."""
     if group.discarded:
         return _LOST
     if group.phase == "DONE" and unconfirmed(group):
@@ -99,7 +99,7 @@ COLUMNS = (
 
 @lru_cache(maxsize=32)
 def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
-    """The columns that fit a list `width` cells wide, with the free one's width filled in."""
+    """Return the columns that fit a list `width` cells wide; the free one takes the rest."""
     shown = [
         column
         for column in COLUMNS
@@ -113,7 +113,7 @@ def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
 
 
 def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
-    """The titles of the columns; the one that is sorted by carries the sign."""
+    """Return the titles of the columns; the one that is sorted by carries the sign."""
     pieces: list[tuple[str, str]] = [(" ", "$muted")]
     for column in columns:
         here = column.key == sorted_by
@@ -130,7 +130,7 @@ def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾
 def row_line(
     group: Group, columns: Sequence[Column], now: float, server_tone: str = "$muted"
 ) -> Line:
-    """One row of the list."""
+    """Return one row of the list."""
     pieces: list[tuple[str, str]] = [(" ", "")]
     for column in columns:
         text, tone = _cell(group, column.key, now)
@@ -209,26 +209,26 @@ def _flag(group: Group) -> tuple[str, str]:
 
 
 def user_wait(group: Group, now: float) -> str:
-    """How long the user of a held group has been waiting: 0:14."""
+    """Return how long the user of a held group has been waiting: 0:14."""
     return countdown(math.floor(max(0.0, now - group.opened_at)))
 
 
 def waited_text(group: Group, now: float) -> str:
-    """How long the user waited, or has been waiting; a dash when nobody waits any more."""
+    """Return how long the user waited, or has been waiting; a dash when no one waits any more."""
     if group.waited is not None:
         return duration(group.waited)
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
 
 
 def took_text(group: Group, now: float) -> str:
-    """From the request to the last reward; to now while it is open."""
+    """Return the time from the request to the last reward; to now while it is open."""
     if group.closed_at is not None:
         return duration(max(0.0, group.closed_at - group.opened_at))
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
 
 
 def user_fate(group: Group) -> str:
-    """What the user of a group has got by now."""
+    """Return what the user of a group has got so far."""
     if group.returned is not None:
         return f"The user has been answered, with candidate {group.returned + 1}."
     if group.waited is not None:

@@ -1,4 +1,4 @@
-"""The head of a group's detail: what was asked, where it stands, what it will teach."""
+"""The head of a group's detail: the question, the state, the verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
 
 @dataclass(frozen=True, slots=True)
 class DetailOptions:
-    """How the operator looks at a group."""
+    """How the detail is shown."""
 
     unfolded: bool = False
     query: str = ""
@@ -29,13 +29,13 @@ class DetailOptions:
     server_color: str = ""
     """Colour of its server when there are several; empty when there is one."""
     read_only: bool = False
-    """Nothing can be done about it from here: no key is named."""
+    """Whether nothing can be changed from here: no key is named."""
     context: str = ""
-    """What the question came with, as `turn 3, 5 tools`; empty while it is not read."""
+    """What the question came with, as `turn 3, 5 tools`; empty until it is read."""
 
 
 def header_lines(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
-    """Everything above the candidates."""
+    """Return everything above the candidates."""
     return [
         *_context(width, sight),
         *_query(group, width, sight),
@@ -200,7 +200,7 @@ def _rating(group: Group, now: float, width: int, sight: DetailOptions) -> list[
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
-    """What becomes of a rating that was not sent yet."""
+    """Return what happens to a rating that was not sent yet."""
     if not undo_left(group, now):
         return "being sent"
     verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
@@ -209,7 +209,7 @@ def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
 
 
 def rating_words(group: Group) -> str:
-    """`best #2`, `ranking 2 1 4 3`, `tie`."""
+    """Return `best #2`, `ranking 2 1 4 3`, `tie`."""
     rating = group.rating
     if rating is None:
         return ""
@@ -221,7 +221,7 @@ def rating_words(group: Group) -> str:
 
 
 def _repair(group: Group, width: int) -> list[Line]:
-    """The keys that mend a group that will teach nothing."""
+    """Return the keys that repair a group that would not be trained on."""
     kind = verdict(group).kind
     short = _refill_obstacle(group) is None
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":
@@ -243,7 +243,7 @@ def _repair(group: Group, width: int) -> list[Line]:
 
 
 def _names(group: Group, width: int, sight: DetailOptions) -> list[Line]:
-    """What it is called elsewhere, while it is unfolded."""
+    """Return its names elsewhere, while it is unfolded."""
     if not sight.unfolded:
         return []
     told = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
@@ -261,7 +261,7 @@ def _note(group: Group, width: int) -> list[Line]:
 
 
 def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
-    """All candidates by number, mark and reward, when not all of them are on screen."""
+    """Return all candidates by number, mark and reward, when not all of them are on screen."""
     pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
     for place, card in enumerate(cards):
         marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
@@ -273,7 +273,7 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
 
 
 def abort_extra(group: Group) -> str:
-    """What the question before an abort says about the user and the rating."""
+    """Return what the question before an abort says about the user and the rating."""
     lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
     if group.rating is not None:
         lines.append("Your rating is dropped.")

@@ -1,4 +1,4 @@
-"""What each judge (a language model that scores answers) was asked, cost and said, in words."""
+"""What each judge (a language model that scores answers) was asked and cost, as lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _TROUBLE_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class JudgeFigures:
-    """What the counts of one judge come to."""
+    """Figures computed from the counts of one judge."""
 
     calls_a_group: float | None
     """None before the first group."""
@@ -44,7 +44,7 @@ class JudgeFigures:
 
 
 def figures_of(judge: JudgeSpend) -> JudgeFigures:
-    """Its shares and means; retries and repairs are no questions of their own."""
+    """Return its shares and means; retries and repairs do not count as questions."""
     asked = max(0, judge.calls - judge.retries - judge.repairs)
     return JudgeFigures(
         calls_a_group=_share(judge.calls, judge.groups),
@@ -60,7 +60,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def judges_data(state: State) -> list[dict[str, Any]]:
-    """All of it, for programs; `cost` is null where no price is set."""
+    """Return all figures, for programs; `cost` is null where no price is set."""
     found = []
     for judge in judges_of(state):
         told = msgspec.structs.asdict(judge)
@@ -71,19 +71,19 @@ def judges_data(state: State) -> list[dict[str, Any]]:
 
 
 def judges_of(state: State) -> list[JudgeSpend]:
-    """In the order of the model, those that are no more in it last."""
+    """Return the judges in the order of the model, those removed from it last."""
     order = [one.name for one in state.rewards.parts]
     known = {name: place for place, name in enumerate(order)}
     return sorted(state.judges.values(), key=lambda one: known.get(one.judge, len(order)))
 
 
 def in_use(state: State, judge: JudgeSpend) -> bool:
-    """Whether the model that serves asks it."""
+    """Return whether the active model uses the judge."""
     return any(one.name == judge.judge and one.enabled for one in state.rewards.parts)
 
 
 def judge_lines(state: State, width: int) -> list[Line]:
-    """A line a judge, and below it what is wrong with it or how it is asked."""
+    """Return a line for each judge, and below it its trouble or its settings."""
     judges = judges_of(state)
     name = _name_room(width)
     fault = state.rewards.fault
@@ -98,7 +98,7 @@ def judge_lines(state: State, width: int) -> list[Line]:
 
 
 def judge_head(width: int) -> Line:
-    """The titles of the table."""
+    """Return the titles of the table."""
     titles = "".join(f" {fit(title, room, right=True)}" for title, room in _COLUMNS)
     return ((f" {fit('judge', _name_room(width))}{titles}", "$muted"),)
 
@@ -110,7 +110,7 @@ def _name_room(width: int) -> int:
 def _judge(
     judge: JudgeSpend, used: bool, known: bool, name: int, width: int, told: bool
 ) -> list[Line]:
-    """Its line, and further ones.
+    """Return the lines of one judge.
 
     Args:
         judge: Its counts.
@@ -154,7 +154,7 @@ def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
 
 
 def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
-    """Why it is not asked just now."""
+    """Return why it is not used just now."""
     if not judge.trouble:
         return []
     told = wrapped(one_line(judge.trouble, 1_000), width - 5)
@@ -166,7 +166,7 @@ def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
 
 
 def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
-    """Model, mode, and what else there is to know."""
+    """Return model, mode, and further facts."""
     said = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
     told: list[Line] = [((" · ".join(said), "$muted"),)]
     if not used:
@@ -193,14 +193,14 @@ def _joined(pieces: Sequence[Line]) -> Line:
 
 
 def _percent(share: float | None) -> str:
-    """At most `100%`; not 0% for what has happened."""
+    """Return at most `100%`; not 0% for what has happened."""
     if share is None:
         return UNKNOWN
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
 def _count(tokens: int) -> str:
-    """In at most six characters: 812, 31.2k, 4.5M."""
+    """Return a number in at most six characters: 812, 31.2k, 4.5M."""
     if tokens < 10_000:
         return str(tokens)
     for size, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G")):

@@ -1,4 +1,4 @@
-"""The sections of the overview, as plain functions of the session."""
+"""The sections of the overview, as content built from the session."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ from console.views.timeline import newest, shares, step_seconds, timeline
 from core.state import Alert, Group, Server
 
 WIDE = 85
-"""Cells from which a section says more."""
+"""Cells from which a section shows more."""
 PACE_MINUTES = 10
 NEWEST = 20
-"""Closed groups the latency split is taken from."""
+"""Closed groups that the latency split is computed from."""
 SEALED = 50
-"""Sealed groups the share of dead ones is taken from."""
+"""Sealed groups that the share of dead ones is computed from."""
 
 PARTS = (
     ("queue", "queue", "$muted"),
@@ -58,7 +58,7 @@ def _note(text: str) -> Content:
 
 
 def engines(session: Session, room: Room) -> Content:
-    """State timeline, pool and pace of each server."""
+    """Return state timeline, pool and pace of each server."""
     servers = list(session.state.servers.values())
     if not servers:
         return lines(heading("ENGINE"), _note("No swarm server is known yet"))
@@ -68,7 +68,7 @@ def engines(session: Session, room: Room) -> Content:
 
 
 def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
-    """Lines of one server; `alone` leaves out what the status bar already says."""
+    """Return the lines of one server; `alone` leaves out what the status bar shows."""
     now, server = session.as_of, as_ended(server, session)
     found = newest(server, now, width)
     state = state_text(server, now)
@@ -133,7 +133,7 @@ def _pool(server: Server, width: int, start: str) -> Content:
 
 
 def pace(session: Session, room: Room) -> Content:
-    """Throughput, share of dead groups and where the time goes."""
+    """Return throughput, share of dead groups and the latency split."""
     groups = list(session.state.groups.values())
     closed = [group for group in groups if group.closed_at is not None]
     if not closed:
@@ -220,7 +220,7 @@ _LEVELS = {
 
 
 def alerts(session: Session, room: Room, chosen: str = "") -> Content:
-    """Processes that fell, then each alert with its cause and what to do; the worst ones lead.
+    """Return crashed processes, then each alert with its cause and advice, the worst first.
 
     Args:
         session: What there is.
@@ -251,7 +251,7 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
 
 
 def _within(text: str, width: int, rows: int) -> list[str]:
-    """`text` in at most so many lines; what is left out shows as an ellipsis."""
+    """Return `text` in at most so many lines; an ellipsis marks the rest."""
     said = wrapped(one_line(text, 600), width)
     return (
         said if len(said) <= rows else [*said[: rows - 1], fit(" ".join(said[rows - 1 :]), width)]
@@ -261,7 +261,7 @@ def _within(text: str, width: int, rows: int) -> list[str]:
 def _alert(
     alert: Alert, way: AlertAction | None, now: float, width: int, rows: int
 ) -> list[Content]:
-    """Sign and cause; in a column at the right its age and the keys that act on it."""
+    """Return sign and cause; in a column at the right its age and the keys that handle it."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
     keys = f" {way.pressed} " if way is not None else ""
@@ -285,7 +285,7 @@ def _alert(
 
 
 def mock(session: Session, room: Room) -> Content:
-    """Progress of the mock user, one line."""
+    """Return the progress of the mock user, one line."""
     run = session.state.mock
     if run is None:
         start = "" if session.read_only else ": press 4 then s"

@@ -1,4 +1,4 @@
-"""What the rating screen says around the answers: clock, mode, what became of the last vote."""
+"""The lines of the rating screen around the answers: clock, mode, the last vote."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,16 +22,16 @@ MODES = {
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
 HURRY = 10.0
-"""Seconds left from which the clock is shown in another tone."""
+"""Seconds left from which the clock changes its tone."""
 
 
 def mode_words(mode: str) -> str:
-    """The name of a rating mode as people say it."""
+    """Return the name of a rating mode for people."""
     return mode.replace("_", " ")
 
 
 def bar_pieces(share: float | None, width: int, tone: str) -> Line:
-    """A thin bar of `width` cells, in halves of a cell; None is not known."""
+    """Return a thin bar of `width` cells, in halves of a cell; None is unknown."""
     if width <= 0:
         return ()
     if share is None:
@@ -51,7 +51,7 @@ def title_line(
     *,
     read_only: bool = False,
 ) -> Line:
-    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
+    """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
         more: What else is to be known of the queue.
@@ -76,7 +76,7 @@ def title_line(
 
 
 def clock_line(group: Group, now: float, width: int) -> Line:
-    """How long the user waits, how long the group stays open, and what happens then."""
+    """Return how long the user waits, how long the group stays open, and what happens then."""
     if group.until is None:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
@@ -104,7 +104,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
 
 
 def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
-    """The answers in the order shown; blind until they are revealed or rated."""
+    """Return the answers in the order shown; blind until they are revealed or rated."""
     by_index = {card.index: card for card in cards(group)}
     blind = ballot.blind and not ballot.revealed
     made = [
@@ -124,13 +124,13 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
-    """What was typed for a candidate, and whether there is a correction."""
+    """Return what was typed for a candidate, and whether there is a correction."""
     edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
     return "  ".join(text for text in (ballot.typed(index), edited) if text)
 
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
-    """What the title says about groups that are not in the queue: `1 with bob`, `unsure only`."""
+    """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
     found, others = [], queue.with_others(state, now)
     if others:
         found.append(f"{len(others)} with {lease_name(others[0])}")
@@ -141,7 +141,7 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:
-    """What is told after a second vote: whether it was the same, and how often it is."""
+    """Return the message after a second vote: whether it was the same, and how often it is."""
     told = f"you have rated this group before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
         return told
@@ -149,7 +149,7 @@ def second_words(message: str, stats: RaterStats | None) -> str:
 
 
 def share_words(hits: int, n: int) -> str:
-    """`31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
+    """Return `31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
     low, high = wilson(hits, n)
     return f"{hits} of {n}, {100 * hits / n:.0f} % ({100 * low:.0f}-{100 * high:.0f} %)"
 
@@ -162,7 +162,7 @@ def banner_line(
     *,
     read_only: bool = False,
 ) -> Line:
-    """One row: what is held up, else what other consoles have, with the keys for it; may be empty.
+    """Return what is held up, else the groups of other consoles, with the keys; may be empty.
 
     Args:
         state: Everything known.
@@ -192,7 +192,7 @@ def banner_line(
 
 
 def _ways_out(unscored: bool) -> list[Line]:
-    """The keys that end it, from long to short."""
+    """Return the keys that end the stall, from long to short."""
     key, forms = "A", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         key, forms = "S", ["re-scores a group"]
@@ -204,7 +204,7 @@ def _ways_out(unscored: bool) -> list[Line]:
 
 
 def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
-    """`root has 1 open group on another console since 0:40; T takes it`."""
+    """Return `root has 1 open group on another console since 0:40; T takes it`."""
     lease = others[0].lease
     assert lease is not None
     mine = [one for one in others if one.lease is not None and one.lease.holder == lease.holder]
@@ -218,7 +218,7 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
 
 
 def abort_all_loss(state: State, now: float) -> str:
-    """What aborting all groups that hold something up costs."""
+    """Return the cost of aborting all groups that hold something up."""
     names = held_up(state, now)
     groups = [one for one in state.waiting() if one.server in names and one.rating is None]
     episodes = sum(
@@ -242,7 +242,7 @@ def abort_all_loss(state: State, now: float) -> str:
 
 
 def missing_text(group: Group) -> str:
-    """Candidates that cannot be rated, in words; empty when there are none."""
+    """Return the candidates that cannot be rated, in words; empty when there are none."""
     missing = sum(not has_answer(one) for one in group.candidates)
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
@@ -250,7 +250,7 @@ def missing_text(group: Group) -> str:
 def last_vote_line(
     group: Group | None, said: str, now: float, width: int, *, sends: bool = False
 ) -> Line:
-    """What became of the last vote: held with its clock, sent, or gone.
+    """Return the state of the last vote: held with its clock, sent, or gone.
 
     Args:
         group: The group it is about; None when it is not kept.
@@ -272,7 +272,7 @@ def last_vote_line(
 
 
 def held_row(group: Group, sent: SentVote | None, now: float) -> str:
-    """One held vote in a list: `sends in 0:03  best 2  “question”`."""
+    """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
     left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
     skips = group.rating is not None and group.rating.rating == "skip"
     said = vote_words(group, sent) if sent is not None else rating_words(group)
@@ -280,7 +280,7 @@ def held_row(group: Group, sent: SentVote | None, now: float) -> str:
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
-    """Where a vote is: words and tone."""
+    """Return words and tone of the state of a vote."""
     if group is None:
         return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
@@ -295,7 +295,7 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
 
 
 def vote_words(group: Group, sent: SentVote) -> str:
-    """The vote with what the automatic reward would have chosen, both by the digits shown.
+    """Return the vote beside the choice of the automatic reward, both by the digits shown.
 
     The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
     """
@@ -317,7 +317,7 @@ def vote_words(group: Group, sent: SentVote) -> str:
 
 
 def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
-    """` = #4`: answers by the numbers of the detail; empty where the digits were the same."""
+    """Return ` = #4`: answers by the numbers of the detail; empty where the digits are the same."""
     if list(shown) == sorted(shown):
         return ""
     return f" = {' '.join(f'#{index + 1}' for index in order)}"

@@ -1,4 +1,4 @@
-"""Swarm servers side by side, and everything one of them tells: plain functions of the state."""
+"""Swarm servers as lines: the table, and the details of one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server
 
 STAYS = 12
-"""Stays of the history that are listed."""
+"""Most state spans of the history in the list."""
 _STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
 _TIGHT = 72
 """Cells below which the state has its short word and clients are not counted: the list of them
@@ -44,7 +44,7 @@ class _Columns:
 
 
 def _columns(width: int) -> _Columns:
-    """What fits into a table `width` cells wide."""
+    """Return the columns that fit into a table `width` cells wide."""
     tight = width < _TIGHT
     state, clients = (_SHORT, 0) if tight else (_STATE, _CLIENTS)
     fixed = state + _FOR + _STEP + _SLOTS + clients + _AGE
@@ -54,7 +54,7 @@ def _columns(width: int) -> _Columns:
 
 
 def table_head(width: int) -> Line:
-    """The titles of the table."""
+    """Return the titles of the table."""
     room = _columns(width)
     titles = (
         ("server", room.name, False),
@@ -71,12 +71,12 @@ def table_head(width: int) -> Line:
 
 
 def server_tone(place: int) -> str:
-    """The colour of a server by its place among all."""
+    """Return the colour of a server by its place among all."""
     return f"bold $server-{place % 4 + 1}"
 
 
 def table_row(server: Server, place: int, now: float, width: int) -> Line:
-    """One server: what is not known is a dash, what is old says how old."""
+    """Return the line of one server: a dash for unknown figures, an age for old ones."""
     room = _columns(width)
     shape = look(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
@@ -115,7 +115,7 @@ def table_row(server: Server, place: int, now: float, width: int) -> Line:
 
 
 def _known_at(server: Server, now: float) -> float:
-    """Until when its state is known: it may have left it since it was lost."""
+    """Return until when its state is known: it may have changed since it was lost."""
     return (server.seen_at or server.since) if server.lost else now
 
 
@@ -135,7 +135,7 @@ def _count(server: Server) -> str:
 
 
 def _age(server: Server, now: float) -> str:
-    """How old what is shown is."""
+    """Return the age of the figures."""
     if not server.lost:
         return "live"
     return elapsed(now - server.seen_at) if server.seen_at else "never"
@@ -147,7 +147,7 @@ def _age(server: Server, now: float) -> str:
 def detail(
     server: Server, told: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
-    """Everything known of one server.
+    """Return everything known of one server.
 
     Args:
         server: From the state.
@@ -181,7 +181,7 @@ def _title(text: str, *more: str) -> list[Line]:
 
 
 def _lost(server: Server, now: float) -> tuple[str, str, str]:
-    """Label, words and colour of why a server does not answer."""
+    """Return label, words and colour of why a server does not answer."""
     if is_starting(server, now):
         return "starts", "waiting for its first answer", "$engine-booting"
     return "lost", one_line(server.lost, 160), "$engine-lost"
@@ -210,7 +210,7 @@ def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -
 
 
 def _bars(pool: Pool | None, width: int) -> list[Line]:
-    """The three bars of a batch, whichever of them its rule looks at."""
+    """Return the three bars of a batch."""
     if pool is None:
         return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
     rows = (
@@ -235,7 +235,7 @@ def _bar(label: str, done: int, target: int, room: int) -> Line:
 
 
 def _history(server: Server, now: float) -> list[Line]:
-    """The newest stays, newest first, with how long each lasted."""
+    """Return the newest state spans, newest first, with their lengths."""
     found = stays(server.spans, now)
     began = [span.since for span in server.spans]
     lines = _title("STATES", plural(len(found), "state change"))

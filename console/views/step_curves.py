@@ -18,9 +18,9 @@ BESIDE = 28
 _GAP = 3
 _TALLEST = 9
 _LEAST = 5
-"""Lines of a curve with its title: at most, at least."""
+"""Most and fewest lines of a curve with its title."""
 _BELOW = 36
-"""Cells of a curve below the table at least."""
+"""Fewest cells of a curve below the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ _SERIES = (
 def with_curves(
     server: Server, left: Sequence[Content], table: Sequence[Content], width: int
 ) -> list[Content]:
-    """Facts, then the table of steps, with the curves where there is room for them.
+    """Return facts, then the table of steps, with the curves where there is room for them.
 
     Args:
         left: The facts above the table.
@@ -69,7 +69,7 @@ def with_curves(
 
 
 def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
-    """The series of which a step has a value, each by rising step."""
+    """Return the series with a value for some step, each by rising step."""
     found = []
     for one in _SERIES:
         points = [
@@ -91,7 +91,7 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
 def _curve(
     one: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
 ) -> list[Content]:
-    """Title of the newest finished step, then the curve in `height` - 1 lines, and the steps."""
+    """Return title, curve in `height` - 1 lines, and the steps."""
     newest, step = latest(points)
     title = Content.assemble(
         (f"{one.title} ", "bold $heading"),
@@ -103,7 +103,7 @@ def _curve(
 
 
 def _beside(left: Sequence[Content], right: Sequence[Content], width: int) -> list[Content]:
-    """Both blocks beside each other, the left one in `width` cells."""
+    """Return both blocks side by side, the left one in `width` cells."""
     rows = zip_longest(left, right, fillvalue=Content(""))
     return [
         Content.assemble(
@@ -117,7 +117,7 @@ def _beside(left: Sequence[Content], right: Sequence[Content], width: int) -> li
 
 
 def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Content]:
-    """As many curves side by side as fit, the others below them."""
+    """Return as many curves side by side as fit, the others below them."""
     most = max(1, min(len(known), width // _BELOW))
     columns = math.ceil(len(known) / math.ceil(len(known) / most))
     size = (width - _GAP * (columns - 1)) // columns

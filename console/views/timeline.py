@@ -9,16 +9,16 @@ from console.text.format import duration, look
 from core.state import Server, Span
 
 CELLS_A_SPAN = 8
-"""Cells a span has on average: decides how far back the line goes."""
+"""Average cells of a span: decides how far back the line goes."""
 WORD_CELLS = 6
-"""Cells a state's short word takes; fewer only where the line is too short for all."""
+"""Cells of a state's short word; fewer only where the line is too short for all."""
 STOPPED = ("OFFLINE", "BOOTING")
 """States between two engine runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpan:
-    """One stay in a state, with both ends."""
+    """A span of time in one state."""
 
     state: str
     seconds: float
@@ -26,7 +26,7 @@ class StateSpan:
 
 
 def stays(spans: Sequence[Span], now: float) -> list[StateSpan]:
-    """Spans with their lengths; the last one lasts until now."""
+    """Return spans with their lengths; the last one lasts until now."""
     if not spans:
         return []
     ends = [span.since for span in spans[1:]] + [now]
@@ -37,7 +37,7 @@ def stays(spans: Sequence[Span], now: float) -> list[StateSpan]:
 
 
 def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
-    """Global step -> seconds from its first ROLLING to that of the next step, in one engine run."""
+    """Return the seconds from each step's first ROLLING to that of the next, in one engine run."""
     found: dict[int, float] = {}
     step, began = None, 0.0
     for span in spans:
@@ -52,7 +52,7 @@ def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
 
 
 def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
-    """Global step -> seconds spent in WEIGHT_SYNCING after it."""
+    """Return the seconds spent in WEIGHT_SYNCING after each global step."""
     found: dict[int, float] = {}
     step: int | None = None
     for stay in stays(spans, now):
@@ -68,13 +68,13 @@ def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
 
 
 def _forget_from(found: dict[int, float], step: int) -> None:
-    """Drop `step` and those after it: an engine run does them over."""
+    """Drop `step` and later ones: an engine run repeats them."""
     for one in [one for one in found if one >= step]:
         del found[one]
 
 
 def shares(found: Sequence[StateSpan]) -> list[tuple[str, float]]:
-    """State -> its share of the time, the longest first."""
+    """Return the share of time of each state, the longest first."""
     total = sum(stay.seconds for stay in found) or 1.0
     sums: dict[str, float] = {}
     for stay in found:
@@ -85,7 +85,7 @@ def shares(found: Sequence[StateSpan]) -> list[tuple[str, float]]:
 
 
 def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
-    """`width` cells dealt out in proportion, at least `least` each.
+    """Distribute `width` cells in proportion, at least `least` each.
 
     Args:
         seconds: At most `width // least` lengths.
@@ -101,12 +101,12 @@ def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
 
 
 def newest(server: Server, now: float, width: int) -> list[StateSpan]:
-    """The stays that a line of `width` cells shows."""
+    """Return the spans that a line of `width` cells shows."""
     return stays(server.spans, now)[-max(1, width // CELLS_A_SPAN) :]
 
 
 def timeline(found: Sequence[StateSpan], width: int) -> Content:
-    """The blocks, oldest left; each with the longest label that fits it."""
+    """Return the blocks, oldest left; each with the longest label that fits it."""
     if not found or width < 1:
         return Content("")
     pieces: list[tuple[str, str]] = []

@@ -15,7 +15,7 @@ WIDE = 110
 """Cells from which probabilities stand beside log-probs."""
 _BAR = 12
 _STILL = 0.005
-"""A change of the log-prob below this is shown as none."""
+"""A change of the log-prob below this counts as none."""
 _NO_POLICY = (
     "The engine has no policy loaded: texts and present log-probs are known once it is started."
 )
@@ -23,7 +23,7 @@ _NO_POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose tokens are shown."""
+    """The candidate whose tokens are shown."""
 
     candidate: int
     of: int
@@ -32,7 +32,7 @@ class Subject:
 
 
 def title_line(subject: Subject, found: EpisodeTokens | None, width: int) -> Line:
-    """Which candidate, what it earned, by which policy the log-probs of now are."""
+    """Return the candidate, its reward, and the policy of the present log-probs."""
     pieces: list[tuple[str, str]] = [
         ("Tokens ", "bold $heading"),
         (f" candidate {subject.candidate + 1} of {subject.of} ", "bold"),
@@ -55,13 +55,13 @@ def title_line(subject: Subject, found: EpisodeTokens | None, width: int) -> Lin
 
 
 def refusal_lines(what: str, todo: str, width: int) -> list[Line]:
-    """Why there are no tokens to show."""
+    """Return why there are no tokens to show."""
     lines: list[Line] = [((text, "bold"),) for text in wrapped(what, width, 600)]
     return [*lines, *(((text, "$muted"),) for text in wrapped(todo, width, 600))]
 
 
 def head_line(width: int) -> Line:
-    """The titles of the columns."""
+    """Return the titles of the columns."""
     wide = f"{'p then':>8}{'p now':>8}{'ratio':>8}  {'change':<{_BAR}}" if width >= WIDE else ""
     return (
         (f"{'#':>5}{'id':>7}{'loss':>6}{'sampled':>9}{'now':>9}{'diff':>8}{wide}  text", "$muted"),
@@ -69,7 +69,7 @@ def head_line(width: int) -> Line:
 
 
 def token_lines(found: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
-    """All calls, one below the other; what was only read is folded."""
+    """Return all calls below each other; tokens that were only read are folded."""
     lines: list[Line] = []
     if any(one.text is None for call in found.calls for one in call.tokens):
         lines += [((text, "$warning"),) for text in wrapped(_NO_POLICY, width)]
@@ -143,7 +143,7 @@ def _text_tone(one: Token) -> str:
 
 
 def _chances(one: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
-    """Probability then and now, their ratio, and the change as a bar around its middle."""
+    """Return probability then and now, their ratio, and the change as a bar around its middle."""
     ratio = UNKNOWN if diff is None else f"{math.exp(min(diff, 20.0)):.2f}"
     said = f"{_chance(one.logprob):>8}{_chance(one.logprob_now):>8}{ratio:>8}  "
     half = _BAR // 2

@@ -9,17 +9,17 @@ from console.text.lines import Line, fit
 from core.state import Candidate, Group
 
 ROWS = 8
-"""Answers that have a bar; the best ones of more."""
+"""Most answers with a bar; the best ones."""
 TONES = 6
-"""Colours of parts in the themes; a later part has the colour of an earlier one."""
+"""Colours of parts in the themes; a later part reuses the colour of an earlier one."""
 _HEAD = 7
 _NOTE = 30
-"""Cells of what stands behind a bar at most."""
+"""Most cells of the text after a bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each part adds to the automatic reward of one answer."""
+    """The contribution of each part to the automatic reward of one answer."""
 
     index: int
     reward: float
@@ -30,7 +30,7 @@ class Shares:
 
 
 def shares_of(one: Candidate) -> Shares | None:
-    """The parts of one answer's automatic reward; None where it has none."""
+    """Return the parts of one answer's automatic reward; None where it has none."""
     if not one.parts or one.auto_reward is None:
         return None
     gates = 1.0
@@ -53,7 +53,7 @@ def shares_of(one: Candidate) -> Shares | None:
 
 
 def bar_lines(group: Group, width: int) -> list[Line]:
-    """What decided, then a bar for each answer that was scored by parts; none without such."""
+    """Return what decided, then a bar for each answer that was scored by parts; empty without."""
     found = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
     names = list(dict.fromkeys(name for one in found for name, _ in one.parts))
     if len(found) < 2 or not names:
@@ -72,7 +72,7 @@ def bar_lines(group: Group, width: int) -> list[Line]:
 
 
 def _decided(order: Sequence[Shares], width: int) -> Line:
-    """`▲ #3 is 0.12 above #1: reference +0.10, length +0.02`: the winner beside the next best."""
+    """Return `▲ #3 is 0.12 above #1: reference +0.10, length +0.02`: winner and next best."""
     first, second = order[0], order[1]
     by = first.reward - second.reward
     if by < 1e-9:
@@ -90,7 +90,7 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
 
 
 def _note(one: Shares) -> str:
-    """Its reward, the gates that hold it down, and what its parts take away."""
+    """Return its reward, the gates that hold it down, and what its parts take away."""
     said = f" {number(one.reward)}"
     for name, value in one.closed:
         said += f" × {name} {number(value)}"
@@ -122,7 +122,7 @@ def _bar(
 
 
 def _label(name: str, share: float, size: int) -> str:
-    """Name and share as far as they fit into `size` cells of the bar."""
+    """Return name and share as far as they fit into `size` cells of the bar."""
     for said in (f" {name} {number(share)}", f" {name}", name[:1]):
         if len(said) <= size:
             return fit(said, size)

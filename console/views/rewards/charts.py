@@ -1,4 +1,4 @@
-"""One part of the reward as charts: values over groups, how they lie, by rank, both ends."""
+"""One part of the reward as charts: values over groups, distribution, by rank, best and worst."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from console.views.rewards.table import brief
 from core.state import Group, State
 
 _SAME = 1e-9
-"""Values nearer than this are one value."""
+"""Values closer than this count as one value."""
 _ANSWER_ROWS = 2
-"""Rows of an answer at most."""
+"""Most rows of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Extreme:
 
 
 def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Each answer's value over the groups, oldest at the left."""
+    """Return each answer's value over the groups, oldest at the left."""
     columns = [PlotColumn(one.parts[name].values) for one in digests if name in one.parts]
     title = heading("VALUES", "over groups")
     if not columns:
@@ -44,7 +44,7 @@ def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 
 def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """How many answers have which value."""
+    """Return how many answers have which value."""
     values = [value for one in digests if name in one.parts for value in one.parts[name].values]
     title = heading("SPREAD", plural(len(values), "answer"))
     if not values:
@@ -56,7 +56,7 @@ def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 
 def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Mean value of the answers at each place by reward: a part that counts falls from place 1."""
+    """Return the mean value by rank: a part that counts falls from rank 1."""
     places: dict[int, list[float]] = {}
     for one in digests:
         part = one.parts.get(name)
@@ -78,7 +78,7 @@ def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
 def extremes(
     digests: Sequence[Digest], name: str, most: int
 ) -> tuple[list[Extreme], list[Extreme]]:
-    """The answers with the highest and those with the lowest values; the newest ones of equals."""
+    """Return the answers with the highest and the lowest values; the newest of equal ones."""
     found = [
         Extreme(one.group_id, index, value)
         for one in reversed(digests)
@@ -99,7 +99,7 @@ def extremes(
 
 
 def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room: Room) -> Content:
-    """The best or the worst answers by this part, each with value, reward and question."""
+    """Return the best or the worst answers by this part, with value, reward and question."""
     word = "BEST" if best else "WORST"
     most = max(1, (room.height - 1) // (_ANSWER_ROWS + 1))
     high, low = extremes(digests, name, most)
@@ -138,6 +138,6 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
 
 
 def waits(what: str, width: int) -> Content:
-    """An empty panel: what will appear, and the keys that start it."""
+    """Return an empty panel: what will appear, and the keys that start it."""
     said = f"{what} with the first scored group. F4, then s: the mock user asks questions."
     return lines(*(Content.styled(row, "$muted") for row in wrapped(said, width)))

@@ -1,4 +1,4 @@
-"""The reward curve and what the last updates did, as plain functions of the session."""
+"""The reward curve and the effect of the last updates, as content built from the session."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def _note(text: str) -> Content:
 
 
 def reward_points(server: Server) -> list[Point]:
-    """Mean and spread of the automatic rewards by global step, else of those of the update.
+    """Return mean and spread of the automatic rewards by global step, else those of the update.
 
     Human ratings are points of their own beside them.
     """
@@ -39,7 +39,7 @@ def reward_points(server: Server) -> list[Point]:
 
 
 def rewards(session: Session, room: Room) -> Content:
-    """The reward curve of the first server; its room.height is what the layout gives."""
+    """Return the reward curve of the first server; the layout sets its room.height."""
     server = next(iter(session.state.servers.values()), None)
     points = reward_points(server) if server is not None else []
     if server is None or not points:
@@ -64,7 +64,7 @@ def rewards(session: Session, room: Room) -> Content:
 
 
 def _with_room(width: int, said: Content, points: Sequence[Point], beside: Content) -> Content:
-    """The heading with what the last update did; the change says less where it is narrow."""
+    """Return the heading with the last update; the change is shorter where it is narrow."""
     for change in (_change(points), _change(points, short=True)):
         head = heading("REWARD", said, change, beside)
         if head.cell_length <= width:
@@ -73,7 +73,7 @@ def _with_room(width: int, said: Content, points: Sequence[Point], beside: Conte
 
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
-    """How the reward changed over the finished steps of one version of the rewards."""
+    """Return the change of the reward over the finished steps of one version of the rewards."""
     points = [one for one in points if one.finished]
     if not points:
         return _note("" if short else "no update yet")
@@ -92,7 +92,7 @@ def _change(points: Sequence[Point], short: bool = False) -> Content:
 
 
 def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
-    """The newest points whose rewards have one version: those of others are on another scale."""
+    """Return the newest points of one reward version: other versions have another scale."""
     wanted = next((one.version for one in reversed(points) if one.version), "")
     at = len(points)
     while at and points[at - 1].version in ("", wanted):
@@ -101,7 +101,7 @@ def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _update(server: Server) -> Content:
-    """`KL 0.012  no signal 25%` of the last update; empty when the server tells neither."""
+    """Return `KL 0.012  no signal 25%` of the last update; empty when it reports neither."""
     step = server.last_update
     pieces: list[tuple[str, str]] = []
     if step is not None and "kl" in step.update:
@@ -130,7 +130,7 @@ _SPARKS = 10
 
 
 def learned(server: Server, width: int) -> list[Content]:
-    """The last updates in one line: each figure with its way over the last ones."""
+    """Return the last updates in one line: each figure with its trend."""
     last = server.last_update
     if last is None:
         return []

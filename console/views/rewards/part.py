@@ -1,4 +1,4 @@
-"""What one part of the reward said of the newest groups, answer by answer."""
+"""The values of one part of the reward in the newest groups, answer by answer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from console.views.rewards.table import brief
 from core.state import Candidate, Group, State
 
 SAYINGS = 100
-"""Groups that are listed at most."""
+"""Most groups in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartOpinion:
-    """What a part said of one answer."""
+    """The value of a part for one answer."""
 
     index: int
     value: float | None
-    """None when it said nothing of it."""
+    """None when the part gave no value."""
     reason: str
     text: str
-    """The beginning of the answer, shown where there is no reason."""
+    """The start of the answer, shown where there is no reason."""
     reward: float | None
     winner: bool
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOpinions:
-    """What a part said of one group."""
+    """The values of a part for one group."""
 
     group_id: str
     at: float
@@ -43,7 +43,7 @@ class GroupOpinions:
 
 
 def group_opinions(state: State, name: str, most: int = SAYINGS) -> list[GroupOpinions]:
-    """What the part `name` said of the newest groups that have it, newest first."""
+    """Return the values of the part `name` in the newest groups that have it, newest first."""
     found: list[GroupOpinions] = []
     for group in reversed(state.groups.values()):
         if len(found) == most:
@@ -80,7 +80,7 @@ def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> Pa
 
 
 def opinion_lines(told: GroupOpinions, width: int) -> Iterator[Line]:
-    """The group in one line, then each of its answers in one."""
+    """Return the group in one line, then each of its answers in one."""
     marks = "◆ decided it" if told.decided else ""
     if told.by_hand:
         marks += ("  " if marks else "") + "✓ human-rated"
