@@ -137,8 +137,8 @@ def by_need(session: Session) -> list[Alert]:
     """
     silent = {f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)}
     raised = (one for key, one in session.state.alerts.items() if key not in silent)
-    told = sorted(raised, key=lambda one: (one.level != "error", -one.at))
-    return [*fallen(session), *(map(_looked_at, told) if session.read_only else told)]
+    ordered = sorted(raised, key=lambda one: (one.level != "error", -one.at))
+    return [*fallen(session), *(map(_looked_at, ordered) if session.read_only else ordered)]
 
 
 def _looked_at(alert: Alert) -> Alert:

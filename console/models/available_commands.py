@@ -51,39 +51,39 @@ def available_commands(
 
 
 def _all(session: Session, group_id: str | None, server: str | None) -> list[AvailableCommand]:
-    found: list[AvailableCommand] = []
+    commands: list[AvailableCommand] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
-        found += _group(group)
+        commands += _group(group)
     if session.seen:
         for one in _servers(session, server):
-            found += _engine(session, one)
-        found += _everywhere(session)
-        found += _modes(session)
-        found += _held_up(session)
-        found += _mock(session)
+            commands += _engine(session, one)
+        commands += _everywhere(session)
+        commands += _modes(session)
+        commands += _held_up(session)
+        commands += _mock(session)
         for alert in session.state.alerts.values():
-            found.append(
+            commands.append(
                 _offer("alert.dismiss", f": {one_line(alert.cause, 40)}", args={"key": alert.key})
             )
         if session.state.proxy_up:
-            found.append(_offer("proxy.drain"))
+            commands.append(_offer("proxy.drain"))
     if "proxy" in session.children:
-        found.append(_offer("proxy.restart"))
+        commands.append(_offer("proxy.restart"))
     if "engine" in session.children:
-        found.append(_offer("engine.restart_process"))
-    return found
+        commands.append(_offer("engine.restart_process"))
+    return commands
 
 
 def is_available(session: Session, command: str, **args: Any) -> bool:
     """Return whether `command` is available for `args`; for `check_action`."""
     group_id = args.get("group_id")
-    found = available_commands(session, group_id, args.get("server"))
+    commands = available_commands(session, group_id, args.get("server"))
     return any(
         offer.command == command
         and not offer.servers
         and all(offer.args.get(key, value) == value for key, value in args.items())
-        for offer in found
+        for offer in commands
     )
 
 

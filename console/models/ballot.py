@@ -222,8 +222,8 @@ class Ballot:
         """Return `ranking: rewards – 1.00 0.67 –, go on`: the meaning of the finished ranking."""
         rest = [index for index in self.shown if index not in self._order]
         rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
-        told = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
-        return f"ranking: rewards {' '.join(told)}, all ranked sends it"
+        figures = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
+        return f"ranking: rewards {' '.join(figures)}, all ranked sends it"
 
     def rewards(self, vote: Vote) -> tuple[float | None, ...]:
         """Return the rewards of a vote by candidate index; None for one without an answer."""
@@ -233,8 +233,8 @@ class Ballot:
         able = sorted(self.shown)
         places = tuple(able.index(index) for index in vote.order)
         kind = cast(Kind, vote.rating)
-        found = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
-        given = dict(zip(able, found, strict=True))
+        rewards = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
+        given = dict(zip(able, rewards, strict=True))
         return tuple(given.get(index) for index in range(self.n))
 
     def _next_key(self) -> str:
@@ -243,9 +243,11 @@ class Ballot:
             if not self._scores:
                 asked = f"a digit for answer {place}, 0 is worst, 9 is best"
                 return f"scores: {asked} (sent as {low:g} to {high:g})"
-            told = [number(self._reward(key)) for key in self._scores]
-            told += ["–"] * (len(self.shown) - len(told))
-            return f"scores: rewards {' '.join(told)} · a digit for answer {place}; the last sends"
+            figures = [number(self._reward(key)) for key in self._scores]
+            figures += ["–"] * (len(self.shown) - len(figures))
+            return (
+                f"scores: rewards {' '.join(figures)} · a digit for answer {place}; the last sends"
+            )
         many = min(len(self.shown), DIGITS)
         if not many:
             return "no answer can be rated"
@@ -262,16 +264,16 @@ class Ballot:
 
     def look(self, now: float) -> dict[str, object]:
         """Return how the vote came about, as arguments of its command."""
-        found: dict[str, object] = {
+        args: dict[str, object] = {
             "shown": list(self.shown),
             "looked": round(max(0.0, now - self.shown_at), 2),
         }
         if self.blind:
-            found["seed"] = seed(self._seeded)
+            args["seed"] = seed(self._seeded)
         if not self.second:
-            found["blind"] = self.blind and not self.revealed
+            args["blind"] = self.blind and not self.revealed
             if self.first_key_at is not None:
-                found["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
+                args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
             if self.tags:
-                found["tags"] = list(self.tags)
-        return found
+                args["tags"] = list(self.tags)
+        return args

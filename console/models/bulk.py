@@ -122,7 +122,7 @@ def winner_text(group: Group, events: Iterable[Event]) -> str:
         group: As the state has it, perhaps cut.
         events: Those of the group.
     """
-    said = answered(group)
-    index = group.best if group.best is not None else (said[0] if said else 0)
+    indices = answered(group)
+    index = group.best if group.best is not None else (indices[0] if indices else 0)
     whole = whole_texts(events)[1].get(index)
     return copy_text(group, index, (whole.text or whole.tool_calls) if whole is not None else "")

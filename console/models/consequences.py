@@ -97,8 +97,8 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
     if name == BASE or target is not None:
         now = latest.step if latest is not None else 0
         lines += _distance(now - (target.step if target is not None else 0))
-    kept = "before-reset" if name == BASE else "before-restore"
-    lines.append(f"The present policy is kept as {kept}; an older {kept} is replaced.")
+    backup = "before-reset" if name == BASE else "before-restore"
+    lines.append(f"The present policy is kept as {backup}; an older {backup} is replaced.")
     if server.state == "OFFLINE":
         lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
@@ -161,12 +161,12 @@ def waiting_loss(state: State) -> list[str]:
     waits = [
         group for group in state.waiting() if group.rating is None and group.awaiting != "window"
     ]
-    kept = [group for group in waits if group.fallback == "accept"]
+    accepted = [group for group in waits if group.fallback == "accept"]
     lines = []
-    if kept:
-        waiting = _waiting(len(kept))
+    if accepted:
+        waiting = _waiting(len(accepted))
         lines.append(f"{waiting}: after 10 s the automatic reward is sent for what is unrated")
-    if gone := len(waits) - len(kept):
+    if gone := len(waits) - len(accepted):
         lines.append(f"{_waiting(gone)}: after 10 s what is unrated is given up, nothing is sent")
     return lines
 
@@ -213,8 +213,8 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
             return ""
         if name == "engine.prune":
             return prune_loss(server, args.get("keep"))
-        wanted = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
-        return restore_loss(session, server, wanted)
+        checkpoint = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
+        return restore_loss(session, server, checkpoint)
     if name == "proxy.restart":
         return _process_loss(session, "proxy")
     if name == "engine.restart_process":

@@ -70,7 +70,7 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
         root: The home's folder.
         here: The working folder.
     """
-    found = [DatasetChoice("", "the shipped questions", "shipped")]
+    choices = [DatasetChoice("", "the shipped questions", "shipped")]
     seen: set[Path] = set()
     for folder, where in ((root / FOLDER, "home"), (here, "here")):
         inside = sorted(_inside(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
@@ -81,10 +81,10 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
             seen.add(real)
             name = path.name if where == "here" else str(path)
             folded = path.is_dir()
-            found.append(
+            choices.append(
                 DatasetChoice(name, path.name, where, 0 if folded else stat.st_size, folded)
             )
-    return found[:MOST]
+    return choices[:MOST]
 
 
 def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -96,11 +96,11 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         path = Path(entry.path)
         try:
             if entry.is_dir():
-                kept = any((path / mark).exists() for mark in _MARKS)
-                kept = kept or any(path.glob("*.parquet"))
+                is_dataset = any((path / mark).exists() for mark in _MARKS)
+                is_dataset = is_dataset or any(path.glob("*.parquet"))
             else:
-                kept = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
-            if kept:
+                is_dataset = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
+            if is_dataset:
                 yield path, entry.stat()
         except OSError:
             continue
@@ -108,8 +108,8 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _near(home: Home, text: str) -> str:
     names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
-    found = closest(text, names, cutoff=0.5)
-    return f"`{found[0]}`" if found else ""
+    matches = closest(text, names, cutoff=0.5)
+    return f"`{matches[0]}`" if matches else ""
 
 
 def one_question() -> str:

@@ -86,9 +86,9 @@ class RowModel:
             if evicted and self.plain:
                 # The oldest of state may be open ones that were kept while newer ones fell out:
                 # they are shown where they belong, between those of the journal.
-                kept = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
-                older = evicted + kept
-                fresh = newest_first[: len(newest_first) - kept]
+                first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+                older = evicted + first_open
+                fresh = newest_first[: len(newest_first) - first_open]
         else:
             fresh = self._filtered(groups, newest_first, dirty)
             fresh += self._found(groups, evicted)
@@ -119,8 +119,8 @@ class RowModel:
     def _newest(self) -> int:
         """Return how many groups of state are newer than any group that was evicted."""
         groups = self._groups
-        kept = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
-        return len(groups) - kept
+        first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+        return len(groups) - first_open
 
     def _sorted(self, ids: list[str], now: float) -> list[str]:
         valued: list[tuple[float, str]] = []
@@ -139,10 +139,10 @@ class RowModel:
 
     def known(self, group_id: str) -> Group | None:
         """Return a group by its id, if it is in state or was read."""
-        found = self._groups.get(group_id)
-        if found is None and self.search is not None:
-            found = self.search.groups.get(group_id)
-        return found or self.history.group(group_id)
+        group = self._groups.get(group_id)
+        if group is None and self.search is not None:
+            group = self.search.groups.get(group_id)
+        return group or self.history.group(group_id)
 
     def at(self, place: int) -> Group | None:
         """Return the group of a row; None beyond the end and while it is not read."""
@@ -150,8 +150,8 @@ class RowModel:
             return self.known(self.ids[place])
         if not 0 <= place < self.count:
             return None
-        found = self.history.at(self._lowest(place))
-        return self._groups.get(found.group_id, found) if found is not None else None
+        group = self.history.at(self._lowest(place))
+        return self._groups.get(group.group_id, group) if group is not None else None
 
     def missing(self, first: int, last: int) -> int | None:
         """Return the rank of the page to read for rows `first` to `last`; None if all are there."""
@@ -180,5 +180,5 @@ class RowModel:
     def around(self, place: int, reach: int = 200) -> list[str]:
         """Return the ids of the groups near a row, from the top, as far as they are known."""
         rows = range(max(0, place - reach), min(self.count, place + reach))
-        found = [self.at(row) for row in rows]
-        return [group.group_id for group in found if group is not None]
+        groups = [self.at(row) for row in rows]
+        return [group.group_id for group in groups if group is not None]

@@ -22,19 +22,19 @@ class WholeAnswer:
 
 def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
     """Return the whole query and the whole answers by index, from the events of one group."""
-    query, found = "", {}
+    query, answers = "", {}
     for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, GroupOpened):
             query = event.shown_query
         elif isinstance(event, CandidateAnswered):
-            said = event.message
-            calls = said.get("tool_calls")
-            found[event.index] = WholeAnswer(
-                content_text(said.get("content")),
-                content_text(said.get("reasoning") or said.get("reasoning_content")),
+            message = event.message
+            calls = message.get("tool_calls")
+            answers[event.index] = WholeAnswer(
+                content_text(message.get("content")),
+                content_text(message.get("reasoning") or message.get("reasoning_content")),
                 msgspec.json.encode(calls).decode() if calls else "",
             )
-    return query, found
+    return query, answers
 
 
 def copy_text(group: Group, index: int, whole: str = "") -> str:

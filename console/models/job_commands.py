@@ -41,18 +41,18 @@ def said_of(names: tuple[str, ...], of: int) -> str:
     """Return `all 3 servers`, or their names."""
     if len(names) == of:
         return f"all {of} servers"
-    told = ", ".join(one_line(name, 24) for name in names[:NAMES])
-    return told + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+    text = ", ".join(one_line(name, 24) for name in names[:NAMES])
+    return text + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 def loss_of_all(session: Session, command: str, names: tuple[str, ...]) -> str:
     """Return the body of the question before a command to several servers."""
     if len(names) == 1:
         return loss(session, command, {"server": names[0]})
-    told = []
+    losses = []
     for name in names[:NAMES]:
         body = loss(session, command, {"server": name})
-        told.append(f"{one_line(name, 30)}:\n{body}" if body else one_line(name, 30))
+        losses.append(f"{one_line(name, 30)}:\n{body}" if body else one_line(name, 30))
     if len(names) > NAMES:
-        told.append(f"and {len(names) - NAMES} more servers")
-    return "\n\n".join(told)
+        losses.append(f"and {len(names) - NAMES} more servers")
+    return "\n\n".join(losses)

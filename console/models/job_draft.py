@@ -41,11 +41,11 @@ class JobDraft:
     def fields(self) -> dict[str, str] | None:
         """Return the values for the fields; None when the text is not a job."""
         try:
-            found = values(self.text)
+            fields = values(self.text)
         except UsageError:
             return None
         self.base = self.text
-        return found
+        return fields
 
     def edit(self, given: Mapping[str, str]) -> None:
         """Put the fields into the text; an invalid field leaves the text as it is."""

@@ -36,11 +36,11 @@ def values(text: str) -> dict[str, str]:
         JobError: the text is no job.
     """
     job = load_job(text)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for field in FIELDS:
         value = get(job, field.path)
-        found[field.name] = "" if value is None else shown(value)
-    return found
+        texts[field.name] = "" if value is None else shown(value)
+    return texts
 
 
 def with_values(text: str, given: Mapping[str, str]) -> str:
@@ -71,15 +71,15 @@ def parse_set(pairs: Sequence[str]) -> dict[str, str]:
     Raises:
         UsageError: no `=`, or a field that is none.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or name not in BY_NAME:
             raise UsageError(
                 f"`{one_line(name, 60)}` sets nothing", "--set", f"Fields: {', '.join(BY_NAME)}"
             )  # without the value, which may be a secret
-        found[name] = RULES.get(value, value) if name == "rule" else value
-    return found
+        settings[name] = RULES.get(value, value) if name == "rule" else value
+    return settings
 
 
 def _read(field: Field, typed: str) -> Any:
@@ -126,12 +126,14 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     """
     if not running:
         return []
-    found = changes(load_job(running), load_job(text))
-    found = [one for one in found if not _is_completion(one)]
+    differences = changes(load_job(running), load_job(text))
+    differences = [one for one in differences if not _is_completion(one)]
     if not whole:
-        found = [one for one in found if one.before is not NOTHING and one.after is not NOTHING]
+        differences = [
+            one for one in differences if one.before is not NOTHING and one.after is not NOTHING
+        ]
     order = {field.path: place for place, field in enumerate(FIELDS)}
-    return sorted(found, key=lambda one: order.get(one.path, len(order)))
+    return sorted(differences, key=lambda one: order.get(one.path, len(order)))
 
 
 def _is_completion(change: Change) -> bool:

@@ -77,11 +77,11 @@ class Folds:
     def row_of(self, place: int) -> int:
         """Return the row that shows `place`, or the head it is folded into."""
         block = self.block(place)
-        wanted = block.head if block is not None and block.folded else place
+        line = block.head if block is not None and block.folded else place
         low, high = 0, len(self.rows)
         while low < high:
             middle = (low + high) // 2
-            if self.rows[middle] < wanted:
+            if self.rows[middle] < line:
                 low = middle + 1
             else:
                 high = middle

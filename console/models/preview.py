@@ -54,8 +54,8 @@ class Preview:
 
 def read_preview(path: str, columns: str = "", home: Path | None = None) -> Preview:
     """Return the first rows of a dataset; never raises."""
-    with closing(previews(path, columns, home)) as found:
-        return next(found)
+    with closing(previews(path, columns, home)) as results:
+        return next(results)
 
 
 def previews(

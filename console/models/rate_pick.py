@@ -40,5 +40,5 @@ def _comes_back(group: Group, share: float) -> bool:
     rating = group.rating
     if rating is None or not rating.blind or group.repeated or not picked(group.group_id, share):
         return False
-    told = [one for one in group.candidates if one.reward is not None]
-    return len(told) > 1 and all(one.phase in _TOLD for one in told)
+    rewarded = [one for one in group.candidates if one.reward is not None]
+    return len(rewarded) > 1 and all(one.phase in _TOLD for one in rewarded)

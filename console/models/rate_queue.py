@@ -85,10 +85,10 @@ class RateQueue:
 
         Of the unsure ones alone, those without an automatic reward lead.
         """
-        found = [group for group in self.open(state, now) if self._free(group, now)]
+        groups = [group for group in self.open(state, now) if self._free(group, now)]
         if not self.only_unsure:
-            return found
-        unsure = [group for group in found if is_unsure(group, self.margin)]
+            return groups
+        unsure = [group for group in groups if is_unsure(group, self.margin)]
         return sorted(unsure, key=lambda group: not group.abstained)
 
     def open(self, state: State, now: float) -> list[Group]:
@@ -105,14 +105,14 @@ class RateQueue:
 
     def held(self, state: State, now: float) -> list[Group]:
         """Return groups whose vote is this rater's and can still be undone, newest vote first."""
-        found = [
+        votes = [
             (group.rating.at, group)
             for group in state.waiting()
             if group.rating is not None
             and (group.rating.rater == self.rater or group.group_id in self._sent)
             and (group.until is None or now < group.until)
         ]
-        return [group for _, group in sorted(found, key=lambda one: one[0], reverse=True)]
+        return [group for _, group in sorted(votes, key=lambda one: one[0], reverse=True)]
 
     def vote_of(self, group_id: str) -> SentVote | None:
         """Return the vote that this console sent for a group; None when it sent none."""
@@ -213,8 +213,8 @@ class RateQueue:
         """Record a vote that is being sent; a second vote cannot be undone."""
         self.tell("")
         group_id = ballot.group_id
-        said = words(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = SentVote(group_id, said, now, ballot.shown)
+        text = words(vote.rating, vote.order, ballot.shown)
+        self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
             self.progress.voted(group_id, now)

@@ -90,13 +90,15 @@ async def _weigh(app: AppHost, name: str) -> None:
     if part is None:
         return
     word = "share of the whole, 0 to 1" if part.share else "weight"
-    said = await app.ask(f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}")
-    if said is None:
+    answer = await app.ask(
+        f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}"
+    )
+    if answer is None:
         return
     try:
-        weight = float(said)
+        weight = float(answer)
     except ValueError:
-        app.say(f"{one_line(said, 40)} is not a number", "error")
+        app.say(f"{one_line(answer, 40)} is not a number", "error")
         return
     await app.order(WEIGHT, part=name, weight=weight)
 

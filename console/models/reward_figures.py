@@ -49,7 +49,7 @@ def reward_of(
         weights: Weights in place of those the parts had, by name.
         without: Name of a part that is left out: a gate that is open, a weight of 0.
     """
-    given = weights or {}
+    overrides = weights or {}
     gates, total = 1.0, 0.0
     for part in parts:
         if part.name == without:
@@ -57,7 +57,7 @@ def reward_of(
         if part.gate:
             gates *= part.value
         else:
-            total += given.get(part.name, part.weight) * part.value
+            total += overrides.get(part.name, part.weight) * part.value
     return gates * total
 
 
@@ -185,20 +185,20 @@ def _parts(
 ) -> dict[str, PartDigest]:
     values: dict[str, list[float]] = {}
     indices: dict[str, list[int]] = {}
-    looks: dict[str, Part] = {}
+    by_name: dict[str, Part] = {}
     for index, parts in made_of.items():
         for part in parts:
             values.setdefault(part.name, []).append(part.value)
             indices.setdefault(part.name, []).append(index)
-            looks[part.name] = part
+            by_name[part.name] = part
     whole = top({index: reward_of(parts) for index, parts in made_of.items()})
-    found = {}
-    for name, part in looks.items():
+    digests = {}
+    for name, part in by_name.items():
         counts = distinct and (part.gate or part.weight != 0)
         rest = {index: reward_of(p, without=name) for index, p in made_of.items()} if counts else {}
         decided = counts and top(rest) != whole
         placed = [ranks[index] for index in indices[name] if index in ranks]
-        found[name] = PartDigest(
+        digests[name] = PartDigest(
             tuple(values[name]),
             part.weight,
             part.gate,
@@ -206,7 +206,7 @@ def _parts(
             tuple(indices[name]),
             tuple(placed) if len(placed) == len(values[name]) else (),
         )
-    return found
+    return digests
 
 
 class Digests:
@@ -217,18 +217,18 @@ class Digests:
 
     def last(self, state: State, most: int) -> list[Digest]:
         """Return the newest `most` trained groups that were scored or have ended; oldest first."""
-        kept: dict[str, tuple[object, Digest]] = {}
+        cached: dict[str, tuple[object, Digest]] = {}
         for group in reversed(state.groups.values()):
-            if len(kept) == most:
+            if len(cached) == most:
                 break
             if group.episode_type != "train" or (group.scored_at is None and group.open):
                 continue
             seen = (group.phase, group.scored_at, group.rating and group.rating.at, group.source)
             old = self._kept.get(group.group_id)
             same = old is not None and old[0] == seen
-            kept[group.group_id] = old if old is not None and same else (seen, digest(group))
-        self._kept = kept
-        return [found for _, found in reversed(kept.values())]
+            cached[group.group_id] = old if old is not None and same else (seen, digest(group))
+        self._kept = cached
+        return [entry for _, entry in reversed(cached.values())]
 
 
 # --- many groups -----------------------------------------------------------------------------
@@ -361,22 +361,22 @@ def part_names(scored: Sequence[Digest]) -> list[str]:
 
 def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
     having = [one for one in scored if name in one.parts]
-    found = [one.parts[name] for one in having]
-    newest = found[-1]
-    values = [value for one in found for value in one.values]
-    weights = [one.weight for one in found]
+    part_digests = [one.parts[name] for one in having]
+    newest = part_digests[-1]
+    values = [value for one in part_digests for value in one.values]
+    weights = [one.weight for one in part_digests]
     kind = "gate" if newest.gate else "weighted" if any(weights) else "noted"
     return PartFigures(
         name=name,
         kind=kind,
         weight=newest.weight,
         weights=(min(weights), max(weights)),
-        groups=len(found),
+        groups=len(part_digests),
         spread=spread_of(values),
         closed=sum(value < 1 for value in values) if newest.gate else 0,
-        decided=sum(one.decided for one in found),
+        decided=sum(one.decided for one in part_digests),
         decidable=sum(one.distinct for one in having),
-        trace=tuple(one.mean for one in found),
+        trace=tuple(one.mean for one in part_digests),
     )
 
 
@@ -409,13 +409,13 @@ def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
     Steps that a later engine run does over are of that run alone.
     """
     having = [one for one in digests if name in one.parts and one.step is not None]
-    found: dict[int, dict[int, list[float]]] = {}
+    by_run: dict[int, dict[int, list[float]]] = {}
     for one in having:
         if one.server == having[-1].server and one.step is not None:
-            of_run = found.setdefault(one.engine_run, {})
+            of_run = by_run.setdefault(one.engine_run, {})
             of_run.setdefault(one.step, []).extend(one.parts[name].values)
     points: list[Point] = []
-    for run, steps in sorted(found.items()):
+    for run, steps in sorted(by_run.items()):
         first = min(steps)
         points = [point for point in points if point.step < first]
         for step, values in sorted(steps.items()):

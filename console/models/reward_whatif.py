@@ -78,10 +78,12 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
     from proxy.rewards.trial.replay import TrialResult
 
     scored = [one for one in group.candidates if one.parts]
-    said = [{part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored]
+    part_values = [
+        {part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored
+    ]
     columns = []
     for spec in specs:
-        column = [one.get(spec.name) for one in said]
+        column = [one.get(spec.name) for one in part_values]
         columns.append(column if any(value is not None for value in column) else None)
     after: tuple[CandidateScore, ...] = ()
     abstained = ""
@@ -134,8 +136,8 @@ def summary_lines(
     remedy = "" if read_only else "r re-scores them"
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
-        said = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
-        return [((one, "$muted"),) for one in wrapped(said, width)]
+        text = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
+        return [((one, "$muted"),) for one in wrapped(text, width)]
     lines: list[Line] = [
         (
             ("winner flips ", "$muted"),

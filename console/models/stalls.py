@@ -28,16 +28,16 @@ def stall_words(state: State, now: float) -> str:
     """Return why requests wait as long as no one rates; empty while no rating holds them up."""
     if causes := held_up(state, now):
         return "; ".join(one_line(cause, 120) for cause in causes.values())
-    kept = sum(
+    count = sum(
         group.rating is None
         and group.waited is None
         and group.awaiting != "window"
         and now - (group.scored_at or group.opened_at) > PATIENCE
         for group in state.waiting()
     )
-    if not kept:
+    if not count:
         return ""
-    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
+    return f"{plural(count, 'request')} {'waits' if count == 1 else 'wait'} for your rating"
 
 
 def _lasting(state: State, name: str, now: float) -> bool:

@@ -39,7 +39,7 @@ class ConversationScreen(ModalScreen[None]):
         Binding("N", "match(-1)", "Previous match", id="conversation.previous"),
     ]
 
-    def __init__(self, title: str, found: Sequence[Entry]) -> None:
+    def __init__(self, title: str, entries: Sequence[Entry]) -> None:
         """Show the entries of one request.
 
         Args:
@@ -48,9 +48,11 @@ class ConversationScreen(ModalScreen[None]):
         """
         super().__init__()
         self._title = title
-        self._found = list(found)
-        self._folded = folded_first(found)
-        self._at = max((place for place, one in enumerate(found) if one.kind == "user"), default=0)
+        self._found = list(entries)
+        self._folded = folded_first(entries)
+        self._at = max(
+            (place for place, one in enumerate(entries) if one.kind == "user"), default=0
+        )
         self._wanted = ""
         self._match = -1
         """Index of the match on screen; -1 before the first."""
@@ -77,16 +79,16 @@ class ConversationScreen(ModalScreen[None]):
 
     def _paint(self) -> None:
         rows = self._rows
-        found, folded, at, wanted = self._found, set(self._folded), self._at, self._wanted
+        entries, folded, at, needle = self._found, set(self._folded), self._at, self._wanted
         rows.show(
-            (frozenset(folded), at, wanted),
-            lambda width: lay_out(found, folded, width, at, wanted).lines,
+            (frozenset(folded), at, needle),
+            lambda width: lay_out(entries, folded, width, at, needle).lines,
         )
         hint = _HINT
-        if wanted:
+        if needle:
             count = len(self._matches())
             place = f"match {self._match + 1} of {count}" if count else "no match"
-            hint = f"“{wanted}”: {place}  n next  N previous  {_HINT}"
+            hint = f"“{needle}”: {place}  n next  N previous  {_HINT}"
         self.query_one("#conversation-hint", Static).update(hint)
 
     def _page(self) -> tuple[list[int], list[int]]:

@@ -294,8 +294,8 @@ class EngineScreen(ConsoleScreen):
             self.app.push_screen(ServerDetailScreen(name))
 
     def _for_all(self, name: str) -> AvailableCommand | None:
-        found = available_commands(self.session, None, None)
-        return next((one for one in found if one.command == name and one.servers), None)
+        commands = available_commands(self.session, None, None)
+        return next((one for one in commands if one.command == name and one.servers), None)
 
     def action_everywhere(self, name: str) -> None:
         """Send the same command to every server it applies to."""
@@ -319,19 +319,19 @@ class EngineScreen(ConsoleScreen):
         panel = self.focused if isinstance(self.focused, CheckpointPanel) else None
         if panel is None and name not in ANYWHERE:
             return None
-        found = [
+        commands = [
             one
             for one in available_commands(self.session, None, self.target_server)
             if one.command == name
         ]
-        if not found:
+        if not commands:
             return None
         if name != "engine.restore" or panel is None:
-            return found[0]
+            return commands[0]
         chosen = panel.chosen
         if chosen is None or chosen.damaged:
             return None
-        return replace(found[0], args={**found[0].args, "name": chosen.name}, ask="")
+        return replace(commands[0], args={**commands[0].args, "name": chosen.name}, ask="")
 
     def action_kept(self, name: str) -> None:
         """Save, resume, restore, prune: ask for what is missing, then confirm the loss."""

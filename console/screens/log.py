@@ -81,11 +81,11 @@ class LogScreen(ConsoleScreen):
     def _paint_line(self) -> None:
         """Paint the line under the cursor in full, below the others."""
         strip = self.query_one("#log-line", Static)
-        found = self.query_one(LogView).whole()
-        strip.display = found is not None
-        if found is None:
+        entry = self.query_one(LogView).whole()
+        strip.display = entry is not None
+        if entry is None:
             return
-        line, text = found
+        line, text = entry
         said = wrapped(text, max(20, self.size.width - 2))
         rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
         if len(said) > rows:
@@ -109,17 +109,17 @@ class LogScreen(ConsoleScreen):
         )
         if not session.store.total:
             return heading("LOG", "no log lines yet")
-        said = [f"from {self.level}", "following" if view.follow else "held, End follows"]
+        notes = [f"from {self.level}", "following" if view.follow else "held, End follows"]
         if self.wanted:
             count = sum(1 for line in view.shown if self.wanted in line.text.lower())
-            said.append(f"“{self.wanted}” in {plural(count, 'line')}")
+            notes.append(f"“{self.wanted}” in {plural(count, 'line')}")
         if self.only:
-            said.append("only these")
+            notes.append("only these")
         if count := view.folds.count:
             verb = "unfolds" if view.folds.folded else "folds"
-            said.append(f"{plural(count, 'traceback')}, t {verb}")
-        said.append(f"{plural(len(view.shown), 'line')} shown")
-        below = Content.styled("     " + " · ".join(said), "$muted")
+            notes.append(f"{plural(count, 'traceback')}, t {verb}")
+        notes.append(f"{plural(len(view.shown), 'line')} shown")
+        below = Content.styled("     " + " · ".join(notes), "$muted")
         return lines(heading("LOG", chosen), below)
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -134,8 +134,8 @@ class LogScreen(ConsoleScreen):
 
     def _grow(self) -> None:
         start = self._next
-        kept = self.session.logs(self.source)
-        new = list(takewhile(lambda line: line.number >= start, reversed(kept)))
+        logs = self.session.logs(self.source)
+        new = list(takewhile(lambda line: line.number >= start, reversed(logs)))
         self._next = self.session.store.total
         view = self.query_one(LogView)
         fitting = [line for line in reversed(new) if self._fits(line)]

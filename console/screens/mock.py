@@ -140,10 +140,10 @@ class MockScreen(ConsoleScreen):
 
     def _look(self) -> None:
         values = self.query_one(MockForm).values()
-        wanted = (values["dataset"].strip(), values["columns"].strip())
-        if wanted != self._asked_for:
-            self._asked_for = wanted
-            self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
+        source = (values["dataset"].strip(), values["columns"].strip())
+        if source != self._asked_for:
+            self._asked_for = source
+            self.query_one(_Side).look(partial(previews, *source, self.session.home))
 
     def _say(self, text: str, tone: str = "$reward-down") -> None:
         pane = self.query_one("#mock-error", TextPane)
@@ -193,15 +193,15 @@ class MockScreen(ConsoleScreen):
             )
             return
         rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
-        near = [found for row in rows if (found := self._group_of(row))]
+        near = [group for row in rows if (group := self._group_of(row))]
         self.host.push_screen(GroupScreen(group_id, near))
 
     def _group_of(self, row: MockRow) -> str:
         groups = self.session.state.groups
         if row.group_id:
             return row.group_id
-        found = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
-        return next((one.group_id for one in found), "")
+        matches = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
+        return next((one.group_id for one in matches), "")
 
     # --- orders ------------------------------------------------------------------------------
 
@@ -257,12 +257,12 @@ class MockScreen(ConsoleScreen):
     async def _start_once_seen(self, **more: bool) -> None:
         """Start once the preview is read; a dataset that cannot be read is not started."""
         form = self.query_one(MockForm)
-        wanted = form.values()
+        typed = form.values()
         self._say("Checking the dataset …", "$muted")
         with suppress(TimeoutError):  # as from a share that is gone: the mock user tells why
             async with asyncio.timeout(_LOOK):
                 await self.query_one(_Side).until_seen()
-        if form.values() == wanted:
+        if form.values() == typed:
             self._send(form.arguments(), **more)
 
     def _send(self, args: dict[str, Any], **more: bool) -> None:

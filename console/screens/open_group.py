@@ -36,36 +36,36 @@ class IdMatch:
 
 def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
     """Return groups with a group id, request id or episode id that starts with `text`, in order."""
-    wanted = text.strip().lower()
-    if not wanted:
+    prefix = text.strip().lower()
+    if not prefix:
         return []
-    found: list[IdMatch] = []
+    matches: list[IdMatch] = []
     for group in groups:
-        if any(one.lower().startswith(wanted) for one in (group.group_id, group.request_id)):
-            found.append(IdMatch(group))
+        if any(one.lower().startswith(prefix) for one in (group.group_id, group.request_id)):
+            matches.append(IdMatch(group))
             continue
         for place, one in enumerate(group.candidates):
-            if one.episode_uuid.lower().startswith(wanted):
-                found.append(IdMatch(group, place))
+            if one.episode_uuid.lower().startswith(prefix):
+                matches.append(IdMatch(group, place))
                 break
-    return found
+    return matches
 
 
 def known_matches(app: AppHost, text: str) -> list[IdMatch]:
     """Return matches among the groups in memory, newest first; a full id is the only match."""
     groups = list(app.session.state.groups.values())
-    found = id_matches(reversed(groups), text)
-    same = [one for one in found if one.group.group_id == text.strip()]
-    return same or found
+    matches = id_matches(reversed(groups), text)
+    same = [one for one in matches if one.group.group_id == text.strip()]
+    return same or matches
 
 
-def open_matches(app: AppHost, found: Sequence[IdMatch]) -> None:
+def open_matches(app: AppHost, matches: Sequence[IdMatch]) -> None:
     """Open one group at the candidate of the match, or list several."""
-    if len(found) == 1:
-        group = found[0].group
-        app.push_screen(_screen(app, group, [group.group_id], found[0].candidate))
-    elif found:
-        list_groups(app, [one.group.group_id for one in found])
+    if len(matches) == 1:
+        group = matches[0].group
+        app.push_screen(_screen(app, group, [group.group_id], matches[0].candidate))
+    elif matches:
+        list_groups(app, [one.group.group_id for one in matches])
 
 
 def open_groups(app: AppHost, ids: Sequence[str]) -> None:

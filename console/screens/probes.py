@@ -142,10 +142,10 @@ class ProbesScreen(ConsoleScreen):
         pane = self.query_one("#try-answers", TextPane)
 
         def build(width: int) -> list[Line]:
-            found = compared(state, name, columns(width))
-            if not found and not self.session.may("engine.try"):
+            probes = compared(state, name, columns(width))
+            if not probes and not self.session.may("engine.try"):
                 return [(("No prompt has been tried yet.", "$muted"),)]
-            return answers(found, state, now, width)
+            return answers(probes, state, now, width)
 
         pane.show(tuple(build(max(20, self.size.width - 4))), build)
 

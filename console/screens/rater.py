@@ -29,8 +29,8 @@ def _name(app: AppHost) -> None:
 
 
 async def _tell(app: AppHost) -> None:
-    if said := await ask_name(app):
-        app.say(f"{said[:1].upper()}{said[1:]}")
+    if message := await ask_name(app):
+        app.say(f"{message[:1].upper()}{message[1:]}")
 
 
 async def ask_name(app: AppHost) -> str:
@@ -38,10 +38,10 @@ async def ask_name(app: AppHost) -> str:
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
     label = "The name recorded with your next votes; empty: none"
-    given = await app.ask("Who rates?", label, present)
-    if given is None:
+    answer = await app.ask("Who rates?", label, present)
+    if answer is None:
         return ""
-    _take(session, clean(given))
+    _take(session, clean(answer))
     await _keep(session)
     return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
@@ -69,10 +69,10 @@ async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     name = proposed()
     label = "Votes are recorded with a name. You are asked once; N on Rate changes it."
     without = f"as {one_line(name, 24)}" if name else "without a name"
-    given = await screen.host.ask(
+    answer = await screen.host.ask(
         "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
     )
-    _take(screen.session, clean(name if given is None else given))
+    _take(screen.session, clean(name if answer is None else answer))
     if screen.is_mounted:
         vote()
     await _keep(screen.session)

@@ -27,10 +27,10 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
     args = dict(offer.args)
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
-        given = await app.ask(offer.title, known[offer.ask], offer.value)
-        if given is None:
+        answer = await app.ask(offer.title, known[offer.ask], offer.value)
+        if answer is None:
             return
-        args[offer.ask] = given
+        args[offer.ask] = answer
         if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
             app.say(why, "error")
             return

@@ -94,8 +94,8 @@ class ServerDetailScreen(ConsoleScreen):
     def chosen(self) -> EpisodeDetails | None:
         """The episode under the cursor."""
         key = self.query_one(EpisodeList).cursor
-        told = self._look
-        return next((one for one in told.episodes if one.uuid == key), None) if told else None
+        details = self._look
+        return next((one for one in details.episodes if one.uuid == key), None) if details else None
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class ServerDetailScreen(ConsoleScreen):
             self._paint()
 
     def _paint(self) -> None:
-        state, told, now = self.session.state, self._look, self.session.as_of
+        state, details, now = self.session.state, self._look, self.session.as_of
         server = state.servers.get(self._server)
         if server is None:
             self.query_one("#inside-head", TextPane).show_lines(
@@ -129,11 +129,11 @@ class ServerDetailScreen(ConsoleScreen):
             return
         shown = as_ended(server, self.session)
         word, tone = state_word(shown, now)
-        episodes = told.episodes if told is not None else ()
+        episodes = details.episodes if details is not None else ()
         head: Line = (
             (f" {one_line(server.name, 30)}", f"bold {server_color(state, server.name)}"),
             (f"  {word}  ", f"bold {tone}"),
-            (_held(told), "$muted"),
+            (_held(details), "$muted"),
         )
         self.query_one("#inside-head", TextPane).show_lines([head])
         table = self.query_one(EpisodeList)
@@ -149,7 +149,7 @@ class ServerDetailScreen(ConsoleScreen):
         )
         if episodes and not table.cursor:
             table.action_edge(0)
-        rest = msgspec.structs.replace(told, episodes=()) if told is not None else None
+        rest = msgspec.structs.replace(details, episodes=()) if details is not None else None
         trouble = self._trouble
         self.query_one("#inside-detail", TextPane).show(
             tuple(detail(shown, rest, trouble, now, 100, ours)),
@@ -229,14 +229,14 @@ def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str
     return "\n".join([whose, idle, fate])
 
 
-def _held(told: ServerDetails | None) -> str:
-    if told is None:
+def _held(details: ServerDetails | None) -> str:
+    if details is None:
         return "reading…"
-    if told.claimed is None:
+    if details.claimed is None:
         return "it does not report its episodes"
-    free = ", free ones unknown" if told.free is None else f", {told.free} free"
-    slots = told.claimed + (told.free or 0)
-    return f"{plural(told.claimed, 'episode')} claimed of {slots} slots{free}"
+    free = ", free ones unknown" if details.free is None else f", {details.free} free"
+    slots = details.claimed + (details.free or 0)
+    return f"{plural(details.claimed, 'episode')} claimed of {slots} slots{free}"
 
 
 def _head(width: int) -> Line:

@@ -123,8 +123,8 @@ class ServersScreen(ConsoleScreen):
         table.show_head("head", table_head)
 
         def rows(width: int) -> list[ListItem]:
-            found = enumerate(servers)
-            return [ListItem(one.name, (table_row(one, at, now, width),)) for at, one in found]
+            numbered = enumerate(servers)
+            return [ListItem(one.name, (table_row(one, at, now, width),)) for at, one in numbered]
 
         made_from = tuple(table_row(one, at, now, 120) for at, one in enumerate(servers))
         table.show_items(made_from, rows)
@@ -139,20 +139,20 @@ class ServersScreen(ConsoleScreen):
         if server is None:
             pane.show_lines([(("There is no swarm server yet.", "$muted"),)])
             return
-        told, now = self._looks.get(server.name), session.as_of
+        details, now = self._looks.get(server.name), session.as_of
         shown = as_ended(server, session)
-        trouble, ours = self._why_old(server.name, told), session.state.client_uuid
+        trouble, ours = self._why_old(server.name, details), session.state.client_uuid
 
         def build(width: int) -> list[Line]:
-            return detail(shown, told, trouble, now, width, ours)
+            return detail(shown, details, trouble, now, width, ours)
 
         pane.show(tuple(build(100)), build)
 
-    def _why_old(self, name: str, told: ServerDetails | None) -> str:
+    def _why_old(self, name: str, details: ServerDetails | None) -> str:
         """Return why a reading is old; empty for a present one."""
         why = self._trouble.get(name, "")
-        age = self.session.now() - told.at if told is not None else 0.0
-        if told is not None and age > OLD:
+        age = self.session.now() - details.at if details is not None else 0.0
+        if details is not None and age > OLD:
             what = f"the columns after the state are {elapsed(age)} old"
             return f"{why}; {what}" if why else what
         return why

@@ -126,16 +126,16 @@ class TokensScreen(ConsoleScreen):
             one.episode_uuid if one is not None else "",
             group.query if group is not None else "",
         )
-        found, unfolded, refused = self._found, self._unfolded, self._refused
+        tokens, unfolded, refused = self._found, self._unfolded, self._refused
         self.query_one("#tokens-title", TextPane).show(
-            (subject, id(found)), lambda width: [title_line(subject, found, width)]
+            (subject, id(tokens)), lambda width: [title_line(subject, tokens, width)]
         )
         rows = self.rows
-        rows.show_head(found is None, lambda width: head_line(width) if found is not None else ())
-        if found is None:
+        rows.show_head(tokens is None, lambda width: head_line(width) if tokens is not None else ())
+        if tokens is None:
             rows.show(refused, lambda width: refusal_lines(*refused, width))
         else:
-            rows.show((found, unfolded), lambda width: token_lines(found, width, unfolded))
+            rows.show((tokens, unfolded), lambda width: token_lines(tokens, width, unfolded))
 
     # --- looking -----------------------------------------------------------------------------
 

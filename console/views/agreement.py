@@ -26,15 +26,15 @@ def chosen(group: Group) -> int | None:
 
 def disagreements(state: State, rater: str) -> list[Group]:
     """Return this rater's groups, newest first, where the automatic rewards differ in the best."""
-    found = []
+    groups = []
     for group in reversed(state.groups.values()):
         rating = group.rating
         if rating is None or rating.rater != rater or group.source != "human":
             continue
         mine, judge = chosen(group), judged_best(group)
         if mine is not None and judge is not None and mine != judge:
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups
 
 
 def summary_lines(stats: RaterStats | None) -> list[Line]:
@@ -49,8 +49,8 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
         lines.append(_line("same as rewards", "–", "no blind vote with an automatic best yet"))
     lines += part_lines(stats.parts)
     if stats.repeats:
-        told = share_words(stats.repeated, stats.repeats)
-        lines.append(_line("same as yourself", told, "groups that came back"))
+        shares = share_words(stats.repeated, stats.repeats)
+        lines.append(_line("same as yourself", shares, "groups that came back"))
     else:
         lines.append(_line("same as yourself", "–", "no group has come back yet"))
     if stats.placed:

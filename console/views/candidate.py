@@ -72,7 +72,7 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
     rewards, gains = known_rewards(group), advantages(group)
     best, rated = best_of(group), rated_best(group)
     gone = _gone(group)
-    made = []
+    result = []
     for one in group.candidates:
         card = Card(
             index=one.index,
@@ -104,22 +104,22 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
                 tool_calls=full.tool_calls,
                 cut=False,
             )
-        made.append(card)
-    return mark_same(made)
+        result.append(card)
+    return mark_same(result)
 
 
 def mark_same(cards: Iterable[Card]) -> list[Card]:
     """Return the cards, each repeated answer marked with the label of the first."""
     first: dict[tuple[str, str], str] = {}
-    made = []
+    marked = []
     for card in cards:
-        said = (card.text.strip(), card.tool_calls)
-        known = any(said) and not card.cut
-        same = first.get(said, "") if known else ""
+        content = (card.text.strip(), card.tool_calls)
+        known = any(content) and not card.cut
+        same = first.get(content, "") if known else ""
         if known:
-            first.setdefault(said, card.label)
-        made.append(card if card.same == same else replace(card, same=same))
-    return made
+            first.setdefault(content, card.label)
+        marked.append(card if card.same == same else replace(card, same=same))
+    return marked
 
 
 def compared(cards: Sequence[Card], base: int) -> list[Card]:
@@ -191,22 +191,22 @@ def head(card: Card, width: int, selected: bool) -> Line:
 
 
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
-    found = []
+    marks = []
     if card.truncated:
-        found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+        marks.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
     if card.same:
-        found.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
+        marks.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
     if card.base:
-        found.append(("≡ compared with  " if words else "≡ ", "$accent"))
+        marks.append(("≡ compared with  " if words else "≡ ", "$accent"))
     if card.blind:
-        return found
+        return marks
     if card.winner:
-        found.append(("▲ winner  " if words else "▲ ", "$winner"))
+        marks.append(("▲ winner  " if words else "▲ ", "$winner"))
     if card.returned:
-        found.append(("→ returned  " if words else "→ ", "$returned"))
+        marks.append(("→ returned  " if words else "→ ", "$returned"))
     if card.rated:
-        found.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
-    return found
+        marks.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
+    return marks
 
 
 def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
@@ -266,15 +266,15 @@ def _compact(card: Card, width: int) -> list[Line]:
     """
     if card.reward is None and not card.parts:
         return []
-    said = [f"reward {number(card.reward)}"]
+    pieces = [f"reward {number(card.reward)}"]
     if card.cause:
-        said[0] += f" ({card.cause})"
+        pieces[0] += f" ({card.cause})"
     if card.advantage is not None:
-        said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
+        pieces[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
     for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
         how = "gate" if part.gate else f"× {part.weight:g}"
-        said.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
-    return [((fit(" · ".join(said), width), "$muted"),)]
+        pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
+    return [((fit(" · ".join(pieces), width), "$muted"),)]
 
 
 def _said(card: Card, width: int) -> list[Line]:
@@ -366,33 +366,35 @@ def part_line(part: Part, name_width: int) -> Line:
     return ((f"{name}  ", ""), (number(part.value), tone), (f" {how}", "$muted"))
 
 
-def share_heights(wanted: Sequence[int], room: int, focus: int | None, least: int = 2) -> list[int]:
+def share_heights(
+    requested: Sequence[int], room: int, focus: int | None, least: int = 2
+) -> list[int]:
     """Return the rows for each of several stacked cards that share `room` rows.
 
     The focused card gets what it wants as long as the others keep `least` rows; without one
     everybody gets an equal share, and what a short card leaves goes to the long ones.
     """
-    count = len(wanted)
+    count = len(requested)
     if not count:
         return []
-    given = [min(want, least) for want in wanted]
-    left = room - sum(given)
+    heights = [min(want, least) for want in requested]
+    left = room - sum(heights)
     if left < 0:
         return _too_tight(count, room, focus)
-    order = sorted(range(count), key=lambda place: wanted[place])
+    order = sorted(range(count), key=lambda place: requested[place])
     if focus is not None and 0 <= focus < count:
         order.remove(focus)
-        more = min(wanted[focus] - given[focus], left)
-        given[focus] += more
+        more = min(requested[focus] - heights[focus], left)
+        heights[focus] += more
         left -= more
     for rank, place in enumerate(order):
-        more = min(wanted[place] - given[place], left // (len(order) - rank))
-        given[place] += more
+        more = min(requested[place] - heights[place], left // (len(order) - rank))
+        heights[place] += more
         left -= more
-    return given
+    return heights
 
 
 def _too_tight(count: int, room: int, focus: int | None) -> list[int]:
-    given = [1] * count
-    given[focus if focus is not None and focus < count else 0] += max(0, room - count)
-    return given
+    heights = [1] * count
+    heights[focus if focus is not None and focus < count else 0] += max(0, room - count)
+    return heights

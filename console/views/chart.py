@@ -31,11 +31,11 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
         return list(points)
     *older, last = points
     size = math.ceil(len(older) / (most - 1))
-    found = []
+    thinned = []
     for at in range(0, len(older), size):
         part = older[at : at + size]
         hands = [one.hand for one in part if one.hand is not None]
-        found.append(
+        thinned.append(
             Point(
                 part[-1].step,
                 sum(one.mean for one in part) / len(part),
@@ -45,7 +45,7 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
                 part[-1].version,
             )
         )
-    return [*found, last]
+    return [*thinned, last]
 
 
 def bounds(points: Sequence[Point]) -> tuple[float, float]:
@@ -124,13 +124,13 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
 def _changes(points: Sequence[Point], width: int) -> set[int]:
     """Return the columns at which another known version of the rewards begins."""
     first, last = points[0].step, points[-1].step
-    found: set[int] = set()
+    places: set[int] = set()
     before = points[0].version
     for one in points:
         if one.version and before and one.version != before:
-            found.add(round((one.step - first) / max(last - first, 1) * (width - 1)))
+            places.add(round((one.step - first) / max(last - first, 1) * (width - 1)))
         before = one.version or before
-    return found
+    return places
 
 
 def _hands(
@@ -139,13 +139,13 @@ def _hands(
     """Return row and column of each human rating."""
     first, last = points[0].step, points[-1].step
     low, high = ends
-    found = set()
+    places = set()
     for one in points:
         if one.hand is not None:
             share = (one.step - first) / (last - first) if last > first else 1.0
             row = _dot(one.hand, low, high, height) // 4
-            found.add((row, round(share * (width - 1))))
-    return found
+            places.add((row, round(share * (width - 1))))
+    return places
 
 
 def _run_ends(points: Sequence[Point], width: int) -> set[int]:
@@ -163,7 +163,7 @@ def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
     if len(points) == 1:
         return [(points[0].mean, points[0].std)] * count
     first, last = points[0].step, points[-1].step
-    found, at = [], 0
+    means, at = [], 0
     for column in range(count):
         step = first + (last - first) * column / (count - 1)
         while at < len(points) - 2 and points[at + 1].step < step:
@@ -171,13 +171,13 @@ def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
         left, right = points[at], points[at + 1]
         share = (step - left.step) / (right.step - left.step)
         share = min(1.0, max(0.0, share))
-        found.append(
+        means.append(
             (
                 left.mean + (right.mean - left.mean) * share,
                 left.std + (right.std - left.std) * share,
             )
         )
-    return found
+    return means
 
 
 def _dot(value: float, low: float, high: float, rows: int) -> int:
@@ -221,13 +221,13 @@ def axis_label(row: int, rows: int, low: float, high: float) -> str:
 
 def merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the pieces, neighbours of the same style joined."""
-    found: list[tuple[str, str]] = []
+    joined: list[tuple[str, str]] = []
     for text, style in pieces:
-        if found and found[-1][1] == style:
-            found[-1] = (found[-1][0] + text, style)
+        if joined and joined[-1][1] == style:
+            joined[-1] = (joined[-1][0] + text, style)
         else:
-            found.append((text, style))
-    return found
+            joined.append((text, style))
+    return joined
 
 
 def sparkline(values: Sequence[float], color: str = "$curve", full: float | None = None) -> Content:

@@ -48,10 +48,10 @@ def entries(body: dict[str, Any]) -> list[Entry]:
     """Return the entries of a chat completion request, tools first; skip what is not a message."""
     messages = [one for one in _list(body.get("messages")) if isinstance(one, dict)]
     named = _call_names(messages)
-    found = [*_tools(body)]
+    result = [*_tools(body)]
     for message in messages:
-        found += _message(message, named)
-    return found
+        result += _message(message, named)
+    return result
 
 
 def _list(value: Any) -> list[Any]:
@@ -109,34 +109,34 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
         yield Entry("call", f"assistant calls {_name(function)}", pretty(function.get("arguments")))
 
 
-def context_words(found: Sequence[Entry], turns: int) -> str:
+def context_words(parts: Sequence[Entry], turns: int) -> str:
     """Return what a question comes with: `turn 3, system prompt of 34 words, 5 tools`.
 
     Args:
         found: The entries of the request.
         turns: Which answer of the conversation it asks for, from 1; 0 when that is not known.
     """
-    said = [f"turn {turns}"] if turns else []
-    prompts = [one for one in found if one.kind == "system"]
+    words = [f"turn {turns}"] if turns else []
+    prompts = [one for one in parts if one.kind == "system"]
     if prompts:
         count = sum(len(one.text.split()) for one in prompts)
-        said.append(f"system prompt of {plural(count, 'word')}")
-    elif found:
-        said.append("no system prompt")
-    said += [one.title for one in found if one.kind == "tools"]
-    if calls := sum(one.kind == "call" for one in found):
-        said.append(plural(calls, "tool call"))
-    return ", ".join(said)
+        words.append(f"system prompt of {plural(count, 'word')}")
+    elif parts:
+        words.append("no system prompt")
+    words += [one.title for one in parts if one.kind == "tools"]
+    if calls := sum(one.kind == "call" for one in parts):
+        words.append(plural(calls, "tool call"))
+    return ", ".join(words)
 
 
-def folded_first(found: Sequence[Entry]) -> set[int]:
+def folded_first(parts: Sequence[Entry]) -> set[int]:
     """Return the places of the entries that start folded."""
-    if len(found) > MANY:
-        users = [place for place, one in enumerate(found) if one.kind == "user"]
-        return set(range(users[-1] if users else len(found) - 1))
+    if len(parts) > MANY:
+        users = [place for place, one in enumerate(parts) if one.kind == "user"]
+        return set(range(users[-1] if users else len(parts) - 1))
     return {
         place
-        for place, one in enumerate(found)
+        for place, one in enumerate(parts)
         if one.kind in _ASIDE and (one.text.count("\n") >= SHORT or len(one.text) > SHORT * 80)
     }
 
@@ -153,7 +153,7 @@ class Page:
 
 
 def lay_out(
-    found: Sequence[Entry], folded: set[int], width: int, at: int = -1, wanted: str = ""
+    parts: Sequence[Entry], folded: set[int], width: int, at: int = -1, search: str = ""
 ) -> Page:
     """Lay out the entries, each with a head line above its indented text.
 
@@ -165,8 +165,8 @@ def lay_out(
         wanted: Text that is marked, in any case; empty for none.
     """
     page = Page([], [], [])
-    needle = wanted.lower()
-    for place, one in enumerate(found):
+    needle = search.lower()
+    for place, one in enumerate(parts):
         start = len(page.lines)
         page.heads.append(start)
         page.lines.append(_head(one, place in folded, place == at, width))

@@ -47,9 +47,9 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
         (UNKNOWN if server.step is None else str(server.step), "bold"),
     )
     shown = [head]
-    found = newest(server, now, room.width)
-    if found:
-        shown.append(timeline(found, room.width))
+    spans = newest(server, now, room.width)
+    if spans:
+        shown.append(timeline(spans, room.width))
     shown += work_lines(server.work, now, room.width)
     facts = [*_facts(server, session, room.width), *_advice(server, session, now)]
     table = step_table(server, now, room.width, _steps(session, room))
@@ -142,10 +142,10 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
 
 def no_server(session: Session, room: Room) -> Content:
     """Return the text in place of a panel while no server is known."""
-    said = "A server's state, pool, steps and curves appear here when the proxy runs."
+    text = "A server's state, pool, steps and curves appear here when the proxy runs."
     if "proxy" in session.children and not session.read_only:
-        said += " p restarts it, F7 shows its log."
-    return lines(heading("SERVERS", "none is known yet"), Content.styled(said, "$muted"))
+        text += " p restarts it, F7 shows its log."
+    return lines(heading("SERVERS", "none is known yet"), Content.styled(text, "$muted"))
 
 
 def processes(session: Session, room: Room) -> Content:
@@ -170,15 +170,15 @@ def processes(session: Session, room: Room) -> Content:
 
 def _process(role: str, child: Child) -> Content:
     sign, color = _PHASES.get(child.phase, ("?", "$muted"))
-    said = child.phase
+    text = child.phase
     if child.phase == "exited" and child.exit_code == 0:
-        sign, color, said = "·", "$muted", "finished"
+        sign, color, text = "·", "$muted", "finished"
     elif child.phase == "exited":
-        said = exit_text(child.exit_code)
+        text = exit_text(child.exit_code)
     pid = f"pid {child.pid}" if child.pid is not None else ""
     return Content.assemble(
         (f"{role:<{_LABEL}}", "bold"),
-        (f"{sign} {said:<12} ", color),
+        (f"{sign} {text:<12} ", color),
         (f"{pid:<12} ", "$muted"),
         (one_line(child.url, 80), "$muted"),
     )

@@ -34,11 +34,11 @@ def event_line(event: Event) -> EventLine | None:
     tell = _LINES.get(type(event))
     if tell is None:
         return None
-    found = tell(event)
-    if isinstance(found, EventLine):
-        return found
+    line = tell(event)
+    if isinstance(line, EventLine):
+        return line
     about = event.group_id if isinstance(event, GroupEvent) else event.server or "proxy"
-    return EventLine(one_line(about, 40), one_line(found, 160))
+    return EventLine(one_line(about, 40), one_line(line, 160))
 
 
 def _opened(event: ev.GroupOpened) -> str:
@@ -138,13 +138,13 @@ def _rewards(event: ev.RewardsChanged) -> EventLine:
 
 
 def _what_if(event: ev.WhatIfChanged) -> EventLine:
-    what, found = event.what or "the rewards as saved", event.summary
+    what, summary = event.what or "the rewards as saved", event.summary
     if event.phase == "doing":
         text = f"what if {what}: {event.done} of {event.total} groups"
-    elif event.phase == "done" and found is not None:
+    elif event.phase == "done" and summary is not None:
         text = (
-            f"what if {what}: {found.flips} winners flip, {found.died} groups die, "
-            f"{found.revived} revive, of {found.compared}"
+            f"what if {what}: {summary.flips} winners flip, {summary.died} groups die, "
+            f"{summary.revived} revive, of {summary.compared}"
         )
     else:
         text = f"what if {what}: {event.phase}" + (f": {event.cause}" if event.cause else "")

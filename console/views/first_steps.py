@@ -60,27 +60,27 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
             Step("5", "Engine: states, curves and checkpoints of the servers"),
             Step("9", "Servers: clients, episodes, tasks and log, side by side"),
         ]
-    found = []
+    result = []
     if server := to_start(session):
-        found.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
+        result.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
         if session.boss is not None and not ready(session):
-            found.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
+            result.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
     held = state.rating_mode == "hold"
     if may_mock(session):
         after = "; each answer waits for your rating (3)" if held else ""
-        found.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
+        result.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
     elif session.mock_lives:
         coming = ": wait for its first group" if is_first_start(session) else ""
-        found.append(Step("", f"The mock user is running{coming}"))
+        result.append(Step("", f"The mock user is running{coming}"))
     if state.proxy_url:
         url = one_line(state.proxy_url, 200)
-        found.append(Step("c", f"Copy a curl line; applications use {url}/v1"))
+        result.append(Step("c", f"Copy a curl line; applications use {url}/v1"))
     if state.proxy_url and client is not None:
-        found.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
+        result.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
     if may_mock(session):
         mode = "hold" if held else "answer first"
-        found.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
-    return found
+        result.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
+    return result
 
 
 def _goal(session: Session) -> str:
@@ -116,16 +116,16 @@ def to_start(session: Session) -> Server | None:
 
 def content(session: Session, room: Room, client: Client | None = None) -> Content:
     """Return the text, the drawing and the steps."""
-    found: list[Content] = [heading("FIRST STEPS")]
+    sections: list[Content] = [heading("FIRST STEPS")]
     for text in _about(session):
-        found += [Content(one) for one in wrapped(text, max(20, room.width))]
+        sections += [Content(one) for one in wrapped(text, max(20, room.width))]
     blank = [Content("")] if room.tall else []
     if not session.state.watch_only:
-        found += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
+        sections += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
     for step in steps(session, client):
         key = (f" {step.key or '·'}  ", "bold $accent")
-        found.append(Content.assemble(key, step.text))
-    return lines(*found)
+        sections.append(Content.assemble(key, step.text))
+    return lines(*sections)
 
 
 def _about(session: Session) -> Sequence[str]:

@@ -181,20 +181,20 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
             best = best_of(group)
             return (UNKNOWN, "$muted") if best is None else (f"#{best + 1}", "$winner")
         case "returned":
-            given = group.returned
-            return (UNKNOWN, "$muted") if given is None else (f"#{given + 1}", "$returned")
+            returned = group.returned
+            return (UNKNOWN, "$muted") if returned is None else (f"#{returned + 1}", "$returned")
         case _:
             return waited_text(group, now), "" if group.waited is None and group.open else "$muted"
 
 
 def _phase_cell(group: Group, now: float) -> tuple[str, str]:
-    look = phase_style(group)
+    style = phase_style(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = "rated" if group.rating is not None else "rate"
         if group.user_waits and group.rating is None:
-            return f"{look.sign} waits {user_wait(group, now)}", look.tone
-        return f"{look.sign} {word} {countdown(group.until - now)}", look.tone
-    return f"{look.sign} {look.word}", look.tone
+            return f"{style.sign} waits {user_wait(group, now)}", style.tone
+        return f"{style.sign} {word} {countdown(group.until - now)}", style.tone
+    return f"{style.sign} {style.word}", style.tone
 
 
 def _flag(group: Group) -> tuple[str, str]:

@@ -70,9 +70,9 @@ def _query(group: Group, width: int, sight: DetailOptions) -> list[Line]:
 
 
 def _standing(group: Group, now: float) -> list[Line]:
-    look = phase_style(group)
-    found = verdict(group)
-    pieces: list[Line] = [((f"{look.sign} {look.word}", look.tone),)]
+    style = phase_style(group)
+    outcome = verdict(group)
+    pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)
         fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
@@ -81,7 +81,7 @@ def _standing(group: Group, now: float) -> list[Line]:
         elif group.user_waits:
             pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
-    pieces.append(((f"{found.sign} {found.text}", found.tone),))
+    pieces.append(((f"{outcome.sign} {outcome.text}", outcome.tone),))
     spread = spread_of(group)
     if spread is not None:
         pieces.append((("spread ", "$muted"), (number(spread), "")))
@@ -124,17 +124,17 @@ def _pair(label: str, value: str) -> Line:
 
 
 def _latency(group: Group) -> list[Line]:
-    found: list[Line] = [
+    pieces: list[Line] = [
         _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
     ]
     if "first_piece" in group.latency:
-        found.append(_pair("first piece", duration(group.latency["first_piece"])))
-    if kept := int(group.latency.get("keepalives", 0)):
-        found.append(((plural(kept, "keep-alive"), "$muted"),))
+        pieces.append(_pair("first piece", duration(group.latency["first_piece"])))
+    if keepalives := int(group.latency.get("keepalives", 0)):
+        pieces.append(((plural(keepalives, "keep-alive"), "$muted"),))
     slow = max(group.candidates, key=lambda one: one.seconds, default=None)
     if slow is not None and slow.seconds and len(group.candidates) > 1:
-        found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
-    return found
+        pieces.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
+    return pieces
 
 
 def _trouble(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
@@ -255,8 +255,8 @@ def _names(group: Group, width: int, sight: DetailOptions) -> list[Line]:
 def _note(group: Group, width: int) -> list[Line]:
     lines: list[Line] = []
     if group.note:
-        said = wrapped(f"note: {group.note}", width, 1_000)
-        lines += [((text, "$accent"),) for text in said]
+        rows = wrapped(f"note: {group.note}", width, 1_000)
+        lines += [((text, "$accent"),) for text in rows]
     return lines
 
 

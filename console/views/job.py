@@ -90,8 +90,8 @@ def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[
         return lines
     lines += [((text, "$muted"),) for text in wrapped(sheet.source, width)]
     if sheet.differs:
-        told = f"differs from the job last sent from here in {plural(len(sheet.differs), 'value')}"
-        lines += [((text, "$warning"),) for text in wrapped(f"{told}: another was sent", width)]
+        note = f"differs from the job last sent from here in {plural(len(sheet.differs), 'value')}"
+        lines += [((text, "$warning"),) for text in wrapped(f"{note}: another was sent", width)]
     lines.append(EMPTY)
     if not changes:
         lines.append((("✓ ", "$engine-rolling"), ("no difference", "")))
@@ -131,9 +131,9 @@ def changes_said(changes: "Sequence[Change]") -> str:
 
     if not changes:
         return "The job equals the one on the server."
-    told = [
+    changes_text = [
         f"{name} {before} → {after}"
         for name, before, after in (change_words(one) for one in changes[:5])
     ]
     more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
-    return f"Changes: {', '.join(one_line(one, 80) for one in told)}{more}."
+    return f"Changes: {', '.join(one_line(one, 80) for one in changes_text)}{more}."

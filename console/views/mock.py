@@ -181,12 +181,12 @@ def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
     answer = _returned(group)
     if error:
         half = max(8, room // 2)
-        said: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
+        result: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
     elif answer and room >= ANSWER_FROM:
         half = room // 2
-        said = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
+        result = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
     else:
-        said = ((fit(query, room), ""),)
+        result = ((fit(query, room), ""),)
     return (
         mark,
         (f" {clock(row.at)} ", "$muted"),
@@ -194,7 +194,7 @@ def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
         (" ", ""),
         _reward(group),
         ("  ", ""),
-        *said,
+        *result,
     )
 
 
@@ -206,17 +206,20 @@ def _answered(group: Group | None) -> Candidate | None:
 
 
 def _returned(group: Group | None) -> str:
-    found = _answered(group)
-    return safe(one_line(found.text, 300)) if found is not None else ""
+    candidate = _answered(group)
+    return safe(one_line(candidate.text, 300)) if candidate is not None else ""
 
 
 def _reward(group: Group | None) -> tuple[str, str]:
     """Return the reward of the answer the user got, five cells; dots until it is fixed."""
-    found = _answered(group)
-    if group is None or found is None:
+    candidate = _answered(group)
+    if group is None or candidate is None:
         return ("     ", "")
-    if found.reward is not None:
-        return (fit(f"{found.reward:.2f}", 5, right=True), "$muted" if group.dead else "$reward-up")
+    if candidate.reward is not None:
+        return (
+            fit(f"{candidate.reward:.2f}", 5, right=True),
+            "$muted" if group.dead else "$reward-up",
+        )
     return ("    …", "$muted") if group.open else ("    ·", "$muted")
 
 

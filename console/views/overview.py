@@ -70,10 +70,10 @@ def engines(session: Session, room: Room) -> Content:
 def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
     """Return the lines of one server; `alone` leaves out what the status bar shows."""
     now, server = session.as_of, as_ended(server, session)
-    found = newest(server, now, width)
+    spans = newest(server, now, width)
     state = state_text(server, now)
     below = _below(server, session, width)
-    blocks = [timeline(found, width)] if found else []
+    blocks = [timeline(spans, width)] if spans else []
     if alone:
         return [heading("ENGINE", below), *blocks]
     head = heading(
@@ -81,7 +81,7 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
         Content.styled(one_line(server.name, 30), "bold"),
         Content.styled(state.forms[0], state.color),
         f"step {UNKNOWN if server.step is None else server.step}",
-        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(found)[:4]),
+        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]),
     )
     return [head, *blocks, below]
 
@@ -189,10 +189,10 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
     pieces: list[tuple[str, str]] = [("answer ", "$muted"), (answer, "bold"), (" ", "")]
     used = len(answer) + 8
     for key, word, color in PARTS:
-        said = f"{word} {duration(middle[key])}"
-        if middle[key] < max(0.05, 0.02 * total) or used + len(said) + 3 > width:
+        label = f"{word} {duration(middle[key])}"
+        if middle[key] < max(0.05, 0.02 * total) or used + len(label) + 3 > width:
             continue
-        used += len(said) + 3
+        used += len(label) + 3
         pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
     found = [Content.assemble(*pieces)]
     if tall and total:
@@ -227,24 +227,28 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
         room: The space.
         chosen: Key of the alert under the cursor, which stays in sight; empty for none.
     """
-    found = by_need(session)
-    if not found:
+    raised = by_need(session)
+    if not raised:
         return heading("ALERTS", "none")
-    shown = [heading("ALERTS", str(len(found)))]
+    shown = [heading("ALERTS", str(len(raised)))]
     most = 6 if room.tall else 2
-    at = next((place for place, one in enumerate(found) if one.key == chosen), 0)
-    first = max(0, min(at, len(found) - most))
-    for place, alert in enumerate(found[first : first + most]):
+    at = next((place for place, one in enumerate(raised) if one.key == chosen), 0)
+    first = max(0, min(at, len(raised) - most))
+    for place, alert in enumerate(raised[first : first + most]):
         rows = 3 if room.tall or not place else 2
         way = way_of(alert.key, read_only=session.read_only)
-        said = _alert(alert, way, session.now(), room.width, rows)
-        shown += [one.stylize("on $band") for one in said] if alert.key == chosen else said
+        rows_of_alert = _alert(alert, way, session.now(), room.width, rows)
+        shown += (
+            [one.stylize("on $band") for one in rows_of_alert]
+            if alert.key == chosen
+            else rows_of_alert
+        )
         if alert.todo and (room.tall or not place):
             advice = _within(f"→ {alert.todo}", room.width - 4, 2)
             shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
-    if len(found) > most:
+    if len(raised) > most:
         more = [f"{first} above"] if first else []
-        more += [f"{rest} more"] if (rest := len(found) - first - most) else []
+        more += [f"{rest} more"] if (rest := len(raised) - first - most) else []
         keys = "" if chosen else ": Tab, then Down"
         shown.append(_note(f"  and {' and '.join(more)}{keys}"))
     return lines(*shown)
@@ -292,7 +296,7 @@ def mock(session: Session, room: Room) -> Content:
         return heading("MOCK USER", f"not started{start}")
     now = session.now()
     cells = 12 if room.width < WIDE else 20
-    said = f"{asked(run)}/{run.total or UNKNOWN}"
+    counts = f"{asked(run)}/{run.total or UNKNOWN}"
     more = []
     speed = rate(run, now)
     left = seconds_left(run, now)
@@ -305,7 +309,7 @@ def mock(session: Session, room: Room) -> Content:
         failed = Content.styled(f"{run.failed} failed", "$reward-down")
     return heading(
         "MOCK USER",
-        Content.assemble(bar(share(run), cells), " ", (said, "bold")),
+        Content.assemble(bar(share(run), cells), " ", (counts, "bold")),
         one_line(run.phase, 12),
         failed,
         " · ".join(more),

@@ -61,12 +61,12 @@ def scatter(columns: Sequence[PlotColumn], width: int, height: int) -> list[Cont
             else:
                 pieces.append((chr(0x2800 + bits) if bits else " ", "$curve"))
         lines.append(Content.assemble(*merged(pieces)))
-    said = plural(len(columns), "group")
-    if len(columns) > 1 and len(said) + 21 <= room:
-        said += ", newest at the right"
+    label = plural(len(columns), "group")
+    if len(columns) > 1 and len(label) + 21 <= room:
+        label += ", newest at the right"
     legend = "  ⠂ answer  "
-    pieces = [(f"{'':{_LABEL}}{said}", "$muted")]
-    if len(said) + len(legend) + 6 <= room:
+    pieces = [(f"{'':{_LABEL}}{label}", "$muted")]
+    if len(label) + len(legend) + 6 <= room:
         pieces += [(legend, "$curve"), ("━", "bold $winner"), (" mean", "$winner")]
     return [*lines, Content.assemble(*pieces)]
 

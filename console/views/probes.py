@@ -84,12 +84,12 @@ def progress(one: Probe, state: State, now: float) -> str:
     return f"waits for an episode, {waited}{where}"
 
 
-def answers(found: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
+def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
     """Return the answers side by side, each under its step and time."""
-    if not found:
+    if not probes:
         return [(("Type a prompt above; its answer appears here.", "$muted"),)]
-    room = (width - len(_GAP) * (len(found) - 1)) // len(found)
-    shown = [_column(one, state, now, room, found[0]) for one in found]
+    room = (width - len(_GAP) * (len(probes) - 1)) // len(probes)
+    shown = [_column(one, state, now, room, probes[0]) for one in probes]
     height = max(map(len, shown))
     lines: list[Line] = []
     for row in range(height):
@@ -114,11 +114,11 @@ def _column(
     if one.prompt != chosen.prompt:
         shown.append((fit(f"asked: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
     if not one.over:
-        said = f"◔ {progress(one, state, now)}"
-        return [*shown, *((line, "$engine-syncing") for line in wrapped(said, width))]
+        text = f"◔ {progress(one, state, now)}"
+        return [*shown, *((line, "$engine-syncing") for line in wrapped(text, width))]
     if one.error:
-        said = f"× no answer: {one.error}"
-        return [*shown, *((line, "$reward-down") for line in wrapped(said, width))]
+        text = f"× no answer: {one.error}"
+        return [*shown, *((line, "$reward-down") for line in wrapped(text, width))]
     shown.append((fit(_figures(one, state), width).rstrip(), "$muted"))
     shown.append(("", ""))
     if one.reasoning:
@@ -135,10 +135,10 @@ def _column(
 
 def _figures(one: Probe, state: State) -> str:
     how = "" if one.finish_reason == "stop" else one_line(one.finish_reason, 12)
-    said = [duration(one.seconds), plural(one.tokens, "token"), how]
+    facts = [duration(one.seconds), plural(one.tokens, "token"), how]
     group = state.groups.get(one.group_id)
     if group is not None and group.candidates:
         reward = group.candidates[0].auto_reward
         if reward is not None:
-            said.append(f"reward {reward:.2f}")
-    return " · ".join(word for word in said if word)
+            facts.append(f"reward {reward:.2f}")
+    return " · ".join(word for word in facts if word)

@@ -47,10 +47,10 @@ def reference_lines(
         return _reference(group.reference, width)
     lines: list[Line] = []
     if group is not None:
-        said = "This question has no reference."
+        text = "This question has no reference."
         if group.reference is not None:
-            said = "This question has a reference: it appears after your vote, v shows it now."
-        lines += _muted(said, width)
+            text = "This question has a reference: it appears after your vote, v shows it now."
+        lines += _muted(text, width)
     if last is not None and _shows(last, group):
         lines += [EMPTY] if lines else []
         lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
@@ -103,8 +103,8 @@ def session_lines(
     if sent:
         lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
     if not now.rated:
-        said = "A digit and Enter rate the answer with that number; the pace is drawn here."
-        return [*lines, EMPTY, *_muted(said, width)]
+        text = "A digit and Enter rate the answer with that number; the pace is drawn here."
+        return [*lines, EMPTY, *_muted(text, width)]
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
     lines += [
         (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),

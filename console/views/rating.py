@@ -107,7 +107,7 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
     """Return the answers in the order shown; blind until they are revealed or rated."""
     by_index = {card.index: card for card in cards(group)}
     blind = ballot.blind and not ballot.revealed
-    made = [
+    result = [
         replace(
             by_index[index],
             label=str(place),
@@ -119,8 +119,8 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
         for place, index in enumerate(ballot.shown, 1)
         if index in by_index
     ]
-    made = mark_same(made)
-    return made if ballot.base is None else compared(made, ballot.base)
+    result = mark_same(result)
+    return result if ballot.base is None else compared(result, ballot.base)
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
@@ -131,21 +131,21 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
-    found, others = [], queue.with_others(state, now)
+    notes, others = [], queue.with_others(state, now)
     if others:
-        found.append(f"{len(others)} with {lease_name(others[0])}")
+        notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
-        found.append(f"unsure only, {left} left out" if left else "unsure only")
-    return found
+        notes.append(f"unsure only, {left} left out" if left else "unsure only")
+    return notes
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:
     """Return the message after a second vote: whether it was the same, and how often it is."""
-    told = f"you have rated this group before: {message}; nothing is sent"
+    text = f"you have rated this group before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
-        return told
-    return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
+        return text
+    return f"{text} · {share_words(stats.repeated, stats.repeats)} the same"
 
 
 def share_words(hits: int, n: int) -> str:
@@ -196,11 +196,11 @@ def _ways_out(unscored: bool) -> list[Line]:
     key, forms = "A", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         key, forms = "S", ["re-scores a group"]
-    found: list[Line] = []
+    ways: list[Line] = []
     for does in forms:
         keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
-        found += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
-    return found
+        ways += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
+    return ways
 
 
 def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
@@ -211,10 +211,10 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
     who = lease_name(others[0])
     where = "" if not lease.rater else " on another console"
     since = f" since {countdown(now - lease.since)}" if lease.since else ""
-    said = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
+    text = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
     if more := len(others) - len(mine):
-        said += f", other consoles {more} more"
-    return said if read_only else f"{said}; T takes {'it' if len(others) == 1 else 'the first'}"
+        text += f", other consoles {more} more"
+    return text if read_only else f"{text}; T takes {'it' if len(others) == 1 else 'the first'}"
 
 
 def abort_all_loss(state: State, now: float) -> str:
@@ -248,7 +248,7 @@ def missing_text(group: Group) -> str:
 
 
 def last_vote_line(
-    group: Group | None, said: str, now: float, width: int, *, sends: bool = False
+    group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
 ) -> Line:
     """Return the state of the last vote: held with its clock, sent, or gone.
 
@@ -259,11 +259,11 @@ def last_vote_line(
         width: Cells there are.
         sends: Enter would send it now, while it is held.
     """
-    if not said:
+    if not vote:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {said} · {fate} "
+    head = f" last: {vote} · {fate} "
     if sends and fate.startswith("held") and len(head) + 17 <= width:
         head = head.rstrip() + ", Enter sends now "
     room = max(0, width - len(head))
@@ -275,8 +275,8 @@ def held_row(group: Group, sent: SentVote | None, now: float) -> str:
     """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
     left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
     skips = group.rating is not None and group.rating.rating == "skip"
-    said = vote_words(group, sent) if sent is not None else rating_words(group)
-    return f"{'aborts' if skips else 'sends'} {left}  {said}  “{one_line(group.query, 200)}”"
+    vote = vote_words(group, sent) if sent is not None else rating_words(group)
+    return f"{'aborts' if skips else 'sends'} {left}  {vote}  “{one_line(group.query, 200)}”"
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
@@ -300,12 +300,12 @@ def vote_words(group: Group, sent: SentVote) -> str:
     The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    said = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    vote = sent.words if rating is None else words(rating.rating, rating.order, shown)
     if rating is not None and rating.rating in ("best", "ranking"):
-        said += _by_number(rating.order, shown)
+        vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):
-        return f"{said} (no automatic reward)"
+        return f"{vote} (no automatic reward)"
     if rating is not None:
         best = max(
             (one for one in group.candidates if one.auto_reward is not None),
@@ -313,7 +313,7 @@ def vote_words(group: Group, sent: SentVote) -> str:
         ).index
     else:
         best = best_of(group) or 0
-    return f"{said} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
+    return f"{vote} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
 
 
 def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:

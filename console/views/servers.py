@@ -145,7 +145,7 @@ def _age(server: Server, now: float) -> str:
 
 
 def detail(
-    server: Server, told: ServerDetails | None, trouble: str, now: float, width: int, ours: str
+    server: Server, details: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
     """Return everything known of one server.
 
@@ -157,21 +157,21 @@ def detail(
         width: Cells.
         ours: Our own name among the clients.
     """
-    lines: list[Line] = list(_facts(server, told, now, width))
+    lines: list[Line] = list(_facts(server, details, now, width))
     if trouble:
         lines += [((one, "$engine-lost"),) for one in wrapped(trouble, width)]
     lines += _bars(server.pool, width)
     lines += _history(server, _known_at(server, now))
-    if told is None:
+    if details is None:
         return lines
-    lines += _clients(told, ours, width)
-    lines += _episodes(told.episodes, width)
-    lines += _tasks(told.tasks, width)
-    lines += _call(told, width)
-    lines += _log(told, width)
-    if told.missing:
+    lines += _clients(details, ours, width)
+    lines += _episodes(details.episodes, width)
+    lines += _tasks(details.tasks, width)
+    lines += _call(details, width)
+    lines += _log(details, width)
+    if details.missing:
         lines += [*_title("NOT REPORTED")]
-        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in told.missing]
+        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in details.missing]
     return lines
 
 
@@ -187,7 +187,7 @@ def _lost(server: Server, now: float) -> tuple[str, str, str]:
     return "lost", one_line(server.lost, 160), "$engine-lost"
 
 
-def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
+def _facts(server: Server, details: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
     def fact(label: str, said: str, tone: str = "") -> Line:
         return ((f"{label:<9}", "$muted"), (one_line(said, max(8, width - 9)), tone))
 
@@ -203,10 +203,10 @@ def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -
     if server.pool is not None:
         yield fact("model", server.pool.model or UNKNOWN)
         yield fact("until", f"{rule(server.pool.method)}, {server.pool.repeats or UNKNOWN} a task")
-    if told is not None and told.folder:
-        yield fact("folder", told.folder)
-    if told is not None and told.booting_since:
-        yield fact("booting", f"since {clock(told.booting_since)}")
+    if details is not None and details.folder:
+        yield fact("folder", details.folder)
+    if details is not None and details.booting_since:
+        yield fact("booting", f"since {clock(details.booting_since)}")
 
 
 def _bars(pool: Pool | None, width: int) -> list[Line]:
@@ -236,12 +236,12 @@ def _bar(label: str, done: int, target: int, room: int) -> Line:
 
 def _history(server: Server, now: float) -> list[Line]:
     """Return the newest state spans, newest first, with their lengths."""
-    found = stays(server.spans, now)
+    spans = stays(server.spans, now)
     began = [span.since for span in server.spans]
-    lines = _title("STATES", plural(len(found), "state change"))
+    lines = _title("STATES", plural(len(spans), "state change"))
     ending = "  when it was last seen" if server.lost else "  now"
-    for place in range(len(found) - 1, max(-1, len(found) - 1 - STAYS), -1):
-        stay, last = found[place], place == len(found) - 1
+    for place in range(len(spans) - 1, max(-1, len(spans) - 1 - STAYS), -1):
+        stay, last = spans[place], place == len(spans) - 1
         shape = look(stay.state)
         step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
         spent = elapsed(stay.seconds) if last else duration(stay.seconds)
@@ -256,11 +256,11 @@ def _history(server: Server, now: float) -> list[Line]:
     return lines
 
 
-def _clients(told: ServerDetails, ours: str, width: int) -> list[Line]:
+def _clients(details: ServerDetails, ours: str, width: int) -> list[Line]:
     room = 38 if width >= 100 else 24
-    slots = f"{told.claimed} held, {told.free} free" if told.free is not None else ""
-    lines = _title("CLIENTS", plural(len(told.clients), "client"), slots)
-    for one in told.clients:
+    slots = f"{details.claimed} held, {details.free} free" if details.free is not None else ""
+    lines = _title("CLIENTS", plural(len(details.clients), "client"), slots)
+    for one in details.clients:
         signs = [
             "this program" if one.name == ours else "",
             "active" if one.active else "",
@@ -317,21 +317,21 @@ def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
     return lines
 
 
-def _call(told: ServerDetails, width: int) -> list[Line]:
-    if not (told.asked or told.answered):
+def _call(details: ServerDetails, width: int) -> list[Line]:
+    if not (details.asked or details.answered):
         return []
     lines = _title("NEWEST CALL", "of any client")
-    for label, text in (("asked", told.asked), ("answered", told.answered)):
+    for label, text in (("asked", details.asked), ("answered", details.answered)):
         for place, one in enumerate(wrapped(text, width - 12)[:4]):
             lines.append(((f"  {label if not place else '':<10}", "$muted"), (one, "")))
     return lines
 
 
-def _log(told: ServerDetails, width: int) -> list[Line]:
-    if not told.log:
+def _log(details: ServerDetails, width: int) -> list[Line]:
+    if not details.log:
         return []
     lines = _title("SERVER LOG", "last 30 s")
-    for one in told.log[-15:]:
+    for one in details.log[-15:]:
         at = clock(one.at) if one.at is not None else UNKNOWN
         text = one_line(f"{one.tag} {one.text}", max(10, width - 12))
         lines.append(((f"  {at}  ", "$muted"), (text, "")))

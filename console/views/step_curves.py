@@ -70,7 +70,7 @@ def with_curves(
 
 def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
     """Return the series with a value for some step, each by rising step."""
-    found = []
+    series = []
     for one in _SERIES:
         points = [
             Point(
@@ -84,8 +84,8 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
             if (value := one.value(step)) is not None
         ]
         if points:
-            found.append((one, points))
-    return found
+            series.append((one, points))
+    return series
 
 
 def _curve(
@@ -121,11 +121,11 @@ def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Con
     most = max(1, min(len(known), width // _BELOW))
     columns = math.ceil(len(known) / math.ceil(len(known) / most))
     size = (width - _GAP * (columns - 1)) // columns
-    found: list[Content] = []
+    rows: list[Content] = []
     for start in range(0, len(known), columns):
         block: list[Content] = []
         for at, (one, points) in enumerate(known[start : start + columns]):
             drawn = _curve(one, points, size, _LEAST + 1, axis=True)
             block = _beside(block, drawn, at * (size + _GAP) - _GAP) if at else drawn
-        found += block
-    return found
+        rows += block
+    return rows

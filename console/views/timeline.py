@@ -38,46 +38,46 @@ def stays(spans: Sequence[Span], now: float) -> list[StateSpan]:
 
 def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
     """Return the seconds from each step's first ROLLING to that of the next, in one engine run."""
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     step, began = None, 0.0
     for span in spans:
         if span.state in STOPPED:
             step = None
         elif span.state == "ROLLING" and span.step is not None and span.step != step:
-            _forget_from(found, span.step)
+            _forget_from(seconds, span.step)
             if step is not None and span.step == step + 1:
-                found[step] = span.since - began
+                seconds[step] = span.since - began
             step, began = span.step, span.since
-    return found
+    return seconds
 
 
 def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
     """Return the seconds spent in WEIGHT_SYNCING after each global step."""
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     step: int | None = None
     for stay in stays(spans, now):
         if stay.state == "ROLLING" and stay.step is not None:
             if stay.step != step:
-                _forget_from(found, stay.step)
+                _forget_from(seconds, stay.step)
             step = stay.step
         if stay.state in STOPPED:
             step = None
         if stay.state == "WEIGHT_SYNCING" and step is not None:
-            found[step] = found.get(step, 0.0) + stay.seconds
-    return found
+            seconds[step] = seconds.get(step, 0.0) + stay.seconds
+    return seconds
 
 
-def _forget_from(found: dict[int, float], step: int) -> None:
+def _forget_from(seconds: dict[int, float], step: int) -> None:
     """Drop `step` and later ones: an engine run repeats them."""
-    for one in [one for one in found if one >= step]:
-        del found[one]
+    for one in [one for one in seconds if one >= step]:
+        del seconds[one]
 
 
-def shares(found: Sequence[StateSpan]) -> list[tuple[str, float]]:
+def shares(spans: Sequence[StateSpan]) -> list[tuple[str, float]]:
     """Return the share of time of each state, the longest first."""
-    total = sum(stay.seconds for stay in found) or 1.0
+    total = sum(stay.seconds for stay in spans) or 1.0
     sums: dict[str, float] = {}
-    for stay in found:
+    for stay in spans:
         sums[stay.state] = sums.get(stay.state, 0.0) + stay.seconds
     return sorted(
         ((state, seconds / total) for state, seconds in sums.items()), key=lambda one: -one[1]
@@ -105,13 +105,13 @@ def newest(server: Server, now: float, width: int) -> list[StateSpan]:
     return stays(server.spans, now)[-max(1, width // CELLS_A_SPAN) :]
 
 
-def timeline(found: Sequence[StateSpan], width: int) -> Content:
+def timeline(spans: Sequence[StateSpan], width: int) -> Content:
     """Return the blocks, oldest left; each with the longest label that fits it."""
-    if not found or width < 1:
+    if not spans or width < 1:
         return Content("")
     pieces: list[tuple[str, str]] = []
-    least = max(1, min(WORD_CELLS, width // len(found)))
-    for stay, room in zip(found, cells([one.seconds for one in found], width, least), strict=True):
+    least = max(1, min(WORD_CELLS, width // len(spans)))
+    for stay, room in zip(spans, cells([one.seconds for one in spans], width, least), strict=True):
         shape = look(stay.state)
         step = f"{shape.short} {stay.step}" if stay.state == "ROLLING" and stay.step else ""
         label = _fit(

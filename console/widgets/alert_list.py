@@ -62,9 +62,9 @@ class AlertList(Section, can_focus=True):
     @property
     def chosen(self) -> Alert | None:
         """The alert under the cursor; without the focus the first one."""
-        found = self._found()
-        kept = next((one for one in found if one.key == self._key), None)
-        return (kept if self.has_focus else None) or next(iter(found), None)
+        alerts = self._found()
+        same = next((one for one in alerts if one.key == self._key), None)
+        return (same if self.has_focus else None) or next(iter(alerts), None)
 
     def _found(self) -> list[Alert]:
         return by_need(self._session) if self._session is not None else []
@@ -79,16 +79,16 @@ class AlertList(Section, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Move up or down."""
-        found, chosen = self._found(), self.chosen
+        alerts, chosen = self._found(), self.chosen
         if chosen is not None:
-            place = max(0, min(found.index(chosen) + by, len(found) - 1))
-            self._key = found[place].key
+            place = max(0, min(alerts.index(chosen) + by, len(alerts) - 1))
+            self._key = alerts[place].key
             self.repaint()
 
     def action_edge(self, place: int) -> None:
         """Move to the first or the last."""
-        if found := self._found():
-            self._key = found[place].key
+        if alerts := self._found():
+            self._key = alerts[place].key
             self.repaint()
 
     def action_open(self) -> None:

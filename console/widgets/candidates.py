@@ -23,10 +23,10 @@ SLOTS = 16
 
 def _in_border(line: Line) -> list[tuple[str, str]]:
     """Return a card's head without the padding of its row."""
-    found = [(text if text.strip() else " ", tone) for text, tone in line]
-    while found and not found[-1][0].strip():
-        found.pop()
-    return [*found[:-1], (found[-1][0].rstrip(), found[-1][1])] if found else []
+    pieces = [(text if text.strip() else " ", tone) for text, tone in line]
+    while pieces and not pieces[-1][0].strip():
+        pieces.pop()
+    return [*pieces[:-1], (pieces[-1][0].rstrip(), pieces[-1][1])] if pieces else []
 
 
 class Candidates(Container):
@@ -155,9 +155,9 @@ class Candidates(Container):
             for pane, _ in shown:
                 pane.styles.height = "1fr"
 
-    def _panes(self, wanted: int) -> list[TextPane]:
+    def _panes(self, count: int) -> list[TextPane]:
         """Return `wanted` panes, mounting those that are missing."""
-        missing = wanted - len(self.query_children(TextPane))
+        missing = count - len(self.query_children(TextPane))
         if missing > 0:
             self.mount_all([TextPane() for _ in range(missing)])
         return list(self.query_children(TextPane))

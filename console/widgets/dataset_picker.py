@@ -69,17 +69,17 @@ class DatasetPicker(ModalScreen[str | None]):
     @work(thread=True, exclusive=True, group="find", exit_on_error=False)
     def _find(self) -> None:
         root = self._home if self._home is not None else Path("/nonexistent")
-        found = datasets(root, Path.cwd())
-        self.app.call_from_thread(self._take, found)
+        choices = datasets(root, Path.cwd())
+        self.app.call_from_thread(self._take, choices)
 
-    def _take(self, found: Sequence[DatasetChoice]) -> None:
-        self._all = found
+    def _take(self, choices: Sequence[DatasetChoice]) -> None:
+        self._all = choices
         self._filter()
 
     def _filter(self) -> None:
-        wanted = self.query_one("#picker-filter", Input).value.strip().lower()
-        path = wanted.startswith(_PATH)
-        self._shown = [] if path else [one for one in self._all if matches(one, wanted)]
+        text = self.query_one("#picker-filter", Input).value.strip().lower()
+        path = text.startswith(_PATH)
+        self._shown = [] if path else [one for one in self._all if matches(one, text)]
         self._list()
         self._look()
 
@@ -135,16 +135,16 @@ class DatasetPicker(ModalScreen[str | None]):
     @work(thread=True, exclusive=True, group="take", exit_on_error=False)
     def _take_it(self, path: str) -> None:
         """Choose a dataset that can be read; otherwise show the cause and stay open."""
-        found = read_preview(path, self._columns, self._home)
-        self.app.call_from_thread(self._taken, path, found)
+        preview = read_preview(path, self._columns, self._home)
+        self.app.call_from_thread(self._taken, path, preview)
 
-    def _taken(self, path: str, found: Preview) -> None:
+    def _taken(self, path: str, preview: Preview) -> None:
         if not self.is_current or path != self.chosen:
             return
-        if found.readable:
+        if preview.readable:
             self.dismiss(path)
         else:
-            self._say(f"Not taken: {found.error}")
+            self._say(f"Not taken: {preview.error}")
 
     def _say(self, fault: str) -> None:
         """Show why the last one was refused; empty for none."""

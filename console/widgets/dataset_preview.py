@@ -121,15 +121,15 @@ def _facts(preview: Preview) -> str:
 
 
 def _columns(preview: Preview, width: int) -> list[Line]:
-    told = [
+    labels = [
         part if part == name else f"{part} ← {safe(one_line(name, 40))}"
         for name, part in preview.columns
         if part
     ]
     other = [safe(one_line(name, 40)) for name, part in preview.columns if not part]
     if other:
-        told.append("also " + ", ".join(other))
-    return [((text, "$muted"),) for text in wrapped("   ".join(told), width)[:3]]
+        labels.append("also " + ", ".join(other))
+    return [((text, "$muted"),) for text in wrapped("   ".join(labels), width)[:3]]
 
 
 def _problems(preview: Preview, width: int) -> list[Line]:

@@ -120,14 +120,14 @@ class FilterLine(Vertical):
         self._typing = True
         pane = self.query_one("#filter-error", TextPane)
         try:
-            wanted = parse(event.value)
+            row_filter = parse(event.value)
         except FilterError as error:
             place, what, todo = len(_PROMPT) + error.position, error.what, error.todo
             pane.display = self.line.has_focus
             pane.show((what, todo, place), lambda width: error_lines(what, todo, place, width))
         else:
             pane.display = False
-            self.post_message(self.Changed(wanted))
+            self.post_message(self.Changed(row_filter))
         if self.line.has_focus:
             self._offer()
 

@@ -70,8 +70,8 @@ class GroupDetail(Vertical):
 
     def whole(self, index: int) -> str:
         """The whole text of a candidate when it was fetched; else empty."""
-        found = self._whole.get(index)
-        return (found.text or found.tool_calls) if found is not None else ""
+        answer = self._whole.get(index)
+        return (answer.text or answer.tool_calls) if answer is not None else ""
 
     def take_whole(self, query: str, texts: dict[int, WholeAnswer]) -> None:
         """Show these texts in place of the cut ones."""
@@ -105,13 +105,13 @@ class GroupDetail(Vertical):
         lines = header_lines(group, now, width, sight)
         pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
         self._show_bars(group, width)
-        made = [
+        shown = [
             replace(card, unfolded=sight.unfolded, raw=self.raw)
             for card in cards(group, self._whole or None)
         ]
         if self.base is not None:
-            made = compared(made, self.base)
-        self.candidates.show_cards(made, place if self.selectable else None)
+            shown = compared(shown, self.base)
+        self.candidates.show_cards(shown, place if self.selectable else None)
         self._show_tabs()
 
     def _show_bars(self, group: Group, width: int) -> None:
@@ -131,11 +131,11 @@ class GroupDetail(Vertical):
         self._show_tabs()
 
     def _show_tabs(self) -> None:
-        found = self.candidates
+        candidates = self.candidates
         tabs = self.query_one("#detail-tabs", TextPane)
-        tabs.display = len(found.window()) < len(found.cards)
+        tabs.display = len(candidates.window()) < len(candidates.cards)
         if tabs.display:
-            tabs.show_lines([tabs_line(found.cards, found.selected, found.window())])
+            tabs.show_lines([tabs_line(candidates.cards, candidates.selected, candidates.window())])
 
     def on_resize(self) -> None:
         """Show the candidates that fit another size."""

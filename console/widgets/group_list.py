@@ -123,8 +123,8 @@ class GroupList(TextPane, can_focus=True):
         """Show rows that were read from the journal."""
         place = self.place
         if self._cursor is None and place is not None:
-            found = self.model.at(place)
-            self._set_cursor(found.group_id if found is not None else None)
+            group = self.model.at(place)
+            self._set_cursor(group.group_id if group is not None else None)
         self._look_for_missing()
         self.repaint()
 
@@ -148,9 +148,9 @@ class GroupList(TextPane, can_focus=True):
             self._empty = lines
             self.repaint()
 
-    def set_filter(self, wanted: Filter) -> None:
+    def set_filter(self, row_filter: Filter) -> None:
         """Show the groups that match."""
-        self.model.set_filter(wanted)
+        self.model.set_filter(row_filter)
         self._again()
 
     def set_order(self, order: SortOrder, upward: bool) -> None:
@@ -175,10 +175,10 @@ class GroupList(TextPane, can_focus=True):
     @property
     def place(self) -> int | None:
         """The row of the cursor; None when its group is not listed."""
-        found = self.model.place(self._cursor)
-        if found is None and self._rank is not None and self.model.plain:
-            found = self.model.count - 1 - self._rank
-        return found
+        row = self.model.place(self._cursor)
+        if row is None and self._rank is not None and self.model.plain:
+            row = self.model.count - 1 - self._rank
+        return row
 
     def _keep_place(self, before: int | None, was_at: int) -> None:
         count = self.model.count
@@ -204,8 +204,8 @@ class GroupList(TextPane, can_focus=True):
             return
         place = max(0, min(place, count - 1))
         self._rank = count - 1 - place
-        found = self.model.at(place)
-        self._set_cursor(found.group_id if found is not None else None)
+        group = self.model.at(place)
+        self._set_cursor(group.group_id if group is not None else None)
         top, rows = self.scroll_offset.y, max(1, self.size.height)
         if place < top or place >= top + rows:
             target = place if place < top else place - rows + 1
@@ -285,10 +285,10 @@ class GroupList(TextPane, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the click, or open the group under it."""
         place = event.y + self.scroll_offset.y
-        found = self.model.at(place)
-        if found is None:
+        group = self.model.at(place)
+        if group is None:
             return
-        again = found.group_id == self._cursor
+        again = group.group_id == self._cursor
         self.follow = False
         self._go(place)
         if again:

@@ -99,12 +99,12 @@ class ItemList(TextPane, can_focus=True):
 
     def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
-        found: list[Line] = []
+        rows: list[Line] = []
         for item in items:
             self._keys.append(item.key)
-            self._spans.append(range(len(found), len(found) + len(item.lines)))
-            found += item.lines
-        return found
+            self._spans.append(range(len(rows), len(rows) + len(item.lines)))
+            rows += item.lines
+        return rows
 
     def _point(self, place: int) -> None:
         if not self._keys:

@@ -72,15 +72,15 @@ class JobForm(Grid):
 
     def values(self) -> dict[str, str]:
         """Return the text of the fields."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for field in FIELDS:
             if field.kind == "rule":
                 chosen: Select[str] = self.query_one(f"#job-{field.name}", Select)
                 value = chosen.value
-                found[field.name] = value if isinstance(value, str) else ""
+                texts[field.name] = value if isinstance(value, str) else ""
             else:
-                found[field.name] = self.query_one(f"#job-{field.name}", Input).value
-        return found
+                texts[field.name] = self.query_one(f"#job-{field.name}", Input).value
+        return texts
 
     def mark(self, changed: frozenset[str], wrong: str = "") -> None:
         """Mark the fields that differ from the running job, and the invalid one."""

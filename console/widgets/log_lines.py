@@ -95,10 +95,10 @@ class LogLines(ScrollView):
         if not self._query:
             yield Segment(text, tone)
             return
-        found = tone + self.get_component_rich_style("log--match", partial=True)
+        style = tone + self.get_component_rich_style("log--match", partial=True)
         low, at = text.lower(), 0
         while (start := low.find(self._query, at)) >= 0 and len(low) == len(text):
             yield Segment(text[at:start], tone)
             at = start + len(self._query)
-            yield Segment(text[start:at], found)
+            yield Segment(text[start:at], style)
         yield Segment(text[at:], tone)

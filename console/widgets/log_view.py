@@ -65,18 +65,18 @@ class LogView(LogLines, can_focus=True):
         super().__init__()
         self._widest = 0
 
-    def replace(self, found: Iterable[LogLine], query: str) -> None:
+    def replace(self, lines: Iterable[LogLine], query: str) -> None:
         """Show these lines and no others."""
         self.shown, self._texts, self._widest = [], [], 0
         self.folds = Folds(self.folds.folded)
         self._query = query.lower()
         self.at = None
-        self.extend(found)
+        self.extend(lines)
         self.refresh()
 
-    def extend(self, found: Iterable[LogLine]) -> None:
+    def extend(self, lines: Iterable[LogLine]) -> None:
         """Add lines at the end."""
-        for line in found:
+        for line in lines:
             text = safe(line.text[:LINE_CAP]).replace("\t", "    ").replace("\n", "␊")
             self.folds.add(len(self.shown), line)
             self.shown.append(line)
@@ -89,10 +89,10 @@ class LogView(LogLines, can_focus=True):
     def _forget(self, extra: int) -> None:
         """Drop the oldest lines."""
         gone = self.folds.row_of(extra)
-        kept = self.shown[extra:]
+        remaining = self.shown[extra:]
         del self._texts[:extra]
-        self.shown, self.folds = kept, Folds(self.folds.folded)
-        for place, line in enumerate(kept):
+        self.shown, self.folds = remaining, Folds(self.folds.folded)
+        for place, line in enumerate(remaining):
             self.folds.add(place, line)
         self.at = None if self.at is None or self.at < extra else self.at - extra
         if not self.follow:
@@ -151,12 +151,12 @@ class LogView(LogLines, can_focus=True):
 
     def visible_texts(self) -> Sequence[str]:
         """Return the lines on screen in full, with folded tracebacks unfolded."""
-        found: list[str] = []
+        texts: list[str] = []
         for place in self._rows_in_sight():
             block = self.folds.block(place)
             places = block.places if block is not None and block.folded else [place]
-            found += [self.shown[one].text for one in places]
-        return found
+            texts += [self.shown[one].text for one in places]
+        return texts
 
     def _rows_in_sight(self) -> Sequence[int]:
         top = self.scroll_offset.y
@@ -223,11 +223,11 @@ class LogView(LogLines, can_focus=True):
 
         The first jump looks back from the end.
         """
-        count, wanted = len(self.shown), query.lower()
+        count, needle = len(self.shown), query.lower()
         start = count if self.at is None else self.at
         order = range(start + 1, count) if forward else range(start - 1, -1, -1)
         for at in order:
-            if wanted in self.shown[at].text.lower():
+            if needle in self.shown[at].text.lower():
                 self.at = at
                 block = self.folds.block(at)
                 if block is not None and block.folded:

@@ -57,10 +57,10 @@ def _number(least: float, most: float) -> Reader:
 
 def _word(words: dict[str, Any]) -> Reader:
     def read(text: str) -> Any:
-        found = [value for word, value in words.items() if word.startswith(text.lower())]
-        if len(found) != 1:
+        matches = [value for word, value in words.items() if word.startswith(text.lower())]
+        if len(matches) != 1:
             raise ValueError(text)
-        return found[0]
+        return matches[0]
 
     return read
 
@@ -214,7 +214,7 @@ class MockForm(Container):
     def fill(self, mock: Mock) -> None:
         """Show the settings of the last run; typed text stays."""
         own = _TARGET.fullmatch(mock.target)
-        told = {
+        settings = {
             "dataset": field_text(mock.dataset),
             "target": mock.target if own else "",
             "columns": mock.columns,
@@ -227,7 +227,7 @@ class MockForm(Container):
             "held_out": f"{mock.held_out:g}" if mock.split else "",
         }
         if not any(self.values().values()):
-            for name, text in told.items():
+            for name, text in settings.items():
                 if len(text) <= _LONGEST and plain(text) == text:  # else it could not be shown
                     self.put(name, text)
 

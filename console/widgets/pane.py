@@ -65,8 +65,8 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Paint `lines` as they are."""
-        kept = tuple(lines)
-        self.show(kept, lambda width: kept)
+        fixed = tuple(lines)
+        self.show(fixed, lambda width: fixed)
 
     def show_head(self, made_from: Hashable, build: HeadBuilder) -> None:
         """Paint one line above the others; it does not scroll."""

@@ -27,9 +27,9 @@ class RateAside(Horizontal):
             pane.border_title = name.upper()
             yield pane
 
-    def show_guidelines(self, found: Guidelines | None, named: bool) -> None:
+    def show_guidelines(self, guidelines: Guidelines | None, named: bool) -> None:
         """Show the guidelines; `named` tells whether the settings name a file."""
-        text = found.text if found is not None else ""
+        text = guidelines.text if guidelines is not None else ""
         pane = self.query_one("#rate-guidelines", TextPane)
         pane.border_subtitle = "g shows all" if text else ""
         pane.show((text, named), lambda room: guideline_lines(text, named, room))

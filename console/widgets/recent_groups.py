@@ -47,10 +47,10 @@ class RecentGroups(ItemList):
     def paint_groups(self, session: Session) -> None:
         """List the newest groups of the session."""
         now = session.now()
-        found = list(session.state.groups.values())[: -SHOWN - 1 : -1]
+        groups = list(session.state.groups.values())[: -SHOWN - 1 : -1]
         self.show_title(newest_head(session))
-        now_shown = newest_items(session, found, now, self.scrollable_content_region.width)
-        self.show_items(tuple(now_shown), lambda width: newest_items(session, found, now, width))
+        now_shown = newest_items(session, groups, now, self.scrollable_content_region.width)
+        self.show_items(tuple(now_shown), lambda width: newest_items(session, groups, now, width))
         if self.follow and self.place:
             self._point(0)
 
@@ -89,19 +89,19 @@ def newest_head(session: Session) -> Line:
     totals = session.state.totals
     if not session.state.groups:
         return (("NEWEST GROUPS", "bold $heading"),)
-    said = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
+    counts = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
     if totals.lost:
-        said += f" · {totals.lost} lost"
+        counts += f" · {totals.lost} lost"
     if totals.aborted or totals.failed:
-        said += f" · {totals.aborted} aborted · {totals.failed} failed"
-    return (("NEWEST GROUPS", "bold $heading"), (said, "$muted"))
+        counts += f" · {totals.aborted} aborted · {totals.failed} failed"
+    return (("NEWEST GROUPS", "bold $heading"), (counts, "$muted"))
 
 
 def newest_items(
-    session: Session, found: Sequence[Group], now: float, width: int
+    session: Session, groups: Sequence[Group], now: float, width: int
 ) -> list[ListItem]:
     """Return a line for each group; the first steps while there is none."""
-    if not found:
+    if not groups:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
         hints = (
             "No request yet. Press 4 then s to let the mock user ask,",
@@ -113,7 +113,7 @@ def newest_items(
             hints = (f"No request yet. They go to {url}/v1", "")
         return [ListItem("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
     tones = server_colors(session.state)
-    return [ListItem(group.group_id, (_line(group, now, width, tones),)) for group in found]
+    return [ListItem(group.group_id, (_line(group, now, width, tones),)) for group in groups]
 
 
 def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
@@ -126,19 +126,19 @@ def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
         word = f"rate {countdown(group.until - now)}"
         if group.user_waits and group.rating is None:
             word = f"waits {user_wait(group, now)}"
-    said = verdict(group)
+    outcome = verdict(group)
     row = [
         (f"{clock(group.opened_at)}  ", "$muted"),
         (f"{shape.sign} {fit(word, 11)} ", shape.tone),
         (f"{number(top):>5} ", "bold" if top is not None else "$faint"),
     ]
     if width >= WIDE:
-        row.append((f" {said.sign} {fit(said.text, 24)} ", said.tone))
+        row.append((f" {outcome.sign} {fit(outcome.text, 24)} ", outcome.tone))
         if tones:
             name = fit(one_line(group.server, 20), 10)
             row.append((f"{name} ", tones.get(group.server, "$muted")))
     else:
-        row.append((f"{said.sign} ", said.tone))
+        row.append((f"{outcome.sign} ", outcome.tone))
     query = one_line(group.query, 300) or "(no text)"
     row.append(
         (fit(query, width - sum(len(text) for text, _ in row)), "" if group.query else "$muted")

@@ -33,9 +33,9 @@ class RowCache:
 
     def line(self, group: Group, columns: Sequence[Column], now: float) -> Line:
         """Return the row of a group."""
-        kept = self._made.get(group.group_id)
-        if kept is not None and kept[0] is group and kept[1] is columns:
-            return kept[2]
+        cached = self._made.get(group.group_id)
+        if cached is not None and cached[0] is group and cached[1] is columns:
+            return cached[2]
         line = row_line(group, columns, now, self.tones.get(group.server, "$muted"))
         if not group.open:
             self._made[group.group_id] = (group, columns, line)

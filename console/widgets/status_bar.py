@@ -165,10 +165,10 @@ def _longest_wait(group: Group) -> tuple[bool, float]:
 
 
 def _alerts(session: Session) -> list[StatusItem]:
-    if found := by_need(session):
-        errors = any(alert.level == "error" for alert in found)
+    if alerts := by_need(session):
+        errors = any(alert.level == "error" for alert in alerts)
         color = "bold $engine-lost" if errors else "bold $engine-booting"
-        forms = (f"! {plural(len(found), 'alert')}", f"!{len(found)}")
+        forms = (f"! {plural(len(alerts), 'alert')}", f"!{len(alerts)}")
         return [StatusItem(tuple(Content.styled(form, color) for form in forms), (3,))]
     return []
 
@@ -246,12 +246,12 @@ class StatusBar(Static):
 
     def places_at(self) -> list[tuple[int, str]]:
         """Return cell and name of each screen in the bar."""
-        found: list[tuple[int, str]] = []
+        cells: list[tuple[int, str]] = []
         at = self._tabs_from
         for place in self._places if at is not None else ():
-            found.append((at or 0, place.name))
+            cells.append((at or 0, place.name))
             at = (at or 0) + cell_len(tab_text(place))
-        return found
+        return cells
 
     async def on_click(self, event: events.Click) -> None:
         """Open the screen whose name was clicked."""

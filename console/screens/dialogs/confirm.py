@@ -116,8 +116,8 @@ class LineScreen(ModalScreen[str | None]):
                 yield Input(
                     compact=True, suggester=SuggestFromList(self._names, case_sensitive=False)
                 )
-            said = "  ".join([*self._names, "or an id"])
-            yield Static(said, markup=False, id="line-names")
+            names = "  ".join([*self._names, "or an id"])
+            yield Static(names, markup=False, id="line-names")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""

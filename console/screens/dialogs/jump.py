@@ -23,8 +23,8 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
 
     def __init__(self, below: Screen[Any]) -> None:
         super().__init__()
-        found = targets(below)
-        self._named = dict(zip(names(len(found)), found, strict=False))
+        all_targets = targets(below)
+        self._named = dict(zip(names(len(all_targets)), all_targets, strict=False))
         self._typed = ""
         self._laid: Size | None = None
 

@@ -35,9 +35,9 @@ class JumpTarget:
 
 def targets(screen: Screen[Any]) -> list[JumpTarget]:
     """Return everything in sight that can be focused or chosen, from top left to bottom right."""
-    found = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
+    all_targets = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
     placed: dict[Offset, JumpTarget] = {}
-    for target in sorted(found, key=lambda one: (one.at.y, one.at.x)):
+    for target in sorted(all_targets, key=lambda one: (one.at.y, one.at.x)):
         placed.setdefault(target.at, target)
     bars = (one for widget in screen.query(StatusBar) for one in _named_below(widget))
     return [*placed.values(), *bars]
@@ -143,12 +143,12 @@ def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
 def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
     """Return the first items in sight of a list whose items may take several rows."""
     at = items.content_region
-    found = [
+    all_targets = [
         JumpTarget(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
         for row, place in items.first_rows()
         if seen.contains(at.x, at.y + row)
     ]
-    return found[:ROWS]
+    return all_targets[:ROWS]
 
 
 def _stand(items: ItemList, place: int) -> None:

@@ -23,9 +23,9 @@ TAG_CAP = 9
 LIST_CAP = 200
 
 
-def tag_names(given: str | Sequence[str]) -> list[str]:
+def tag_names(setting: str | Sequence[str]) -> list[str]:
     """Return the reasons of the settings, at most one for each digit."""
-    parts = given.split(",") if isinstance(given, str) else given
+    parts = setting.split(",") if isinstance(setting, str) else setting
     names = [one_line(part.strip(), 24) for part in parts if part.strip()]
     return list(dict.fromkeys(names))[:TAG_CAP]
 
@@ -80,9 +80,9 @@ class GuidelinesScreen(ModalScreen[None]):
         Binding("up,k", "scroll(-3)", "Up", show=False),
     ]
 
-    def __init__(self, found: Guidelines) -> None:
+    def __init__(self, guidelines: Guidelines) -> None:
         super().__init__()
-        self._found = found
+        self._found = guidelines
 
     def compose(self) -> ComposeResult:
         """The text, rendered, and its version."""
@@ -136,8 +136,8 @@ class HeldScreen(ModalScreen[str | None]):
             return
         at = rows.highlighted_option.id if rows.highlighted_option is not None else None
         rows.clear_options()
-        made = zip(ids, texts, strict=True)
-        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in made)
+        rows_by_id = zip(ids, texts, strict=True)
+        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in rows_by_id)
         if not ids:
             rows.add_option(Option("no vote is held any more", disabled=True))
             return

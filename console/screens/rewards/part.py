@@ -47,12 +47,14 @@ class RewardPartScreen(ConsoleScreen):
         """Paint what is new, once a second at most."""
         if dirty.isdisjoint({"*", "clock"}):
             return
-        told = group_opinions(self.session.state, self.part)
+        opinions = group_opinions(self.session.state, self.part)
         name = one_line(self.part, 60)
-        said = f"  {plural(len(told), 'group')}, newest first" if told else "  in no group now"
-        title = ((" PART  ", "bold $heading"), (name, "bold"), (said, "$muted"))
+        count = (
+            f"  {plural(len(opinions), 'group')}, newest first" if opinions else "  in no group now"
+        )
+        title = ((" PART  ", "bold $heading"), (name, "bold"), (count, "$muted"))
         self.query_one("#part-title", TextPane).show_lines([title])
-        self.query_one(ItemList).show_items(tuple(told), lambda width: _items(told, width))
+        self.query_one(ItemList).show_items(tuple(opinions), lambda width: _items(opinions, width))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Open the group."""
@@ -65,5 +67,5 @@ class RewardPartScreen(ConsoleScreen):
         self.dismiss()
 
 
-def _items(told: list[GroupOpinions], width: int) -> Iterable[ListItem]:
-    return (ListItem(one.group_id, tuple(opinion_lines(one, width))) for one in told)
+def _items(opinions: list[GroupOpinions], width: int) -> Iterable[ListItem]:
+    return (ListItem(one.group_id, tuple(opinion_lines(one, width))) for one in opinions)

@@ -158,13 +158,13 @@ class RewardsScreen(ConsoleScreen):
         session, now = self.session, self.session.now()
         state = session.state
         before, self._last = self._last, self._digests.last(state, self._window)
-        found = figures(self._last, state.rewards.version)
-        rows = part_rows(state.rewards.parts, found.parts)
+        totals = figures(self._last, state.rewards.version)
+        rows = part_rows(state.rewards.parts, totals.parts)
         self._parts = {row.name: row for row in rows}
         head = self.query_one("#rewards-head", TextPane)
         width = max(20, self.size.width - 2)
-        told = head_lines(state, found, now, width, session.seen)
-        head.show_lines([*told, *watch_lines(state, width)])
+        head_rows = head_lines(state, totals, now, width, session.seen)
+        head.show_lines([*head_rows, *watch_lines(state, width)])
         self._show_fault()
         judges = self.query_one("#rewards-judges", TextPane)
         judges.display = bool(state.judges)
@@ -175,7 +175,7 @@ class RewardsScreen(ConsoleScreen):
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
         parts.show_items(rows, lambda room: _items(rows, room))
-        if found.parts and not self._pointed:
+        if totals.parts and not self._pointed:
             self._pointed = True
             if not parts.place:  # a gate that never closes leads, and its charts are empty
                 parts.stand_on(first_varied(rows))

@@ -135,12 +135,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if not self._stands and rows.keys:
             self._stands = True
             rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
-        found, lacking, said = self._found()
-        self.query_one("#whatif-head", TextPane).show_lines([self._head(said)])
+        summary, lacking, source = self._found()
+        self.query_one("#whatif-head", TextPane).show_lines([self._head(source)])
         sums = self.query_one("#whatif-sums", TextPane)
-        sums.show_lines(self._sums(found, lacking))
+        sums.show_lines(self._sums(summary, lacking))
         groups = self.query_one(ChangedGroupList)
-        most = found.most if found is not None else ()
+        most = summary.most if summary is not None else ()
         groups.display = bool(most)
         groups.show_head("most", lambda width: ((" changes most", "$muted"),))
         groups.show_items(
@@ -159,8 +159,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if self._made is None or self._made[0] != key:
             self._made = (key, tally(self.session.state, self._last, self._weights))
         at_once = self._made[1]
-        said = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
-        return at_once.summary, at_once.lacking, said
+        source = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
+        return at_once.summary, at_once.lacking, source
 
     def _newest(self) -> object:
         """Return what changes with every group that is scored or sent."""
@@ -171,7 +171,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         newer = known.began >= self.session.state.rewards.since
         return known.phase == "done" and newer and dict(known.weights) == self._weights
 
-    def _head(self, said: str) -> Line:
+    def _head(self, source: str) -> Line:
         title: Line = ((" WHAT IF  ", "bold $heading"),)
         known = self.session.state.what_if
         if known is not None and known.phase == "doing":
@@ -180,22 +180,22 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return (*title, (f"◌ {share}", "$engine-booting"))
         if known is not None and known.phase == "failed" and dict(known.weights) == self._weights:
             return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
-        return (*title, (said, "$muted"))
+        return (*title, (source, "$muted"))
 
-    def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
-        width, looks = max(20, self.size.width - 2), self.session.read_only
-        if found is None:
+    def _sums(self, summary: TrialSummary | None, lacking: int) -> list[Line]:
+        width, read_only = max(20, self.size.width - 2), self.session.read_only
+        if summary is None:
             why = "The reward comes from a hook folder alone: there are no weights to try. "
-            said = why + ("" if looks else "r re-scores the groups with its newest save.")
-            return [((one, "$muted"),) for one in wrapped(said, width)]
-        if not self._weights and found.compared and not found.flips and not found.died:
+            text = why + ("" if read_only else "r re-scores the groups with its newest save.")
+            return [((one, "$muted"),) for one in wrapped(text, width)]
+        if not self._weights and summary.compared and not summary.flips and not summary.died:
             hint = "Left and right change a weight; the effect is shown here at once"
             shown = wrapped(hint, width)
             return [
                 *(((one, "$muted"),) for one in shown),
-                *summary_lines(found, lacking, width, read_only=looks)[2:],
+                *summary_lines(summary, lacking, width, read_only=read_only)[2:],
             ]
-        return summary_lines(found, lacking, width, read_only=looks)
+        return summary_lines(summary, lacking, width, read_only=read_only)
 
     # --- trying ---------------------------------------------------------------------------------
 
@@ -261,15 +261,15 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         name = one_line(part.name, 40)
         now = f"{self._weights.get(part.name, part.weight):g}"
-        said = await self.host.ask(f"Try a weight for {name}", "This changes nothing yet.", now)
-        if said is None:
+        answer = await self.host.ask(f"Try a weight for {name}", "This changes nothing yet.", now)
+        if answer is None:
             return
         try:
-            weight = float(said)
+            weight = float(answer)
         except ValueError:
             weight = float("nan")
         if not abs(weight) <= 1e6:
-            self.host.say(f"{one_line(said, 40)} is not a weight", "error")
+            self.host.say(f"{one_line(answer, 40)} is not a weight", "error")
             return
         self._try(part, weight)
 
@@ -293,14 +293,14 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
 
     async def _apply(self) -> None:
-        told = self._told()
+        weights = self._told()
         body = (
-            f"{', '.join(one_line(one, 40) for one in told)}. Applies from the next group; what "
+            f"{', '.join(one_line(one, 40) for one in weights)}. Applies from the next group; what "
             "was sent stays as it is. The file of the rewards is written, its comments stay."
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return
-        if await self.host.order("rewards.apply", weights=told):  # else they can be tried again
+        if await self.host.order("rewards.apply", weights=weights):  # else they can be tried again
             self._weights.clear()
             self.update_view(frozenset({"*"}))
 

@@ -54,18 +54,18 @@ def shares_of(one: Candidate) -> Shares | None:
 
 def bar_lines(group: Group, width: int) -> list[Line]:
     """Return what decided, then a bar for each answer that was scored by parts; empty without."""
-    found = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
-    names = list(dict.fromkeys(name for one in found for name, _ in one.parts))
-    if len(found) < 2 or not names:
+    scored = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
+    names = list(dict.fromkeys(name for one in scored for name, _ in one.parts))
+    if len(scored) < 2 or not names:
         return []
-    order = sorted(found, key=lambda one: (-one.reward, one.index))
-    kept = {one.index for one in order[:ROWS]}
-    notes = [_note(one) for one in found]
+    order = sorted(scored, key=lambda one: (-one.reward, one.index))
+    shown = {one.index for one in order[:ROWS]}
+    notes = [_note(one) for one in scored]
     room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
-    top = max(sum(max(0.0, share) for _, share in one.parts) for one in found)
+    top = max(sum(max(0.0, share) for _, share in one.parts) for one in scored)
     lines: list[Line] = [_decided(order, width)]
-    for one, note in zip(found, notes, strict=True):
-        if one.index in kept:
+    for one, note in zip(scored, notes, strict=True):
+        if one.index in shown:
             best = one.index == order[0].index
             lines.append(_bar(one, names, top, room, note, best=best))
     return lines
@@ -76,27 +76,27 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
     first, second = order[0], order[1]
     by = first.reward - second.reward
     if by < 1e-9:
-        said = f"#{first.index + 1} and #{second.index + 1} have the same automatic reward"
-        return ((fit(said, width).rstrip(), "$muted"),)
+        text = f"#{first.index + 1} and #{second.index + 1} have the same automatic reward"
+        return ((fit(text, width).rstrip(), "$muted"),)
     before = dict(second.parts)
     changes = [(name, share - before.get(name, 0.0)) for name, share in first.parts]
     changes = sorted(changes, key=lambda one: -abs(one[1]))
-    said = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
+    text = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
     head = f"▲ #{first.index + 1} is {number(by)} above #{second.index + 1}"
     return (
         (head, "bold $winner"),
-        (fit(f": {said}" if said else "", width - len(head)).rstrip(), ""),
+        (fit(f": {text}" if text else "", width - len(head)).rstrip(), ""),
     )
 
 
 def _note(one: Shares) -> str:
     """Return its reward, the gates that hold it down, and what its parts take away."""
-    said = f" {number(one.reward)}"
+    text = f" {number(one.reward)}"
     for name, value in one.closed:
-        said += f" × {name} {number(value)}"
+        text += f" × {name} {number(value)}"
     if lost := sum(share for _, share in one.parts if share < 0):
-        said += f" ({lost:+.2f} below 0)"
-    return said
+        text += f" ({lost:+.2f} below 0)"
+    return text
 
 
 def _bar(
@@ -123,7 +123,7 @@ def _bar(
 
 def _label(name: str, share: float, size: int) -> str:
     """Return name and share as far as they fit into `size` cells of the bar."""
-    for said in (f" {name} {number(share)}", f" {name}", name[:1]):
-        if len(said) <= size:
-            return fit(said, size)
+    for text in (f" {name} {number(share)}", f" {name}", name[:1]):
+        if len(text) <= size:
+            return fit(text, size)
     return " " * size

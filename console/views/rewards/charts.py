@@ -50,8 +50,8 @@ def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
     if not values:
         return lines(title, waits("Counts of answers by value appear here", room.width))
     if max(values) - min(values) < _SAME:
-        said = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
-        return lines(title, Content.styled(said, "$muted"))
+        text = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
+        return lines(title, Content.styled(text, "$muted"))
     return lines(title, *histogram(values, room.width, room.height - 1))
 
 
@@ -79,16 +79,16 @@ def extremes(
     digests: Sequence[Digest], name: str, most: int
 ) -> tuple[list[Extreme], list[Extreme]]:
     """Return the answers with the highest and the lowest values; the newest of equal ones."""
-    found = [
+    candidates = [
         Extreme(one.group_id, index, value)
         for one in reversed(digests)
         if name in one.parts
         for index, value in zip(one.parts[name].indices, one.parts[name].values, strict=True)
     ]
-    if not found:
+    if not candidates:
         return [], []
-    high = sorted(found, key=lambda one: -one.value)[:most]
-    low = sorted(found, key=lambda one: one.value)[:most]
+    high = sorted(candidates, key=lambda one: -one.value)[:most]
+    low = sorted(candidates, key=lambda one: one.value)[:most]
     if high[0].value - low[0].value < _SAME:
         return high, []
     middle = (high[0].value + low[0].value) / 2
@@ -109,12 +109,12 @@ def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room
         if not high:
             return lines(title, waits("Answers appear here", room.width))
         return lines(title, Content.styled("All answers have the same value", "$muted"))
-    found = [title]
+    result = [title]
     for one in shown:
         group = state.groups.get(one.group_id)
         if group is not None:
-            found += _answer(group, one, best, room.width)
-    return lines(*found)
+            result += _answer(group, one, best, room.width)
+    return lines(*result)
 
 
 def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]:
@@ -139,5 +139,5 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
 
 def waits(what: str, width: int) -> Content:
     """Return an empty panel: what will appear, and the keys that start it."""
-    said = f"{what} with the first scored group. F4, then s: the mock user asks questions."
-    return lines(*(Content.styled(row, "$muted") for row in wrapped(said, width)))
+    text = f"{what} with the first scored group. F4, then s: the mock user asks questions."
+    return lines(*(Content.styled(row, "$muted") for row in wrapped(text, width)))

@@ -22,7 +22,7 @@ def reward_points(server: Server) -> list[Point]:
 
     Human ratings are points of their own beside them.
     """
-    found = ((one, *reward_of(one)) for one in server.steps)
+    figures = ((one, *reward_of(one)) for one in server.steps)
     return [
         Point(
             one.step,
@@ -33,7 +33,7 @@ def reward_points(server: Server) -> list[Point]:
             one.version,
             server.is_finished(one),
         )
-        for one, mean, std in found
+        for one, mean, std in figures
         if mean is not None
     ]
 
@@ -50,26 +50,28 @@ def rewards(session: Session, room: Room) -> Content:
             what = "Only human ratings so far: the curve shows automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
     last, step = latest(points)
-    said = Content.assemble(
+    latest_value = Content.assemble(
         (f"{number(last.mean)}", "bold $curve"),
         (f" ±{number(last.std)}", "$curve"),
         (f" at {step}", "$muted"),
     )
     below = learned(server, room.width) if room.tall else []
     plot = curve(points, room.width, max(3, (room.height or 6) - 1 - len(below)))
-    head = heading("REWARD", said, _change(points))
+    head = heading("REWARD", latest_value, _change(points))
     if not below and (beside := _update(server)):
-        head = _with_room(room.width, said, points, beside)
+        head = _with_room(room.width, latest_value, points, beside)
     return lines(head, *plot, *below)
 
 
-def _with_room(width: int, said: Content, points: Sequence[Point], beside: Content) -> Content:
+def _with_room(
+    width: int, latest_value: Content, points: Sequence[Point], beside: Content
+) -> Content:
     """Return the heading with the last update; the change is shorter where it is narrow."""
     for change in (_change(points), _change(points, short=True)):
-        head = heading("REWARD", said, change, beside)
+        head = heading("REWARD", latest_value, change, beside)
         if head.cell_length <= width:
             return head
-    return heading("REWARD", said, beside)
+    return heading("REWARD", latest_value, beside)
 
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
@@ -93,9 +95,9 @@ def _change(points: Sequence[Point], short: bool = False) -> Content:
 
 def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
     """Return the newest points of one reward version: other versions have another scale."""
-    wanted = next((one.version for one in reversed(points) if one.version), "")
+    version = next((one.version for one in reversed(points) if one.version), "")
     at = len(points)
-    while at and points[at - 1].version in ("", wanted):
+    while at and points[at - 1].version in ("", version):
         at -= 1
     return points[at:]
 
@@ -136,14 +138,14 @@ def learned(server: Server, width: int) -> list[Content]:
         return []
     older = [one.update for one in server.steps if one.update][-_SPARKS:]
     shown = Content.styled(f"update {last.step}", "$muted")
-    for key, word, said in _LEARNED:
+    for key, word, label in _LEARNED:
         if (value := last.update.get(key)) is None:
             continue
         tone = _share_tone(value) if key == "no_signal_share" else "$foreground"
         pieces: list[Content | tuple[str, str]] = [(f"  {word} ", "$muted")]
         if key in ("kl", "no_signal_share"):
             pieces += [sparkline([max(0.0, one.get(key, 0.0)) for one in older]), (" ", "")]
-        piece = Content.assemble(*pieces, (said(value), f"bold {tone}"))
+        piece = Content.assemble(*pieces, (label(value), f"bold {tone}"))
         if shown.cell_length + piece.cell_length > width:
             break
         shown = Content.assemble(shown, piece)

@@ -44,12 +44,12 @@ class Fault:
 def last_fault(state: State) -> Fault | None:
     """Return the present fault, else the newest of those that were fixed; None without any."""
     loading = state.rewards.fault
-    found = _group_fault(state)
+    fault = _group_fault(state)
     if loading is None:
-        return found
+        return fault
     mended = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
-    if found is not None and mended and found.at > loading.at:
-        return found
+    if fault is not None and mended and fault.at > loading.at:
+        return fault
     return Fault(
         _what(loading),
         loading.cause,
@@ -75,11 +75,11 @@ def _group_fault(state: State) -> Fault | None:
     several groups is known in one of them.
     """
     since = 0
-    found: Fault | None = None
+    fault: Fault | None = None
     tried = [group for group in state.groups.values() if group.scored_at is not None]
     for group in sorted(tried, key=lambda group: group.scored_at or 0.0, reverse=True):
         assert group.scored_at is not None
-        if found is not None and (group.scored_at < found.at - TOGETHER or not group.abstained):
+        if fault is not None and (group.scored_at < fault.at - TOGETHER or not group.abstained):
             break
         if not group.abstained:
             since += 1
@@ -87,16 +87,16 @@ def _group_fault(state: State) -> Fault | None:
         file, line = group.fault_file, group.fault_line
         if not file:
             file, line = place_of(group.traceback)
-        if found is None or line:
+        if fault is None or line:
             over = since and not group.open
             mended = f"{plural(since, 'group')} scored since" if over else ""
-            at, said = group.scored_at, group.abstained
+            at, cause = group.scored_at, group.abstained
             waits = ", which waits for you" if group.rateable else ""
             what = f"failed on a group{waits}"
-            found = Fault(what, said, group.traceback, file, line, at, mended, group.group_id)
+            fault = Fault(what, cause, group.traceback, file, line, at, mended, group.group_id)
         if line:
             break
-    return found
+    return fault
 
 
 def place_of(traceback: str) -> tuple[str, int]:

@@ -21,11 +21,11 @@ def watch_lines(state: State, width: int) -> list[Line]:
     lines = flow(pieces, width)
     if watch.outliers:
         group, index, reward, z = watch.outliers[-1]
-        said = (
+        text = (
             f"newest outlier: {reward:.3g}, {abs(z):.0f} deviations off, candidate {index + 1} "
             f"in {one_line(group, 20)}"
         )
-        lines.append(((said, "$muted"),))
+        lines.append(((text, "$muted"),))
     return lines
 
 

@@ -44,17 +44,17 @@ class GroupOpinions:
 
 def group_opinions(state: State, name: str, most: int = SAYINGS) -> list[GroupOpinions]:
     """Return the values of the part `name` in the newest groups that have it, newest first."""
-    found: list[GroupOpinions] = []
+    opinions: list[GroupOpinions] = []
     for group in reversed(state.groups.values()):
-        if len(found) == most:
+        if len(opinions) == most:
             break
         if any(part.name == name for one in group.candidates for part in one.parts):
-            found.append(_of_group(group, name))
-    return found
+            opinions.append(_of_group(group, name))
+    return opinions
 
 
 def _of_group(group: Group, name: str) -> GroupOpinions:
-    told = digest(group).parts.get(name)
+    part_digest = digest(group).parts.get(name)
     rewards, best = known_rewards(group), best_of(group)
     answers = tuple(
         _saying(one, name, rewards[place], one.index == best)
@@ -65,7 +65,7 @@ def _of_group(group: Group, name: str) -> GroupOpinions:
         group.opened_at,
         group.step,
         group.query,
-        told is not None and told.decided,
+        part_digest is not None and part_digest.decided,
         group.source == "human",
         answers,
     )
@@ -79,22 +79,22 @@ def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> Pa
     return PartOpinion(one.index, part.value, part.reason, text, reward, winner)
 
 
-def opinion_lines(told: GroupOpinions, width: int) -> Iterator[Line]:
+def opinion_lines(opinions: GroupOpinions, width: int) -> Iterator[Line]:
     """Return the group in one line, then each of its answers in one."""
-    marks = "◆ decided it" if told.decided else ""
-    if told.by_hand:
+    marks = "◆ decided it" if opinions.decided else ""
+    if opinions.by_hand:
         marks += ("  " if marks else "") + "✓ human-rated"
-    step = f"step {'–' if told.step is None else told.step:<5} "
+    step = f"step {'–' if opinions.step is None else opinions.step:<5} "
     room = max(10, width - 24 - len(step))
     head: Line = (
-        (f" {clock(told.at)}  ", "$muted"),
+        (f" {clock(opinions.at)}  ", "$muted"),
         (step, "$muted"),
-        (fit(one_line(told.query, 300) or "(no text)", room), "bold"),
+        (fit(one_line(opinions.query, 300) or "(no text)", room), "bold"),
         (" ", ""),
         (marks, "$winner"),
     )
     yield head
-    for one in told.answers:
+    for one in opinions.answers:
         yield _answer_line(one, width)
     yield ()
 

@@ -20,17 +20,23 @@ class PartRow:
     """None while no group was scored with it; its kind tells when it is off or gone."""
 
 
-def part_rows(model: Sequence[RewardPart], found: Sequence[PartFigures]) -> tuple[PartRow, ...]:
+def part_rows(
+    model: Sequence[RewardPart], parts_by_name: Sequence[PartFigures]
+) -> tuple[PartRow, ...]:
     """Return the parts of the model in its order, then those that are gone.
 
     The order is not that of the groups: a part takes part in some groups only, and rows that moved
     with each group could not be read.
     """
     known = {one.name for one in model}
-    scored = {one.name: one for one in found}
+    scored = {one.name: one for one in parts_by_name}
     return (
         *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
-        *(PartRow(one.name, None, _left(one, model)) for one in found if one.name not in known),
+        *(
+            PartRow(one.name, None, _left(one, model))
+            for one in parts_by_name
+            if one.name not in known
+        ),
     )
 
 

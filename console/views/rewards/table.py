@@ -22,21 +22,21 @@ WIDE = 100
 
 
 def head_lines(
-    state: State, found: RewardFigures, now: float, width: int, seen: bool
+    state: State, totals: RewardFigures, now: float, width: int, seen: bool
 ) -> list[Line]:
     """Return source with version and age, then the figures over the last groups."""
     if not seen or not state.rewards.source:
         return [_title("the rewards are not known yet")]
-    dead = _causes("○", "dead", found.dead, found.sent, found.causes)
-    lost = _causes("×", "lost", found.lost, found.settled, found.losses)
-    unscored = _causes("?", "not scored", found.abstained, found.groups, found.abstentions)
+    dead = _causes("○", "dead", totals.dead, totals.sent, totals.causes)
+    lost = _causes("×", "lost", totals.lost, totals.settled, totals.losses)
+    unscored = _causes("?", "not scored", totals.abstained, totals.groups, totals.abstentions)
     fault = last_fault(state)
-    if fault is not None and [cause for cause, _ in found.abstentions] == [fault.cause]:
+    if fault is not None and [cause for cause, _ in totals.abstentions] == [fault.cause]:
         del unscored[1:]  # it is said below
     return [
         *flow(_source(state, now, width), width, "  "),
         *flow(model_pieces(state), width, "  "),
-        *flow([*_sums(found, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
+        *flow([*_sums(totals, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
         *flow(_after("  dead: ", dead[1:]), width, "  "),
         *flow(_after("  lost: ", lost[1:]), width, "  "),
         *flow(_after("  not scored: ", unscored[1:]), width, "  "),
@@ -48,8 +48,8 @@ def _after(word: str, pieces: Sequence[Line]) -> list[Line]:
     return [((word if at == 0 else "", "$muted"), *piece) for at, piece in enumerate(pieces)]
 
 
-def _title(said: str) -> Line:
-    return (("REWARDS", "bold $heading"), (f"  {said}", "$muted"))
+def _title(notes: str) -> Line:
+    return (("REWARDS", "bold $heading"), (f"  {notes}", "$muted"))
 
 
 def _source(state: State, now: float, width: int) -> list[Line]:
@@ -101,33 +101,33 @@ def _where(source: str, width: int) -> str:
     return name if len(name) <= most else f"…{name[len(name) - most + 1 :]}"
 
 
-def _sums(found: RewardFigures, width: int) -> list[Line]:
-    if not found.groups:
+def _sums(totals: RewardFigures, width: int) -> list[Line]:
+    if not totals.groups:
         return [(("No group is scored yet", "$muted"),)]
-    pieces: list[Line] = [(("last ", "$muted"), (plural(found.groups, "group"), "bold"))]
-    if found.reward is not None:
+    pieces: list[Line] = [(("last ", "$muted"), (plural(totals.groups, "group"), "bold"))]
+    if totals.reward is not None:
         pieces.append(
             (
                 ("reward ", "$muted"),
-                (number(found.reward.mean), "bold $curve"),
-                (f" ±{number(found.reward.std)}", "$curve"),
+                (number(totals.reward.mean), "bold $curve"),
+                (f" ±{number(totals.reward.std)}", "$curve"),
             )
         )
-    if found.scored and found.present < found.scored:
-        pieces.append((("this version ", "$muted"), (f"{found.present}/{found.scored}", "")))
-    if found.by_hand:
-        rated: Line = (("human-rated ", "$muted"), (str(found.by_hand), ""))
-        if found.hand is not None:
-            rated += ((", winner ", "$muted"), (number(found.hand), ""))
+    if totals.scored and totals.present < totals.scored:
+        pieces.append((("this version ", "$muted"), (f"{totals.present}/{totals.scored}", "")))
+    if totals.by_hand:
+        rated: Line = (("human-rated ", "$muted"), (str(totals.by_hand), ""))
+        if totals.hand is not None:
+            rated += ((", winner ", "$muted"), (number(totals.hand), ""))
         pieces.append(rated)
-    value = UNKNOWN if found.correlation is None else f"{found.correlation:+.2f}"
-    made_of = f"{plural(found.paired, 'answer')}, {found.unit}" if width >= WIDE else ""
-    strong = found.correlation is not None and abs(found.correlation) >= 0.5
+    value = UNKNOWN if totals.correlation is None else f"{totals.correlation:+.2f}"
+    made_of = f"{plural(totals.paired, 'answer')}, {totals.unit}" if width >= WIDE else ""
+    strong = totals.correlation is not None and abs(totals.correlation) >= 0.5
     pieces.append(
         (
             ("length ", "$muted"),
             (f"r {value}", "bold $warning" if strong else "bold"),
-            (f" ({made_of or f'n {found.paired}'})", "$muted"),
+            (f" ({made_of or f'n {totals.paired}'})", "$muted"),
         )
     )
     return pieces
@@ -308,15 +308,15 @@ def part_words(part: PartFigures, width: int) -> str:
     """Return the text beside the name of the part above its curve, as far as it fits."""
     spread = part.spread
     constant = is_constant(part)
-    said = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
+    notes = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
     if part.kind != "noted" and part.decidable:
-        said.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
+        notes.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
     if part.kind == "gate":
-        said.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
+        notes.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
     if part.kind == "noted":
-        said.append("shown only, weight 0")
+        notes.append("shown only, weight 0")
     if not constant:
-        said.append(f"middle half {brief(spread.first)} to {brief(spread.third)}")
-    while len(said) > 1 and len(" · ".join(said)) > width:
-        said.pop()
-    return " · ".join(said)
+        notes.append(f"middle half {brief(spread.first)} to {brief(spread.third)}")
+    while len(notes) > 1 and len(" · ".join(notes)) > width:
+        notes.pop()
+    return " · ".join(notes)
