@@ -44,7 +44,7 @@ class ConversationScreen(ModalScreen[None]):
 
         Args:
             title: What the head says of it.
-            found: Its entries, not empty.
+            entries: Its entries, not empty.
         """
         super().__init__()
         self._title = title

@@ -113,7 +113,7 @@ def context_words(parts: Sequence[Entry], turns: int) -> str:
     """Return what a question comes with: `turn 3, system prompt of 34 words, 5 tools`.
 
     Args:
-        found: The entries of the request.
+        parts: The entries of the request.
         turns: Which answer of the conversation it asks for, from 1; 0 when that is not known.
     """
     words = [f"turn {turns}"] if turns else []
@@ -158,11 +158,11 @@ def lay_out(
     """Lay out the entries, each with a head line above its indented text.
 
     Args:
-        found: The entries.
+        parts: The entries.
         folded: Places of those of which only the head is shown.
         width: Cells.
         at: Place of the entry under the cursor.
-        wanted: Text that is marked, in any case; empty for none.
+        search: Text that is marked, in any case; empty for none.
     """
     page = Page([], [], [])
     needle = search.lower()

@@ -254,7 +254,7 @@ def last_vote_line(
 
     Args:
         group: The group it is about; None when it is not kept.
-        said: The vote in words; empty for no vote.
+        vote: The vote in words; empty for no vote.
         now: Unix seconds.
         width: Cells there are.
         sends: Enter would send it now, while it is held.

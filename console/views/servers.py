@@ -151,7 +151,7 @@ def detail(
 
     Args:
         server: From the state.
-        told: Its newest reading; None before the first.
+        details: Its newest reading; None before the first.
         trouble: Why there is no newer one; may be empty.
         now: The time up to which things are known.
         width: Cells.
