@@ -129,7 +129,7 @@ def test_the_memory_of_answers_is_bounded(base: Params) -> None:
     assert cache.reserve(32, 512)
     assert not cache.reserve(33, 512)
     cache.close()
-    sampler = Sampler(base, _Letters(), trunk=FrozenPrefixCache())
+    sampler = Sampler(base, _Letters(), prefix_cache=FrozenPrefixCache())
     long = [Request(Prompt((3, 4, 5)), SamplingParams(max_tokens=3000, seed=i)) for i in range(11)]
     for request in long:
         sampler.add(request)
@@ -194,7 +194,7 @@ def test_what_the_sampler_read_saves_the_trunk_of_the_update(
     base: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trunk = FrozenPrefixCache()
-    sampler = Sampler(base, _Letters(), trunk=trunk)
+    sampler = Sampler(base, _Letters(), prefix_cache=trunk)
     requests = [
         Request(Prompt(tuple(_ids(5 + i % 2, 1))), SamplingParams(max_tokens=9, seed=i))
         for i in range(6)
