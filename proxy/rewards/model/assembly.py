@@ -16,7 +16,8 @@ import msgspec
 
 from ajet_swarm.common.tasks import within
 from core.scoring.advantage import RewardError
-from proxy.rewards.model.file import ModelFault, default_model, make, together
+from core.settings.yaml_file import joined
+from proxy.rewards.model.file import ModelFault, default_model, make
 from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.part import (
     KINDS,
@@ -117,7 +118,7 @@ class Assembly:
             except ModelFault as fault:
                 faults.append(fault)
         if faults:
-            raise together(faults)
+            raise joined(faults)
         self.running = [slot.running for slot in self.slots]
         self.files = tuple(dict.fromkeys(file for one in self.running for file in one.files))
         self._now: list[tuple[str, GroupPart]] = []
