@@ -1,7 +1,7 @@
 """What the user says, brought to a target and its answer brought back.
 
-A `Target` is whatever takes a question. `Asker` is the one for OpenAI-compatible addresses: one
-chat request a question, sent again while the address is away or busy.
+A `Target` is whatever takes a question. `OpenAITarget` is the one for OpenAI-compatible addresses:
+one chat request a question, sent again while the address is away or busy.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, redact
 from core.runtime.tls import verification_for
-from mock.tally import Tally
-from mock.targets.dialects import CHAT, Form, read
+from mock.tally import RunCounters
+from mock.targets.dialects import CHAT, Dialect, read
 
 HEADER = "X-Ajet-Row"
 SESSION = "X-Ajet-Session"
@@ -79,7 +79,7 @@ class Target(Protocol):
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """Ask until there is an answer, yes or no.
 
@@ -103,7 +103,7 @@ class Target(Protocol):
         """Let go of what it holds."""
 
 
-class Asker:
+class OpenAITarget:
     """Sends questions to one OpenAI-compatible address.
 
     Args:
@@ -135,7 +135,7 @@ class Asker:
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "",
-        form: Form = CHAT,
+        form: Dialect = CHAT,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
@@ -171,7 +171,7 @@ class Asker:
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """See `Target.ask`."""
         began = time.monotonic()

@@ -16,9 +16,9 @@ import msgspec
 
 from ajet_swarm.common.text import content_text, one_line
 from mock.dataset.rows import Row
-from mock.tally import Tally
+from mock.tally import RunCounters
 from mock.targets.dialects import CHAT, read
-from mock.targets.openai import TRAIN, Answer, Asker, Question, Unreachable
+from mock.targets.openai import TRAIN, Answer, OpenAITarget, Question, Unreachable
 
 STOP = "[END]"
 """What the model writes when the user has nothing more to say."""
@@ -98,7 +98,7 @@ class UserModel:
         turn: int,
         sent_id: str,
         rest: Rest,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Said | None:
         """What the user of `row` says next.
 
@@ -196,7 +196,7 @@ def orders(row: Row, stop: str) -> str:
     )
 
 
-class _Endpoint(Asker):
+class _Endpoint(OpenAITarget):
     """The model's address: what it refuses by name is left out from then on."""
 
     called = "the user's model"
