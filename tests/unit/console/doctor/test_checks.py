@@ -1,0 +1,213 @@
+"""What the doctor sees, says and leaves alone."""
+
+import asyncio
+import json
+import os
+import socket
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from console.doctor import examine, local
+from console.doctor.finding import Finding, Patient
+from core.journal.storage import PAGE
+from core.journal.writer import Journal
+from core.runtime.home import Home
+from core.settings import Settings, load
+from tests.support.stopwatch import Stopwatch
+
+
+def _patient(root: Path, settings: Settings | None = None, **more: object) -> Patient:
+    return Patient(home=Home(root), settings=settings or Settings(), **more)  # type: ignore[arg-type]  # fields of several types
+
+
+def _found(patient: Patient) -> dict[tuple[str, str], Finding]:
+    return {(one.area, one.name): one for one in asyncio.run(examine(patient))}
+
+
+def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    root = tmp_path / "none" / "yet"
+    found = _found(_patient(root))
+    assert found["home", "folder"].level == "ok"
+    assert found["keys", "control token"].level == "ok"
+    assert found["python", "version"].level == "ok"
+    assert found["packages", "versions"].level == "ok"
+    assert not root.parent.exists()
+
+
+def test_what_others_can_read_is_told_with_the_command_that_ends_it(home: Home) -> None:
+    home.token()
+    assert _found(_patient(home.root))["keys", "control token"].level == "ok"
+    home.token_file.chmod(0o644)
+    home.root.chmod(0o755)
+    found = _found(_patient(home.root))
+    assert found["keys", "control token"].level == "fail"
+    assert found["keys", "control token"].todo == f"`chmod 600 {home.token_file}`"
+    home.token_file.unlink()
+    home.token_file.symlink_to("gone")
+    found = _found(_patient(home.root))
+    assert found["keys", "control token"].level == "fail"
+    assert "is a link to gone, which is not there" in found["keys", "control token"].text
+    assert found["home", "folder"].level == "warn"
+    home.root.chmod(0o700)
+
+
+def test_settings_of_a_server_that_does_not_exist_are_a_warning(tmp_path: Path) -> None:
+    assert ("settings", "servers") not in _found(_patient(tmp_path))
+    found = _found(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
+    assert found["settings", "servers"].level == "warn"
+    assert "`servers.gpux`" in found["settings", "servers"].text
+
+
+def test_an_open_door_without_a_key_fails(tmp_path: Path) -> None:
+    flags = {"proxy.host": "0.0.0.0", "engine.host": "0.0.0.0"}
+    found = _found(_patient(tmp_path, load(None, {}, flags)))
+    assert found["keys", "fake vLLM"].level == "fail"
+    assert found["keys", "embedded engine"].level == "fail"
+    found = _found(_patient(tmp_path, load(None, {}, {**flags, "proxy.api_key": "k"})))
+    assert found["keys", "fake vLLM"].level == "ok"
+
+
+def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = _found(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
+    told = found["ports", "fake vLLM"]
+    assert told.level == "warn"
+    assert f"pid {os.getpid()}" in told.text
+    assert told.todo
+
+
+def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        watch = Stopwatch()
+        _found(_patient(tmp_path))
+        without = watch.seconds
+        found = _found(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
+        took = watch.seconds - without
+    assert took < 5 + 2 * without  # what else a look takes depends on the machine
+    assert found["server", "gpu"].level == "fail"
+    assert "no answer" in found["server", "gpu"].text
+    assert found["server", "gone"].level == "fail"
+    assert found["server", "gone"].todo
+
+
+def test_hooks_are_loaded_elsewhere_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    file = folder / "on_compute_relative_reward.py"
+    file.write_text(
+        "async def on_compute_relative_reward(valid_results, all_answers):\n    return []\n"
+    )
+    assert _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"].level == "ok"
+    file.write_text("import no_such_module_of_anyone\n")
+    told = _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
+    assert told.level == "fail"
+    assert "no_such_module_of_anyone" in told.text
+    assert [one.name for one in folder.iterdir()] == [file.name]
+
+
+def test_a_journal_is_read_and_stays_as_it_is(home: Home) -> None:
+    Journal(home.journal).close()
+    content = home.journal.read_bytes()
+    assert _found(_patient(home.root))["home", "journal"].level == "ok"
+    assert home.journal.read_bytes() == content
+    for one in home.root.glob("journal.db-*"):
+        one.unlink()
+    with home.journal.open("r+b") as file:
+        file.seek(2 * PAGE)
+        file.write(b"\xff" * PAGE)
+    damaged = _found(_patient(home.root))["home", "journal"]
+    assert damaged.level == "fail"
+    assert "damaged" in damaged.text
+    assert "Restart the proxy" in damaged.todo
+    home.journal.write_bytes(b"nonsense")
+    assert _found(_patient(home.root))["home", "journal"].level == "fail"
+
+
+def test_the_terminal_is_judged_by_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TMUX", "STY", "NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    assert _found(_patient(tmp_path))["terminal", "TERM"].level == "fail"
+    monkeypatch.setenv("TERM", "vt100")
+    assert _found(_patient(tmp_path))["terminal", "colours"].level == "warn"
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert _found(_patient(tmp_path))["terminal", "colours"].text == "256"
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("STY", "1")
+    found = _found(_patient(tmp_path))
+    assert found["terminal", "colours"].text == "24 bit"
+    assert found["terminal", "clipboard"].level == "warn"
+
+
+def test_the_exit_code_and_the_data_say_whether_something_fails(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert main(["doctor", "--port", "0", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"]
+    assert {"area", "name", "level", "text", "todo"} == set(data["checks"][0])
+    home.config.write_text("prxy: 1\n")
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr().out
+    assert "unknown key `prxy`" in told
+    assert "1 failures" in told
+    assert main(["doctor", "--swarm-url", "nonsense"]) == 2
+    assert main(["doctor", "--url", "nonsense"]) == 2
+
+
+def _packages(
+    monkeypatch: pytest.MonkeyPatch, wanted: list[str], installed: dict[str, str]
+) -> Finding:
+    """The finding about packages where the distribution wants `wanted`."""
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
+    monkeypatch.setattr(metadata, "version", version)
+    (found,) = local.packages(_patient(Path("/none")))
+    return found
+
+
+def test_only_what_a_normal_install_needs_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [
+        "httpx<1,>=0.28",
+        'uvloop>=0.21; sys_platform != "win32" and implementation_name == "cpython"',
+        'pyarrow>=17; extra == "data"',
+        'aiohttp<4,>=3.12; extra == "dev"',
+    ]
+    found = _packages(monkeypatch, wanted, {"httpx": "0.28.1"})
+    assert (found.level, found.text) == ("ok", "httpx 0.28.1")
+    found = _packages(monkeypatch, wanted, {"httpx": "1.0", "uvloop": "0.20"})
+    assert (found.level, found.text) == ("fail", "httpx 1.0 is not < 1, uvloop 0.20 is not >= 0.21")
+    assert _packages(monkeypatch, wanted, {}).text == "httpx is missing"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "source", "advice"),
+    [
+        ("/home/u/.local/share/pipx/venvs/ajet-console", False, "`pipx reinstall ajet-console`"),
+        ("/srv/venv", False, "Install ajet-console again into /srv/venv"),
+        ("/srv/venv", True, "`make run` in "),
+    ],
+)
+def test_the_advice_fits_the_way_it_was_installed(
+    prefix: str, source: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "console").mkdir()
+    if source:
+        (tmp_path / "Makefile").touch()
+        (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(local, "__file__", str(tmp_path / "console/doctor/local.py"))
+    monkeypatch.setattr("sys.prefix", prefix)
+    assert advice in _packages(monkeypatch, ["httpx>=0.28"], {}).todo

@@ -1,0 +1,113 @@
+"""The doctor looks at judges: key, address, model."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from console.doctor.finding import Finding, Patient
+from console.doctor.judge import judges
+from console.doctor.remote import hooks
+from core.runtime.home import Home
+from core.settings import load
+from tests.support.scripted_judge import ScriptedJudge
+
+Write = Callable[..., Patient]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def made(*lines: str, **flags: str) -> Patient:
+        (tmp_path / "rewards.yaml").write_text("\n".join(("parts:", *lines)) + "\n")
+        dotted = {name.replace("__", "."): value for name, value in flags.items()}
+        return Patient(home=Home(tmp_path), settings=load(None, {}, dotted))
+
+    return made
+
+
+async def only(patient: Patient) -> Finding:
+    (found,) = await judges(patient)
+    return found
+
+
+async def test_one_that_works(write: Write) -> None:
+    async with ScriptedJudge() as judge:
+        found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: judge-1}}"))
+        assert (found.area, found.name, found.level) == ("judges", "helpful", "ok")
+        assert "judge-1 at" in found.text
+        assert judge.listed == 1
+        assert judge.calls == []
+
+
+async def test_each_is_looked_at_but_those_that_are_off(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "sk-xxx")
+    async with ScriptedJudge(key="right") as judge:
+        start = f"kind: judge, url: '{judge.url}'"
+        found = await judges(
+            write(
+                "  length: {}",
+                f"  refused: {{{start}, model: judge-1}}",
+                f"  placeholder: {{{start}, key_env: A_KEY}}",
+                f"  off: {{{start}, enabled: false}}",
+            )
+        )
+    assert [(one.name, one.level) for one in found] == [
+        ("refused", "fail"),
+        ("placeholder", "fail"),
+    ]
+    assert "401" in found[0].text
+    assert "placeholder" in found[1].text
+    assert found[1].todo
+    assert "sk-xxx" not in found[1].text
+
+
+async def test_one_that_is_not_there_and_one_that_hangs(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedJudge() as judge:
+        url = judge.url
+    found = await only(write(f"  helpful: {{kind: judge, url: '{url}', model: x}}"))
+    assert found.level == "fail"
+    assert "no answer from" in found.text
+    monkeypatch.setattr("console.doctor.judge.PATIENCE", 0.1)
+    async with ScriptedJudge() as judge:
+        judge.models, judge.forever = None, "hang"
+        found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: x}}"))
+    assert (found.level, found.text) == ("fail", f"{judge.url}: no answer in 0.1 s")
+
+
+async def test_the_policys_own_server(write: Write) -> None:
+    line = "  helpful: {kind: judge, url: own}"
+    found = await only(write(line))
+    assert found.level == "fail"
+    assert "own" in found.text
+    async with ScriptedJudge() as judge:
+        found = await only(write(line, upstream__url=judge.url))
+    assert found.level == "ok"
+
+
+async def test_a_file_that_is_broken_or_missing(write: Write, tmp_path: Path) -> None:
+    found = await only(write("  helpful: {kind: judge}"))
+    assert found.level == "fail"
+    assert "rewards.yaml:2" in found.text
+    missing = write("  length: {}", rewards__file=str(tmp_path / "none.yaml"))
+    assert "there is no file" in (await only(missing)).text
+
+
+async def test_without_a_judge_nothing_is_said(write: Write, tmp_path: Path) -> None:
+    assert not await judges(write("  length: {}"))
+    assert not await judges(Patient(home=Home(tmp_path / "x"), settings=load(None, {}, {})))
+    assert not await judges(Patient(home=Home(tmp_path), settings=None))
+
+
+async def test_hooks_of_the_model_file_are_looked_at(write: Write, tmp_path: Path) -> None:
+    broken = tmp_path / "mine"
+    broken.mkdir()
+    (broken / "on_compute_relative_reward.py").write_text("def broken(:\n")
+    (found,) = await hooks(write("  mine: {kind: hook, folder: mine}", "  length: {}"))
+    assert (found.area, found.level) == ("hooks", "fail")
+    assert str(broken) in found.text
+    (found,) = await hooks(write("  length: {}"))
+    assert (found.level, "rewards.yaml has no hooks" in found.text) == ("ok", True)

@@ -1,0 +1,312 @@
+"""A journal that is pruned: what goes, what stays, and that the state is the same as before."""
+
+import contextlib
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import core.journal.prune
+import core.journal.texts
+from core.bus import Bus
+from core.events import Event, GroupClosed, GroupMarked, GroupOpened, GroupRated, ProxyStarted
+from core.journal.damage import find_damage, salvage
+from core.journal.history import read_group, read_page
+from core.journal.prune import Pruner, Retention, Size
+from core.journal.read_only import JournalFile
+from core.journal.start import open_journal
+from core.journal.writer import Journal
+from tests.support.sample import group_events
+
+DAY = 86_400.0
+NOW = time.time()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
+    monkeypatch.setattr(core.journal.prune, "SLACK", 2)
+    for module in (core.journal.prune, core.journal.texts):
+        monkeypatch.setattr(module, "STALE", 40)
+
+
+def noise(number: int, length: int = 3_000) -> str:
+    return random.Random(number).randbytes(length // 2).hex()
+
+
+class Filled:
+    """A journal with one group a day, each with a text of its own and one that all share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = Journal(path)
+        self.bus = Bus(self.journal, "run")
+
+    def add(self, number: int, *, rated: bool = False, until: str = "DONE") -> str:
+        """One group, opened `100 - number` days ago."""
+        at = NOW - (100 - number) * DAY
+        group_id = ""
+        for event in group_events(number, query=noise(number), at=at, until=until):
+            if isinstance(event, GroupOpened):
+                group_id = event.group_id
+                shared = {"role": "system", "content": noise(-1)}
+                event.body["messages"].insert(0, shared)
+            if isinstance(event, GroupClosed) and rated:
+                self.bus.publish(GroupRated(group_id=group_id, rating="tie", at=at))
+            self.bus.publish(event)
+        return group_id
+
+    async def settled(self) -> None:
+        await self.journal.durable(self.bus.state.seq)
+
+    def prune(self, keep: Retention) -> core.journal.prune.PruneResult:
+        return Pruner(self.journal, keep, rest=0.0).prune(keep)
+
+    def groups(self) -> list[str]:
+        with self.journal.reading() as db:
+            sql = "select id from groups order by opened_seq"
+            return [str(row[0]) for row in db.execute(sql)]
+
+    def used(self) -> int:
+        with self.journal.reading() as db:
+            return Size.of(db).used
+
+    def check(self) -> None:
+        """State, texts and pages are in order, now and after a restart."""
+        journal, state = self.journal, self.bus.state
+        assert journal.replayed_state() == journal.load_state() == state
+        for group_id in self.groups():
+            whole = journal.group_events(group_id)
+            assert "missing in the journal" not in repr(whole)
+            assert isinstance(whole[0], GroupOpened)
+        with journal.reading() as db:
+            (lost,) = db.execute(
+                "select count(*) from text_index where id not in (select id from texts)"
+            ).fetchone()
+            assert lost == 0
+        assert find_damage(self.path) == ""
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Filled]:
+    made = Filled(tmp_path / "journal.db")
+    yield made
+    made.journal.close()
+
+
+async def test_days_prune_what_is_older_and_no_rated_or_open_group(filled: Filled) -> None:
+    for number in range(60):
+        until = "AWAITING_RATING" if number == 7 else "DONE"
+        filled.add(number, rated=number == 5, until=until)
+        await filled.settled()
+    before = {name: filled.journal.group_events(name) for name in filled.groups()}
+    done = filled.prune(Retention(days=70.5))
+    kept = filled.groups()
+    assert kept[:3] == ["g0005", "g0007", "g0030"]
+    assert (done.groups, done.rated) == (28, 0)
+    assert done.bytes > 28 * 1_500
+    assert {name: filled.journal.group_events(name) for name in kept} == {
+        name: before[name] for name in kept
+    }
+    assert filled.journal.group_events("g0004") == []
+    assert read_group(filled.journal, "g0004") is None
+    filled.check()
+
+    assert filled.prune(Retention(days=70.5)).groups == 0  # nothing is left to do
+    done = filled.prune(Retention(days=70.5, rated=True))
+    assert (done.groups, done.rated) == (1, 1)
+    assert filled.groups()[:2] == ["g0007", "g0030"]
+    filled.check()
+
+
+async def test_the_pruned_journal_goes_on_after_a_restart(filled: Filled) -> None:
+    for number in range(60):
+        filled.add(number)
+        await filled.settled()
+        if number == 20:
+            filled.journal.append_snapshot(filled.bus.state)
+    filled.prune(Retention(days=70.5))
+    filled.add(61)
+    await filled.settled()
+    filled.check()
+    filled.journal.close()
+    again = open_journal(filled.path)
+    with contextlib.closing(again.journal):
+        assert again.state == filled.bus.state
+        assert again.journal.replayed_state() == filled.bus.state
+        Bus(again.journal, "run-2", again.state).publish(GroupMarked(group_id="g0061", marked=True))
+
+
+async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> None:
+    for number in range(90):
+        filled.add(number, rated=number % 3 == 0)
+        await filled.settled()
+    full = filled.used()
+    with filled.journal.reading() as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+    size = filled.path.stat().st_size
+    assert filled.prune(Retention(bytes=full + 1)).groups == 0
+    filled.prune(Retention(bytes=full * 4 // 5))
+    kept = filled.groups()
+    assert filled.used() <= full * 4 // 5
+    assert [name for name in kept if int(name[1:]) % 3 == 0] == [
+        f"g{number:04}" for number in range(0, 90, 3)
+    ]
+    assert "g0001" not in kept
+    filled.check()
+
+    done = filled.prune(Retention(bytes=1))  # all that may go
+    assert done.rated
+    assert filled.groups() == [f"g{number:04}" for number in range(80, 90)]
+    filled.check()
+    with filled.journal.reading() as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+        (texts,) = db.execute("select count(*) from texts").fetchone()
+    assert texts < 70  # of 450; each group has five
+    assert filled.path.stat().st_size < size / 2
+
+
+async def test_a_text_that_is_used_again_stays(filled: Filled) -> None:
+    for number in range(60):
+        filled.add(number)
+        await filled.settled()
+    first = noise(0)
+    opened = next(one for one in group_events(70, query=first) if isinstance(one, GroupOpened))
+    filled.bus.publish(opened)
+    await filled.settled()
+    filled.prune(Retention(days=70.5))
+    found = filled.journal.group_events("g0070")[0]
+    assert isinstance(found, GroupOpened)
+    assert found.query == first
+    again = next(one for one in group_events(71, query=noise(1)) if isinstance(one, GroupOpened))
+    await filled.bus.publish_durable(again)  # its text was deleted: it is stored once more
+    found = filled.journal.group_events("g0071")[0]
+    assert isinstance(found, GroupOpened)
+    assert found.query == noise(1)
+    filled.check()
+
+
+@pytest.mark.parametrize("steps", range(1, 40, 3))
+async def test_a_round_that_is_cut_off_is_gone_on_with(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    for number in range(60):
+        filled.add(number, rated=number % 4 == 0)
+        await filled.settled()
+    real, left = filled.journal.steps.carry_out, [steps]
+
+    def step(*args: object) -> float:
+        left[0] -= 1
+        if left[0] < 0:
+            raise core.journal.prune.TaskFailed("cut off")
+        return real(*args)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(filled.journal.steps, "carry_out", step)
+    with contextlib.suppress(core.journal.prune.PruneError):
+        filled.prune(Retention(days=70.5, rated=steps % 2 == 0))
+    filled.check()
+    monkeypatch.setattr(filled.journal.steps, "carry_out", real)
+    filled.prune(Retention(days=70.5, rated=True))
+    assert filled.groups() == [f"g{number:04}" for number in range(30, 60)]
+    filled.check()
+    with filled.journal.reading() as db:
+        (below,) = db.execute(
+            "select count(*) from events where seq<=(select seq from base)"
+        ).fetchone()
+    assert below == 0
+
+
+async def test_places_of_groups_stay_and_pruned_ones_are_empty(filled: Filled) -> None:
+    for number in range(60):
+        filled.add(number, rated=number == 5)
+        await filled.settled()
+    before = read_page(filled.journal, 40, 10)
+    filled.prune(Retention(days=70.5))
+    after = read_page(filled.journal, 40, 10)
+    assert after.groups == before.groups
+    assert (after.first, after.total, after.start) == (40, 60, 29)
+    assert NOW - 72 * DAY < after.since < NOW - 69 * DAY
+    assert read_page(filled.journal, 0, 10).groups == []
+    oldest = read_page(filled.journal, 25, 6)
+    assert oldest.first == 29
+    assert [one.group_id for one in oldest.groups] == ["g0005", "g0030"]
+
+
+async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled) -> None:
+    started = ProxyStarted(
+        client_uuid="c", pid=1, url="u", version="v", servers={"a": "b"}, rewards="builtin"
+    )
+    filled.bus.publish(msgspec.structs.replace(started, at=NOW - 100 * DAY))
+    for number in range(60):
+        filled.add(number, rated=number == 5)
+        await filled.settled()
+    filled.prune(Retention(days=70.5))
+    with JournalFile(filled.path) as file:
+        assert file._copy is None
+        base = file.base()
+        assert base is not None
+        last = file.last_seq()
+        (run,) = file.runs()
+        assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
+        assert file.state() == filled.bus.state
+        begun = file.state(base.seq)
+        assert begun.seq == base.seq
+        events = file.events(base.seq, 10_000)
+        assert [one.seq for one in events] == list(range(base.seq + 1, last + 1))
+        assert file.page(0, 50, last).start == 29
+        assert file.group_events("g0005", last)
+
+
+async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -> None:
+    for number in range(60):
+        filled.add(number, rated=number == 5)
+        await filled.settled()
+    filled.prune(Retention(days=70.5))
+    state = filled.bus.state
+    with filled.journal.reading() as db:
+        (base,) = db.execute("select seq from base").fetchone()
+    filled.journal.close()
+    with contextlib.closing(sqlite3.connect(filled.path)) as db:
+        db.execute("delete from events where seq>? and seq<?", (base + 60, base + 120))
+        db.execute("delete from text_index")
+        db.commit()
+        (kept,) = db.execute("select count(*) from events").fetchone()
+        assert kept
+    salvaged = salvage(filled.path)
+    assert salvaged.kept + salvaged.missing == state.seq - base
+    assert 0 < salvaged.missing < 120
+    again = open_journal(filled.path)
+    with contextlib.closing(again.journal):
+        events: list[Event] = list(again.journal.group_events("g0005"))
+        assert isinstance(events[0], GroupOpened)
+        assert events[0].query == noise(5)
+        Pruner(again.journal, Retention()).prune(Retention(days=1))
+        assert isinstance(again.journal.group_events("g0005")[0], GroupOpened)
+
+
+async def test_an_old_journal_is_pruned_and_its_rated_groups_stay(tmp_path: Path) -> None:
+    old = Path(__file__).parents[3] / "data/journal_d3182bb.db"
+    path = tmp_path / "journal.db"
+    path.write_bytes(old.read_bytes())
+    journal = Journal(path)
+    bus = Bus(journal, "run")
+    for number in range(1_000, 1_030):
+        for event in group_events(number, query=noise(number), at=NOW):
+            bus.publish(event)
+        await journal.durable(bus.state.seq)
+    before = journal.group_events("g0001")
+    done = Pruner(journal, Retention(days=1)).prune(Retention(bytes=1))
+    assert done.groups
+    with journal.reading() as db:
+        kept = [row[0] for row in db.execute("select id from groups order by opened_seq")]
+    assert len(kept) == 11  # the newest, and one that is open
+    assert kept[0] == "g0099"
+    assert journal.group_events("g0001") == []
+    assert before
+    assert journal.load_state() == bus.state == journal.replayed_state()
+    journal.close()
