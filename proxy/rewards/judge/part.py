@@ -16,7 +16,7 @@ from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.judge.breaker import Breaker
 from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeFault, Wire
+from proxy.rewards.judge.http import JudgeEndpoint, JudgeFault
 from proxy.rewards.judge.modes import Sitting
 from proxy.rewards.judge.prompt import winner_schema
 from proxy.rewards.judge.question import Asker, overspent
@@ -69,7 +69,7 @@ class Judge:
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
-        self._wire: Wire | None = None
+        self._endpoint: JudgeEndpoint | None = None
         self._asker: Asker | None = None
         self._model = options.model or ""
         self._opening = asyncio.Lock()
@@ -110,8 +110,8 @@ class Judge:
         if self._told and tally.now.trouble == self._told:  # of its address, not of its successor's
             tally.change(trouble="")
         tally.flush()
-        if self._wire is not None:
-            await self._wire.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
         if self._cache is not None:
             await self._cache.close()
 
@@ -143,10 +143,10 @@ class Judge:
         if not group.context.answers:
             raise PartAbstained("the group has no answers to judge")
         try:
-            asker, wire = await self._open()
+            asker, endpoint = await self._open()
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
-        source = (wire.url, self._model)
+        source = (endpoint.url, self._model)
         sitting = Sitting(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
 
@@ -159,13 +159,13 @@ class Judge:
             return fault
         where = self._where()
         try:
-            wire = await self._reach()
-            listed = await wire.models()
+            endpoint = await self._reach()
+            listed = await endpoint.models()
             model = self._model or (listed[0] if listed else "")
             if not model:
                 return JudgeProbe(False, "it lists no model", "Name one with `model`", where)
             if listed is None or model not in listed:
-                await wire.ask(model, _WORD, winner_schema(), "probe")
+                await endpoint.ask(model, _WORD, winner_schema(), "probe")
         except JudgeFault as failure:
             said, todo = (
                 f"the judge at {where} fails: {failure.text}",
@@ -208,22 +208,24 @@ class Judge:
             return self.options.url
         return address(self._desk.own.url) if self._desk.own is not None else OWN
 
-    async def _reach(self) -> Wire:
+    async def _reach(self) -> JudgeEndpoint:
         async with self._reaching:
-            if self._wire is None:
-                self._wire = await asyncio.to_thread(self._new_wire)  # it reads certificates
-            return self._wire
+            if self._endpoint is None:
+                self._endpoint = await asyncio.to_thread(
+                    self._new_endpoint
+                )  # it reads certificates
+            return self._endpoint
 
-    def _new_wire(self) -> Wire:
+    def _new_endpoint(self) -> JudgeEndpoint:
         own = self._desk.own if self.options.url == OWN else None
         if own is not None:
             key = own.key
             self._model = self._model or own.model
         else:
             key = find_key(self.options.key_env, self.options.key_file).value
-        return Wire(self.options, self._where(), key, self._sent)
+        return JudgeEndpoint(self.options, self._where(), key, self._sent)
 
-    async def _open(self) -> tuple[Asker, Wire]:
+    async def _open(self) -> tuple[Asker, JudgeEndpoint]:
         """What asks, made when it is first needed.
 
         Raises:
@@ -231,13 +233,13 @@ class Judge:
             PartAbstained: the key is no good.
         """
         async with self._opening:
-            if self._asker is not None and self._wire is not None:
-                return self._asker, self._wire
+            if self._asker is not None and self._endpoint is not None:
+                return self._asker, self._endpoint
             if (fault := await asyncio.to_thread(self._faulty)) is not None:
                 raise PartAbstained(f"{fault.said}. {fault.todo}")
-            wire = await self._reach()
+            endpoint = await self._reach()
             if not self._model:
-                listed = await wire.models()
+                listed = await endpoint.models()
                 if not listed:
                     raise JudgeFault("it lists no model: name one with `model`", again=False)
                 self._model = listed[0]
@@ -246,14 +248,14 @@ class Judge:
                 self._cache = Cache(self._around.home / CACHE)
             self._asker = Asker(
                 self.options,
-                wire,
+                endpoint,
                 self._model,
                 self._breaker,
                 self._cache,
                 self._tally,
                 self._worked,
             )
-            return self._asker, wire
+            return self._asker, endpoint
 
     def _worked(self) -> None:
         if self._trouble is not None or not self._proven:

@@ -13,7 +13,7 @@ from ajet_swarm.api.outcomes import THE_REQUESTS
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeFault, Reply, Wire
+from proxy.rewards.judge.http import JudgeEndpoint, JudgeFault, Reply
 from proxy.rewards.judge.prompt import Messages, repairing
 from proxy.rewards.judge.reply import BadReply
 from proxy.rewards.judge.settings import Options
@@ -59,7 +59,7 @@ class Asker:
 
     Args:
         options: Of the judge.
-        wire: Its endpoint.
+        endpoint: Its endpoint.
         model: Name of the model.
         breaker: Shared by all questions.
         cache: None for none.
@@ -70,7 +70,7 @@ class Asker:
     def __init__(
         self,
         options: Options,
-        wire: Wire,
+        endpoint: JudgeEndpoint,
         model: str,
         breaker: Breaker,
         cache: Cache | None,
@@ -78,7 +78,7 @@ class Asker:
         worked: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
-        self._wire = wire
+        self._endpoint = endpoint
         self._model = model
         self._breaker = breaker
         self._cache = cache
@@ -188,7 +188,7 @@ class Asker:
 
     async def _send(self, question: Question[T], messages: Messages) -> Reply:
         async with self._slots:
-            reply = await self._wire.ask(self._model, messages, question.schema, question.name)
+            reply = await self._endpoint.ask(self._model, messages, question.schema, question.name)
         cost = 0.0
         if reply.tokens is not None:
             prompt, completion = reply.tokens
