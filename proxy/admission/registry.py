@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.claims.shares import Lane, crowding
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
@@ -339,7 +339,7 @@ class Groups:
 
     # --- the world changes ---------------------------------------------------------------------
 
-    def _engine_changed(self, name: str, seen: Seen) -> None:
+    def _engine_changed(self, name: str, seen: ServerStatus) -> None:
         self.senses[name].engine_changed(seen)
         if is_down(seen):
             loop = asyncio.get_running_loop()
@@ -353,7 +353,9 @@ class Groups:
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self.stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
+                self.stop(
+                    run, Stop(f"the server is {seen.display_state.value}", "FAILED", run.busy(10))
+                )
 
     def _of(self, name: str) -> list[Run]:
         return [run for run in self.runs.values() if run.sense.server.name == name]

@@ -18,8 +18,8 @@ inside the claimer then lets the small one go first.
 import asyncio
 from collections import Counter
 
-from ajet_swarm.claims.shares import Lane, Shares
-from ajet_swarm.common.tasks import Deadline, Limit
+from ajet_swarm.claims.shares import FairQueue, Lane
+from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 
 CLAIMING = 32
 """Groups that claim at once at most: enough to keep the server busy while some of them wait until
@@ -47,7 +47,7 @@ class FairGate:
         """How many of those each sender has: a lane without its session."""
         self._beyond = 0
         """How many of them were let in beyond the places."""
-        self._queue: Shares[_Place] = Shares()
+        self._queue: FairQueue[_Place] = FairQueue()
         self._wishes: Counter[tuple[Lane, int]] = Counter()
         """How many in the queue have the same lane and size: all of them may go in, or none."""
 
@@ -108,7 +108,7 @@ class FairGate:
         try:
             if self._may_enter(turn.lane, turn.size):  # it may be smaller than those before it
                 self._admit()
-            async with Limit(deadline):
+            async with DeadlineTimeout(deadline):
                 await place.open
             entered = True
         finally:
@@ -223,7 +223,7 @@ class Turn:
             lane: Whose turn it is: key, address, session.
             deadline: On the loop's clock.
             size: Episodes it wants.
-            newcomer: See `Shares`.
+            newcomer: See `FairQueue`.
 
         Raises:
             TimeoutError: it did not come before the deadline.

@@ -5,10 +5,10 @@ import logging
 from typing import Any
 
 from ajet_swarm.api.outcomes import ChatAnswer
-from ajet_swarm.api.watcher import Seen
-from ajet_swarm.common.tasks import Crew, Limit
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.tasks import DeadlineTimeout, TaskBatch
 from ajet_swarm.common.text import content_text
-from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
@@ -59,7 +59,7 @@ async def generate(run: Run) -> None:
     if run.gate is not None:
         run.gate.claimed()
     run.gave_way = False
-    scope = Limit(run.loop.time() + limit, run.loop)
+    scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     effort = _Effort(run, scope, limit)
     try:
         async with scope:
@@ -75,7 +75,7 @@ async def generate(run: Run) -> None:
 class _Effort:
     """Gets the candidates of one run."""
 
-    def __init__(self, run: Run, scope: Limit, limit: float) -> None:
+    def __init__(self, run: Run, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
         self.seeds = run.request.seeds
@@ -84,7 +84,7 @@ class _Effort:
         self.scope = scope
         self.limit = limit
         self.overflows = 0
-        self._asked: dict[int, asyncio.Task[None] | Call[ChatAnswer]] = {}
+        self._asked: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
         """By candidate, the call that is under way, or the task that minds it."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is not waited for any more, and why."""
@@ -105,9 +105,9 @@ class _Effort:
 
     async def _ask_all(self) -> None:
         """The first call of each candidate; what is more than that gets a task."""
-        crew = Crew(self.run.loop)
+        crew = TaskBatch(self.run.loop)
         client = self.run.sense.server.client
-        begun: list[Call[ChatAnswer]] = []
+        begun: list[PendingCall[ChatAnswer]] = []
         asked: list[Candidate] = []
         live = self.run.streams  # then the first goes first, and has a task to read it
         began = self.run.loop.time()
@@ -132,7 +132,7 @@ class _Effort:
                 asked.append(candidate)
         try:
             if begun:
-                await settle(begun, heard)
+                await wait_all(begun, heard)
             if crew:
                 await crew.results()
         except BaseException:  # nothing goes on behind whoever gives the episodes back
@@ -142,7 +142,9 @@ class _Effort:
     def _body_of(self, candidate: Candidate) -> bytes:
         return self.run.request.encoded(candidate.index) if self.seeds else self.body
 
-    def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
+    def _read(
+        self, candidate: Candidate, call: PendingCall[ChatAnswer], began: float
+    ) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
         if given_up is not None:
             return given_up
@@ -267,7 +269,7 @@ class _Effort:
         self._give_up(LATE)
         return True
 
-    def _seen(self, seen: Seen) -> None:
+    def _seen(self, seen: ServerStatus) -> None:
         """The server changed: what is asked of it may never be answered."""
         if has_lost_all(seen):
             self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
@@ -315,7 +317,7 @@ class _Effort:
         """Why nothing can be asked of a fresh episode now; empty when it can."""
         seen = self.run.sense.server.watcher.current
         if not seen.is_in(ROLLING):
-            return f"the engine is {seen.shown.value}"
+            return f"the engine is {seen.display_state.value}"
         return "" if self._rolls_on() else NO_TIME
 
     def _why_none_free(self) -> str:

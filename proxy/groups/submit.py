@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import msgspec
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
-from ajet_swarm.common.tasks import Crew
-from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.common.tasks import TaskBatch
+from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
 from proxy.context import ServerSeat
@@ -99,7 +99,7 @@ class Ending(msgspec.Struct, frozen=True):
     uuid: str
     reward: float
     task_id: str
-    output: WorkflowOutput
+    output: WireOutput
     active_at: float
     """Unix seconds of its last call; 0 when that is not known."""
     claimed_at: float
@@ -112,9 +112,9 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.sense.server, run.seat.clock(), Crew(run.loop)
+    server, now, crew = run.sense.server, run.seat.clock(), TaskBatch(run.loop)
     outcomes: list[str] = []
-    begun: list[Call[EndOutcome]] = []
+    begun: list[PendingCall[EndOutcome]] = []
     sent: list[tuple[Candidate, Ending]] = []
 
     def heard(index: int) -> None:
@@ -139,7 +139,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
             sent.append((one, ending))
     try:
         if begun:
-            await settle(begun, heard)
+            await wait_all(begun, heard)
     except BaseException:
         await crew.cancel()
         raise
@@ -154,7 +154,7 @@ def _ending(run: Run, one: Candidate, reward: float) -> Ending:
         uuid=one.uuid,
         reward=reward,
         task_id=run.task_id,
-        output=WorkflowOutput(reward=reward, metadata=run.metadata),
+        output=WireOutput(reward=reward, metadata=run.metadata),
         active_at=one.active_at,
         claimed_at=one.claimed.at,
         discard_timeout=run.discard_timeout,

@@ -50,8 +50,8 @@ class Reply(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class JudgeEndpoint:
-    """The endpoint of one judge.
+class JudgeClient:
+    """Client of one judge's endpoint.
 
     Args:
         options: Of the judge.

@@ -13,15 +13,20 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
 from proxy.context import Seat
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
-from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
+from proxy.control.watch_only import (
+    ReadOnlyTransport,
+    WatchOnlyCommands,
+    WatchOnlyRefused,
+    watch_app,
+)
 from proxy.main import ProxyOptions, _parts, http_config
 from proxy.servers.slots import look
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -63,7 +68,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     options = ProxyOptions(home=Home.open(home), settings=settings)
     async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
         assert groups is None
-        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
+        control = ControlApi(seat, WatchOnlyCommands(seat), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
@@ -163,7 +168,7 @@ async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) ->
             assert not isinstance(second, str)
             body = {"messages": [{"role": "user", "content": "hello \x1b[31m"}]}
             await client.chat(first, body)  # type: ignore[arg-type]  # it was claimed
-            await client.end(first.episode_uuid, "task-7", WorkflowOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
+            await client.end(first.episode_uuid, "task-7", WireOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
         async with watching(tmp_path, gpu=swarm.url) as w:
             told = await w.control.look("gpu")
             assert [one.client for one in told.episodes] == ["trainer-a"]
@@ -217,7 +222,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
             orders = (
                 lambda: client.claim(),
                 lambda: client.abort(claimed.episode_uuid),
-                lambda: client.end(claimed.episode_uuid, "t", WorkflowOutput(reward=1.0)),
+                lambda: client.end(claimed.episode_uuid, "t", WireOutput(reward=1.0)),
                 lambda: client.chat(claimed, {"messages": []}),
                 lambda: client.chat_stream(claimed, {"messages": []}, lambda piece: None),
                 lambda: client.start_engine(),
@@ -226,7 +231,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
                 lambda: client.agree_sync_weight(),
             )
             for order in orders:
-                with pytest.raises(OnlyLooking):
+                with pytest.raises(WatchOnlyRefused):
                     await order()
             assert client.begin_claim() is None
         assert swarm.requests["/claim_episode"] == 1
