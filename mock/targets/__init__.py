@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from mock.control import Control, ControlDown, ControlRefused
@@ -62,25 +64,38 @@ class DryRunResult:
         return lines
 
 
-def open_target(spec: Spec, setting: ModelEndpoint, connections: int = 3) -> Target:
-    """Return the target that a target file describes."""
+def open_target(
+    spec: Spec,
+    endpoint: ModelEndpoint,
+    connections: int = 3,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Target:
+    """Return the target that a target file describes.
+
+    Args:
+        spec: The target file.
+        endpoint: The model that the application calls.
+        connections: Maximum number of concurrent requests.
+        transport: Transport of the program's requests; the network by default.
+    """
     if isinstance(spec, CommandSpec):
-        return CommandTarget(spec, setting)
+        return CommandTarget(spec, endpoint)
     if isinstance(spec, HttpSpec):
-        return HttpTarget(spec, setting, connections)
+        return HttpTarget(spec, endpoint, connections, transport)
     if isinstance(spec, PythonSpec):
-        return PythonTarget(spec, setting)
+        return PythonTarget(spec, endpoint)
     assert isinstance(spec, FakeSpec)
-    own = TargetBase(spec, setting)
+    own = TargetBase(spec, endpoint)
     values = own.values(Question(query="", messages=(), sent_id=""))
     foreign = bool(spec.base_url)  # never send it our key and certificate
     return OpenAITarget(
-        spec.base_url or setting.base_url,
+        spec.base_url or endpoint.base_url,
         model=str(values["model"]),
-        api_key="" if foreign else setting.api_key,
-        cert="" if foreign else setting.cert,
+        api_key="" if foreign else endpoint.api_key,
+        cert="" if foreign else endpoint.cert,
         timeout=spec.timeout,
         connections=connections,
+        transport=transport,
         name=spec.told,
         form=DIALECTS[spec.dialect],
         headers={name: fill(text, values) for name, text in spec.headers.items()},

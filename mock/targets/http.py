@@ -9,9 +9,10 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from core.openai.api import ApiAnswer, OpenAIApi
 from mock.tally import RunCounters
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, OpenAITarget, Question, Unreachable, marks
+from mock.targets.openai import CONNECT_SECONDS, Answer, PatientCaller, Question, Unreachable, marks
 from mock.targets.spec import Events, HttpSpec
 from mock.targets.templates import NoAnswer, fill, fill_all, parse_json, text_at, values_at
 
@@ -19,7 +20,7 @@ _TURNS = {"session", "app_session", "messages"}
 """Template names by which an application can recognise a later question of a conversation."""
 
 
-class HttpTarget(OpenAITarget):
+class HttpTarget:
     """The application's own address.
 
     Each request also has our headers (row, session, whether to train): an application that forwards
@@ -37,14 +38,15 @@ class HttpTarget(OpenAITarget):
     ) -> None:
         local = TargetBase(spec, endpoint)
         values = local.values(Question(query="", messages=(), sent_id=""))
-        super().__init__(
+        self.name = spec.told
+        self._api = OpenAIApi(
             fill(spec.url, values, _escaped),
-            timeout=spec.timeout,
             connections=connections,
+            connect_seconds=min(spec.timeout, CONNECT_SECONDS),
+            body_limit=OUTPUT_CAP,
             transport=transport,
-            name=spec.told,
         )
-        self.url = spec.url
+        self._caller = PatientCaller(spec.url)
         self._spec = spec
         self._local = local
         self._sessions: dict[str, str] = {}
@@ -53,6 +55,10 @@ class HttpTarget(OpenAITarget):
     async def over(self, session: str) -> None:
         """Forget the application's name of a conversation."""
         self._sessions.pop(session, None)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
 
     async def ask(
         self,
@@ -68,15 +74,21 @@ class HttpTarget(OpenAITarget):
             error = f"it takes one question only: its request has none of {names}"
             return self._local.failed(error, time.monotonic())
         try:
-            answer = await super().ask(question, rest, patience, tally)
+            answer = await self._caller.ask(
+                lambda: self._call(question),
+                lambda answer: self._text(answer.body, question),
+                rest,
+                patience,
+                tally,
+            )
         except Unreachable as error:
-            what = self._local.hide(f"{error.what} ({self.url})")
+            what = self._local.hide(f"{error.what} ({self._spec.url})")
             raise Unreachable(what, str(self._spec.path)) from error
         if answer is None or not answer.error:
             return answer
         return Answer(error=self._local.hide(answer.error), seconds=answer.seconds)
 
-    async def _post(self, question: Question) -> httpx.Response:
+    async def _call(self, question: Question) -> ApiAnswer:
         spec = self._spec
         session = self._sessions.get(question.session, "")
         values = self._local.values(question, app_session=session)
@@ -87,41 +99,18 @@ class HttpTarget(OpenAITarget):
         if spec.body is not None:
             filled = fill_all(spec.body, values)
             body = filled.encode() if isinstance(filled, str) else msgspec.json.encode(filled)
-        request = self._http.build_request(
+        return await self._api.call(
             spec.method,
             fill(spec.url, values, _escaped),
-            content=body,
+            body,
+            seconds=spec.timeout,
             headers=headers,
+            is_whole=_EndOfStream(spec.sse) if spec.sse is not None else None,
         )
-        if body is None:
-            request.headers.pop("content-type", None)
-        response = await self._http.send(request, stream=True)
-        try:
-            data = await self._receive(response)
-        finally:
-            await response.aclose()
-        return httpx.Response(response.status_code, headers=_headers_kept(response), content=data)
 
-    async def _receive(self, response: httpx.Response) -> bytes:
-        """Return the whole answer; of an event stream, everything up to its last event."""
-        data = bytearray()
-        events = self._spec.sse if response.is_success else None
-        async for piece in response.aiter_bytes():
-            at = max(0, len(data) - len(piece) - 256)
-            data += piece
-            if len(data) > OUTPUT_CAP:
-                raise httpx.RequestError(f"the answer is longer than {OUTPUT_CAP >> 20} MB")
-            if (
-                events is not None
-                and events.done.encode() in data[at:]
-                and _stream_ended(data, events)
-            ):
-                break
-        return bytes(data)
-
-    def _text(self, response: httpx.Response, question: Question) -> str:
+    def _text(self, body: bytes, question: Question) -> str:
         spec = self._spec
-        text = _decoded(response.content)
+        text = _decoded(body)
         if spec.sse is not None:
             return _events_text(text, spec.sse)
         if spec.app_session:
@@ -153,10 +142,23 @@ def parse_events(data: bytes) -> Iterator[tuple[str, str]]:
             yield name, "\n".join(lines)
 
 
-def _stream_ended(data: bytearray, events: Events) -> bool:
-    """Return whether the last event of a stream has arrived completely."""
-    ends = any(_is_last_event(name, content, events) for name, content in parse_events(bytes(data)))
-    return ends and bool(events.done)
+class _EndOfStream:
+    """Detector of the complete last event of a stream."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._searched = 0
+
+    def __call__(self, data: bytearray) -> bool:
+        """Search the data received since the last call."""
+        done = self._events.done
+        since, self._searched = max(0, self._searched - 256), len(data)
+        if not done or done.encode() not in data[since:]:
+            return False
+        return any(
+            _is_last_event(name, content, self._events)
+            for name, content in parse_events(bytes(data))
+        )
 
 
 def _is_last_event(name: str, content: str, events: Events) -> bool:
@@ -202,10 +204,3 @@ def _escaped(text: str) -> str:
 
 def _header(text: str) -> str:
     return quote(text, safe=" !#$%&'()*+,-./:;<=>?@[]^_`{|}~\"")
-
-
-def _headers_kept(response: httpx.Response) -> dict[str, str]:
-    """Return the headers that are read later, without those of a content coding that is already
-    undone."""
-    names = ("retry-after", "content-type")
-    return {name: response.headers[name] for name in names if name in response.headers}

@@ -136,12 +136,8 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
 
     more = "model: own\nparams: {temperature: 0.5}\nheaders: {X-A: b}\n"
     spec = spec_of(tmp_path, f"kind: fake\ndialect: {name}\n{more}")
-    made = open_target(spec, ModelEndpoint(base_url=AT))
+    made = open_target(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(answer))
     assert isinstance(made, OpenAITarget)
-    await made._http.aclose()
-    made._http = httpx.AsyncClient(
-        transport=httpx.MockTransport(answer), headers=made._http.headers
-    )
     said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert (await ask(made, question(messages=said))).text == "yes"
     (request,) = asked
