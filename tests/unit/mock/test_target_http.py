@@ -101,10 +101,10 @@ def page(told: str) -> bytes:
         ([], "nothing at `reply.text`: it is a list of 0"),
         (b"", "the answer is not JSON: nothing"),
         (b"<!DOCTYPE html><p>Sign in", "the answer is a page: <!DOCTYPE html><p>Sign in"),
-        (b"sorry", "the answer is no JSON: sorry"),
-        (b"\xff\xd8\xff", "the answer is no text: byte 1"),
+        (b"sorry", "the answer is not JSON: sorry"),
+        (b"\xff\xd8\xff", "the answer is not text: byte 1"),
         (b'"' + b"x" * OUTPUT_CAP + b'"', "the answer is larger than 4 MiB"),
-        (b"[" * 5000, "the answer is no JSON"),
+        (b"[" * 5000, "the answer is not JSON"),
     ],
 )
 async def test_no_answer_is_invented(tmp_path: Path, told: Any, error: str) -> None:
