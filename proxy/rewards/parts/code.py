@@ -1,4 +1,4 @@
-"""Whether an answer brings the code that its query asks for."""
+"""Whether an answer contains the code that its query calls for."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ _NONE = PartValue(0.0, "no code, though it is asked for")
 
 
 class Code:
-    """1 for a code block; does not apply to other queries, nor where tools can be called."""
+    """1 for a code block; does not apply to other queries, nor where tools are offered."""
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        """None where no code is asked for."""
+        """Return one value for each answer; None when the query calls for no code."""
         if group.context.tools or not asked_by(group.context.query).code:
             return None
         return [_of(reading.text) for reading in group.readings]

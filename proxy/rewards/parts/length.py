@@ -1,4 +1,4 @@
-"""How long an answer is."""
+"""The length of an answer."""
 
 import math
 from collections.abc import Mapping
@@ -9,21 +9,20 @@ from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingE
 from proxy.rewards.parts.asked import asked_by
 
 IDEAL = 60.0
-"""Words of an answer that is neither short nor long."""
+"""Words in an answer that is neither short nor long."""
 WIDTH = 1.2
-"""How tolerant the length is: 0.6 remains at a third and at three times the ideal."""
+"""Tolerance: 0.6 is left at a third and at three times the ideal."""
 ASIDE = 0.1
-"""What is lost at either end of the band that a query asks for: within it, too, answers of
-different length seldom get the same reward."""
+"""Deduction at either end of the range that a query calls for, so that answers of different length
+within it seldom get the same reward."""
 
 _NONE = PartValue(0.0, "no words")
 
 
 class Length:
-    """1 within a band of words, falling smoothly to either side on the scale of the ratio.
+    """1 within a range of words, falling smoothly on both sides with the ratio; 0 for no words.
 
-    Smooth everywhere, so that two answers of different length seldom get the same reward; 0 for no
-    words.
+    It is smooth everywhere, so that two answers of different length seldom get the same reward.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Length:
         self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
     def of(self, count: int, asked: tuple[float, float] | None = None) -> PartValue:
-        """The value of `count` words; of the band that a query asks for, where it does."""
+        """Return the value of `count` words, in the range that the query calls for, if it does."""
         if count == 0:
             return _NONE
         low, high = asked or (self._low, self._high)
@@ -55,7 +54,7 @@ class Length:
         return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
 
     def score(self, group: PartInput) -> list[PartValue | None]:
-        """None for an answer that calls tools: its text is not what counts."""
+        """Return one value for each answer; None for one that calls tools."""
         band = None
         if self._by_query:
             asked = asked_by(group.context.query)
@@ -65,8 +64,10 @@ class Length:
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
-    """Raises:
-    SettingError: the band is upside down.
+    """Return the part.
+
+    Raises:
+        SettingError: `least` is above `most`.
     """
     low, high = settings["least"], settings["most"]
     if low is None and high is None:
