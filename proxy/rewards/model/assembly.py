@@ -43,7 +43,7 @@ _CODE = (
     "text.py",
     "model/spec.py",
     "model/assembly.py",
-    "parts/asked.py",
+    "parts/expected_answer.py",
     "parts/compare.py",
     "parts/patterns.py",
     "parts/schema.py",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 
 _BLOCK = PartValue(1.0, "a code block")
 _OPEN = PartValue(0.6, "a code block that does not end")
@@ -18,7 +18,7 @@ class Code:
 
     def score(self, group: PartInput) -> list[PartValue] | None:
         """Return one value for each answer; None when the query calls for no code."""
-        if group.context.tools or not asked_by(group.context.query).code:
+        if group.context.tools or not expected_answer(group.context.query).code:
             return None
         return [_of(reading.text) for reading in group.readings]
 

@@ -135,7 +135,7 @@ def numeric(
     elsewhere: float,
     tolerance: float,
     first: float | None = None,
-    asked: Container[float] = (),
+    query_numbers: Container[float] = (),
 ) -> tuple[float, str]:
     """Return 1 for a text whose final number is `goal`, `elsewhere` if it only names it, else 0.
 
@@ -148,7 +148,7 @@ def numeric(
         elsewhere: Value of a text that names `goal` but ends with another number.
         tolerance: Relative difference up to which numbers count as equal.
         first: Value of a text that names `goal` before any other number of its own.
-        asked: Numbers of the query, which are not the text's own.
+        query_numbers: Numbers of the query, which are not the text's own.
 
     Returns:
         The value and its reason.
@@ -170,7 +170,7 @@ def numeric(
         return 0.0, f"no number, {goal:g} expected" if behind is None else _ends(behind, goal)
     end = value_of(matches[-1][0])
     values = [value_of(one) for one in _NUMBER.findall(text)]
-    own = next((value for value in values if same(value) or value not in asked), None)
+    own = next((value for value in values if same(value) or value not in query_numbers), None)
     if first is not None and own is not None and same(own):
         return first, f"names {goal:g} first, ends with {end:g}"
     if any(map(same, values)):
@@ -183,7 +183,7 @@ def _ends(end: float, goal: float) -> str:
 
 
 def verbal(text: str, goal: str) -> tuple[float, str]:
-    """Return 0.9 for a text that contains a short reference; for longer ones 0.6 times the words' F1.
+    """Return 0.9 for a text that contains a short goal; for a longer goal 0.6 times the words' F1.
 
     Returns:
         The value and its reason.

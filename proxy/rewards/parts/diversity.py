@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import Reading
 
 _EMPTY = PartValue(0.0, "nothing to compare")
@@ -77,7 +77,7 @@ class Diversity:
         answers are alike, and one that differs is seldom right.
         """
         context = group.context
-        if self._by_query and not context.tools and asked_by(context.query).fact:
+        if self._by_query and not context.tools and expected_answer(context.query).fact:
             return None
         if self._against == "group":
             return among_siblings(group.readings)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 
 IDEAL = 60.0
 """Words in an answer that is neither short nor long."""
@@ -34,11 +34,11 @@ class Length:
     ) -> None:
         self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
-    def of(self, count: int, asked: tuple[float, float] | None = None) -> PartValue:
+    def of(self, count: int, band: tuple[float, float] | None = None) -> PartValue:
         """Return the value of `count` words, in the range that the query calls for, if it does."""
         if count == 0:
             return _NONE
-        low, high = asked or (self._low, self._high)
+        low, high = band or (self._low, self._high)
         if count < low:
             value = math.exp(-0.5 * (math.log(count / low) / self._width) ** 2)
         elif count > high:
@@ -46,7 +46,7 @@ class Length:
         else:
             value = 1.0
         words = "1 word" if count == 1 else f"{count} words"
-        if asked is None:
+        if band is None:
             return PartValue(value, words)
         middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
         aside = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
@@ -57,8 +57,8 @@ class Length:
         """Return one value for each answer; None for one that calls tools."""
         band = None
         if self._by_query:
-            asked = asked_by(group.context.query)
-            band = asked.least, asked.most
+            expected = expected_answer(group.context.query)
+            band = expected.least, expected.most
         of = self.of
         return [None if one.tool_calls else of(one.count, band) for one in group.readings]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
-from proxy.rewards.parts.asked import sum_of
 from proxy.rewards.parts.compare import (
     TOLERANCE,
     bare,
@@ -15,6 +14,7 @@ from proxy.rewards.parts.compare import (
     numeric,
     verbal,
 )
+from proxy.rewards.parts.expected_answer import value_of_sum
 from proxy.rewards.text import READ_LIMIT
 
 ELSEWHERE = 0.25
@@ -23,7 +23,7 @@ FIRST = 0.75
 """Value of the right number before all others that the query does not contain."""
 
 
-def agreement(text: str, reference: str, asked: Container[float] = ()) -> PartValue:
+def agreement(text: str, reference: str, query_numbers: Container[float] = ()) -> PartValue:
     """Return how well `text` agrees with `reference`.
 
     1 for the same text or the same final number; 0.9 for a short reference that the answer
@@ -35,14 +35,14 @@ def agreement(text: str, reference: str, asked: Container[float] = ()) -> PartVa
     Args:
         text: The answer.
         reference: The dataset's reference.
-        asked: Numbers of the query.
+        query_numbers: Numbers of the query.
     """
     goal = goal_of(reference)
     if bare(text) == bare(goal):
         return PartValue(1.0, "the same as the reference")
     number = number_in(goal)
     if number is not None:
-        return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE, FIRST, asked))
+        return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE, FIRST, query_numbers))
     return PartValue(*verbal(text, goal))
 
 
@@ -60,17 +60,17 @@ class Reference:
     def score(self, group: PartInput) -> list[PartValue] | None:
         reference, query = group.context.reference, group.context.query
         if reference is not None:
-            asked = numbers_of(query[:READ_LIMIT])
-            return [agreement(reading.text, reference, asked) for reading in group.readings]
-        value = sum_of(query) if self._sums and not group.context.tools else None
+            query_numbers = numbers_of(query[:READ_LIMIT])
+            return [agreement(reading.text, reference, query_numbers) for reading in group.readings]
+        value = value_of_sum(query) if self._sums and not group.context.tools else None
         if value is None:
             return None
-        asked = numbers_of(query)
-        return [_computed(reading.text, value, asked) for reading in group.readings]
+        query_numbers = numbers_of(query)
+        return [_computed(reading.text, value, query_numbers) for reading in group.readings]
 
 
-def _computed(text: str, value: float, asked: Container[float]) -> PartValue:
-    share, reason = numeric(text, value, ELSEWHERE, TOLERANCE, FIRST, asked)
+def _computed(text: str, value: float, query_numbers: Container[float]) -> PartValue:
+    share, reason = numeric(text, value, ELSEWHERE, TOLERANCE, FIRST, query_numbers)
     return PartValue(share, f"{reason}, computed from the query")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import READ_LIMIT, words_of
 
 ENOUGH = 0.5
@@ -41,16 +41,16 @@ class Relevance:
         spaced = [" " + stem for stem in stems]
         values: list[PartValue | None] = []
         query = frozenset(words_of(group.context.query[:READ_LIMIT]))
-        asked = asked_by(group.context.query)
+        expected = expected_answer(group.context.query)
         for reading in group.readings:
             if reading.tool_calls:
                 values.append(None)
                 continue
             words = reading.words
-            if asked.own_words and not query.issuperset(words):
+            if expected.own_words and not query.issuperset(words):
                 values.append(None)
                 continue
-            if asked.fact and 0 < len(words) <= TERSE:
+            if expected.fact and 0 < len(words) <= TERSE:
                 values.append(_TERSE)
                 continue
             if words and query.issuperset(words):
@@ -62,7 +62,7 @@ class Relevance:
                     used += 1
             value = factor * used / size
             reason = f"{used} of {size} query words used"
-            if value < NEUTRAL and asked.fact and 0 < len(words) <= SENTENCE:
+            if value < NEUTRAL and expected.fact and 0 < len(words) <= SENTENCE:
                 value, reason = NEUTRAL, f"{reason}, a short sentence"
             values.append(PartValue(value if value < 1.0 else 1.0, reason))
         return values

@@ -86,7 +86,7 @@ _SUM_LIMIT = 100
 """Maximum length of a query that is a sum alone, in characters."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ExpectedAnswer(msgspec.Struct, frozen=True):
     """The answer that one query calls for."""
 
     least: float
@@ -101,40 +101,40 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=512)
-def _asked(text: str, long: bool) -> Asked:
+def _classify(text: str, long: bool) -> ExpectedAnswer:
     text = text.lower().replace("’", "'")
     plain = text.isascii()
     code = _CODE[plain].search(text) is not None
     own = _OWN_WORDS[plain].search(text) is not None
     if (match := _WORDS[plain].search(text)) is not None:
         count = _count(match[1])
-        return Asked(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
+        return ExpectedAnswer(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
     if (match := _SENTENCES[plain].search(text)) is not None:
         count = _count(match[1])
-        return Asked(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
+        return ExpectedAnswer(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
     if code:
-        return Asked(*CODE, False, True, own)
+        return ExpectedAnswer(*CODE, False, True, own)
     if _BRIEF[plain].search(text) is not None:
-        return Asked(*_SHORT, False, False, own)
+        return ExpectedAnswer(*_SHORT, False, False, own)
     fact = (
         not long and _FACT[plain].match(text) is not None and _NO_FACT[plain].search(text) is None
     )
-    return Asked(*(FACT if fact or own else OPEN), fact, False, own)
+    return ExpectedAnswer(*(FACT if fact or own else OPEN), fact, False, own)
 
 
 def _count(word: str) -> float:
     return float(word) if word.isdigit() else float(_COUNTS.get(word, 1))
 
 
-def asked_by(query: str) -> Asked:
+def expected_answer(query: str) -> ExpectedAnswer:
     """Return the answer that `query` calls for, from its beginning and its end."""
     text = query
     if len(query) > _HEAD + _TAIL:
         text = f"{query[:_HEAD]} {query[-_TAIL:]}"
-    return _asked(text, len(query) > _HEAD or query.count(" ") >= _LONG)
+    return _classify(text, len(query) > _HEAD or query.count(" ") >= _LONG)
 
 
-def sum_of(query: str) -> float | None:
+def value_of_sum(query: str) -> float | None:
     """Return the value of a query that is plain arithmetic and nothing else: `What is 3 + 4?`.
 
     None for any other query, and for a quotient that is not a whole number, because it can be
