@@ -151,12 +151,12 @@ class Refusal:
         if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
             return _ANSWERS
         head = reading.text[:_HEAD].lower().replace("’", "'")
-        found, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
-        if found is None:
-            found, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
-        if found is None:
+        match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
+        if match is None:
+            match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
+        if match is None:
             return _ANSWERS
-        end = _END.search(head, found.end())
+        end = _END.search(head, match.end())
         if end is not None and end[0].endswith("but") and enough == AFTER_DOUBT:
             return _ANSWERS  # "I am not sure, but I think it is 7"
         declining = head if end is None else head[: end.start()]
