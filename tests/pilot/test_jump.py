@@ -36,7 +36,7 @@ async def test_a_letter_goes_to_a_row_of_the_list() -> None:
         await console.press("j", "j")
         third = groups.cursor
         await console.press("home", "ctrl+o")
-        assert "Esc leaves" in console.text()
+        assert "Esc cancels" in console.text()
         await console.press("d")
         assert groups.cursor == third
         assert groups.has_focus
@@ -226,7 +226,7 @@ async def test_the_palette_leads_with_what_is_harmless_and_says_what_cannot_be_d
             await console.settle()
         assert "Nothing matches" not in console.text()
         await console.press("enter")
-        assert "no group here" in console.text()
+        assert "no group selected" in console.text()
         assert console.link.commands == []
 
 

@@ -135,7 +135,7 @@ async def test_a_start_waits_for_the_look_at_its_dataset(
         dataset = here.app.screen.query_one("#mock-dataset", Input)
         dataset.value = "/nowhere"
         await here.press("s", "s")
-        assert "Looking at the dataset first" in here.text()
+        assert "Checking the dataset" in here.text()
         dataset.value = str(file)  # what was asked for is not what stands there now
         await here.press("s", "s")
         assert boss.commands == []

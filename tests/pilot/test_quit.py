@@ -14,7 +14,7 @@ async def test_quit_stops_or_leaves(key: str) -> None:
     boss = running_boss()
     async with seat(sample_state(), boss=boss) as console:
         await console.press("ctrl+q")
-        assert "something still runs" in console.text()
+        assert "processes are still running" in console.text()
         assert "pid 4242" in console.text()
         await console.pilot.press(key)
         async with asyncio.timeout(20):
@@ -49,10 +49,10 @@ async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
         await until(console, "proxy   pid 4242  ✓ stopped")
         boss.children["proxy"].pid = 4242
         await console.press("ctrl+q")
-        assert "something still runs" in console.text()
+        assert "processes are still running" in console.text()
         assert "Already stopping: proxy" in console.text()
         await console.press("escape")
-        assert "then leaving" not in console.text()
+        assert "before quitting" not in console.text()
         await console.press("f2")
         assert console.app.current_mode == "requests"
         await console.press("ctrl+q", "s")
@@ -99,7 +99,7 @@ async def test_asking_again_at_once_leaves_no_screen_behind() -> None:
         while not isinstance(console.app.screen, StoppingScreen):
             await asyncio.sleep(0)
         await console.app.action_quit()  # before that screen is ready
-        await until(console, "something still runs")
+        await until(console, "processes are still running")
         await console.press("escape")
         await console.pilot.pause()
         assert not any(isinstance(one, StoppingScreen) for one in console.app.screen_stack)

@@ -126,7 +126,7 @@ async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
         here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
         await here.settle()
         assert "1 to rate" in here.text()
-        assert "Nothing waits" not in here.text()
+        assert "No group is waiting" not in here.text()
 
 
 async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:

@@ -127,7 +127,7 @@ def test_a_vote_after_the_seal_is_refused() -> None:
     assert vote_refusal(group()) == ""
     assert "Already finished" in vote_refusal(group(until="DONE"))
     assert "Already aborted" in vote_refusal(group(until="ABORTED"))
-    assert "not all there" in vote_refusal(group(until="GENERATING"))
+    assert "not complete yet" in vote_refusal(group(until="GENERATING"))
 
 
 def test_the_turns_column_says_which_answer_of_a_conversation_is_asked_for() -> None:

@@ -44,7 +44,7 @@ def test_all_fields() -> None:
 def test_a_rate_leaves_no_room_for_the_closed_loop(other: str) -> None:
     with pytest.raises(MockFieldError, match=f"Rate /s and {FIELDS[other].label}"):
         read_fields({"rate": "1", other: "2"})
-    with pytest.raises(MockFieldError, match="without a side"):
+    with pytest.raises(MockFieldError, match="needs a side"):
         read_fields({"held_out": "0.1"})
 
 
