@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
@@ -105,19 +104,9 @@ class ConsoleScreen(Screen[None]):
                 on return and after a new snapshot.
         """
 
-    def run_command(self, name: str, /, **args: Any) -> None:
-        """Order something in the background; a toast says how it went."""
-        self.host.run_command(name, **args)
-
     def may_go(self) -> bool:
         """Whether it can be closed at once; one that has to ask does so and says no."""
         return True
-
-    @work(group="question", exclusive=True, exit_on_error=False)
-    async def leave_after(self, title: str, body: str) -> None:
-        """Close it if the operator says yes to what is lost."""
-        if await self.host.confirm(title, body, "Leave"):
-            self.dismiss()
 
     def action_try_prompt(self) -> None:
         """The screen of prompts that were tried, about the server this one points at."""

@@ -16,9 +16,10 @@ from console.screens.job import JobScreen
 from console.screens.run_command import run_available
 from console.screens.server_detail import InsideScreen
 from console.session.app_state import EVERYTHING, Session
+from console.text.sections import Room
 from console.views.engine import no_server, processes, server_panel
 from console.widgets.checkpoints import CheckpointPanel
-from console.widgets.section import Room, Section
+from console.widgets.section import Section
 from core.commands import COMMANDS
 
 ANYWHERE = ("engine.resume", "engine.save")
@@ -311,7 +312,7 @@ class EngineScreen(ConsoleScreen):
         if COMMANDS[name].danger:
             self._ask_first(name, **args)
         else:
-            self.run_command(name, **args)
+            self.host.run_command(name, **args)
 
     def _kept(self, name: str) -> Offer | None:
         """The order about checkpoints that a key gives now; None when it makes no sense."""
@@ -343,7 +344,7 @@ class EngineScreen(ConsoleScreen):
         if child is not None and child.pid is not None:
             self._ask_first(name)
         else:
-            self.run_command(name)
+            self.host.run_command(name)
 
     def _ask_first(self, name: str, /, **args: Any) -> None:
         self.app.run_worker(

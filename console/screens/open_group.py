@@ -102,7 +102,7 @@ def list_groups(app: AppHost, ids: Sequence[str]) -> None:
         app.action_go("requests")  # its front page
     screen = app.screen
     if isinstance(screen, RequestsScreen):
-        screen.call_after_refresh(screen.show_only, tuple(ids))
+        screen.call_after_refresh(screen.filter.show_only, tuple(ids))
 
 
 def _screen(

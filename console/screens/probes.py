@@ -224,7 +224,7 @@ class TriesScreen(ConsoleScreen):
     def action_cancel(self) -> None:
         """Give the episode back."""
         if (one := self.chosen) is not None:
-            self.run_command("engine.try_stop", try_id=one.try_id)
+            self.host.run_command("engine.try_stop", try_id=one.try_id)
 
     def action_server(self) -> None:
         """The next server."""

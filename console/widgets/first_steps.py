@@ -12,6 +12,7 @@ from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
 from console.session.app_state import Session
+from console.text.sections import Room
 from console.views.first_steps import (
     content,
     curl_line,
@@ -21,7 +22,7 @@ from console.views.first_steps import (
     settings_of,
     to_start,
 )
-from console.widgets.section import Room, Section, host
+from console.widgets.section import Section, host
 
 
 class FirstSteps(Section):
