@@ -12,7 +12,8 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, 
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.client.throttle import BatchPlace, SwarmThrottlePolicy
+from ajet_swarm.client.throttle import BatchPlace
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput

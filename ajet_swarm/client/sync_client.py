@@ -16,7 +16,7 @@ from ajet_swarm.client.engine_control import OFF_LIMIT, AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.client.termination import guard, release
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
