@@ -8,7 +8,7 @@ import msgspec
 
 from ajet_swarm.api.chat_stream import ChatStream, OnDelta
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed, chat_answer
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -48,7 +48,9 @@ async def ask(
     data = body if isinstance(body, bytes) else _encode(body)
     sent = headers_of(claimed, headers)
     try:
-        response = await transport.request("POST", where, body=data, headers=sent, timeout=timeout)
+        response = await transport.request(
+            Request("POST", where, body=data, headers=sent, timeout=timeout)
+        )
     except TransportError as error:
         raise _no_answer(error, where) from error
     return chat_answer(response, where)
@@ -80,7 +82,7 @@ async def ask_stream(
     sent = headers_of(claimed, headers)
     try:
         async with transport.stream(
-            "POST", where, body=data, headers=sent, timeout=timeout
+            Request("POST", where, body=data, headers=sent, timeout=timeout)
         ) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):

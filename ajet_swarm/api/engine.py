@@ -12,7 +12,7 @@ from ajet_swarm.api.episodes import EpisodeRoutes
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import already_trained, decoded
 from ajet_swarm.api.wire import ENGINE, GENERAL, QUICK
-from ajet_swarm.http.interface import Transport
+from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TrainingFinished, TransportError
 from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import (
@@ -180,7 +180,7 @@ async def served_paths(transport: Transport, url: str) -> frozenset[str]:
         SwarmError: no usable answer.
     """
     where = f"{url}/openapi.json"
-    response = await transport.request("GET", where, timeout=QUICK, repeatable=True)
+    response = await transport.request(Request("GET", where, timeout=QUICK, repeatable=True))
     paths = decoded(response, dict[str, Any], where).get("paths")
     return frozenset(paths if isinstance(paths, dict) else ())
 

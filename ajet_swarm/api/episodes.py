@@ -26,7 +26,7 @@ from ajet_swarm.api.outcomes import (
     verdict,
 )
 from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
-from ajet_swarm.http.interface import Response
+from ajet_swarm.http.interface import Request, Response
 from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TransportError
 from ajet_swarm.protocol.schemas import (
@@ -74,7 +74,9 @@ class EpisodeRoutes(ServerRequests):
         """The same, on its way when this returns; None when that takes a new connection."""
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout)
-        future = self._start(self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
+        future = self._start(
+            Request("POST", self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
+        )
         if future is None:
             return None
 
@@ -160,7 +162,9 @@ class EpisodeRoutes(ServerRequests):
             SwarmError: as of `end`.
         """
         body = self._end_body(episode_uuid, task_id, output, True)
-        future = self._start(self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
+        future = self._start(
+            Request("POST", self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
+        )
         return None if future is None else PendingCall(future, _ended)
 
     def _end_body(self, episode_uuid: str, task_id: str, output: WireOutput, active: bool) -> bytes:
@@ -252,7 +256,7 @@ class EpisodeRoutes(ServerRequests):
         """The same, on its way when this returns; None when that takes a new connection."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(
-            where, body=body, headers=headers_of(claimed, headers), timeout=timeout
+            Request("POST", where, body=body, headers=headers_of(claimed, headers), timeout=timeout)
         )
         return None if future is None else PendingCall(future, partial(read_answer, where))
 

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from ajet_swarm.api.outcomes import decoded, refusal
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import EagerTransport, Response, Transport
+from ajet_swarm.http.interface import EagerTransport, Request, Response, Transport
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import Verdict
 
@@ -50,16 +49,14 @@ class ServerRequests:
         self.name = name or self.url
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 when it never did."""
-        self._start = (
-            partial(transport.start, "POST")
-            if isinstance(transport, EagerTransport)
-            else _cannot_start
-        )
+        self._start = transport.start if isinstance(transport, EagerTransport) else _cannot_start
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:
         url = self.url + path
         return decoded(
-            await self.transport.request("GET", url, timeout=timeout, repeatable=True), kind, url
+            await self.transport.request(Request("GET", url, timeout=timeout, repeatable=True)),
+            kind,
+            url,
         )
 
     async def _send(
@@ -71,12 +68,14 @@ class ServerRequests:
         repeatable: bool = False,
     ) -> Response:
         return await self.transport.request(
-            "POST",
-            self.url + path,
-            body=body if isinstance(body, bytes) else encode(body),
-            headers=JSON,
-            timeout=timeout,
-            repeatable=repeatable,
+            Request(
+                "POST",
+                self.url + path,
+                body=body if isinstance(body, bytes) else encode(body),
+                headers=JSON,
+                timeout=timeout,
+                repeatable=repeatable,
+            )
         )
 
     async def _do(self, path: str, body: Mapping[str, Any], timeout: float) -> Verdict:
@@ -87,8 +86,6 @@ class ServerRequests:
         return told
 
 
-def _cannot_start(
-    url: str, *, body: bytes, headers: Mapping[str, str], timeout: float
-) -> "asyncio.Future[Response] | None":
-    """Of a transport that is no `EagerTransport`."""
+def _cannot_start(request: Request) -> "asyncio.Future[Response] | None":
+    """Stand-in for `start` of a transport that is no `EagerTransport`."""
     return None

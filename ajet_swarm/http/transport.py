@@ -6,7 +6,7 @@ way: the client sends ready bytes and gets bytes. A connection carries one reque
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,12 +15,13 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ajet_swarm.http.connection import Connection, WriteCoalescer
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 __all__ = [
     "HttpTransport",
+    "Request",
     "Response",
     "Streamed",
     "TimedOut",
@@ -76,41 +77,25 @@ class HttpTransport:
         self._outbox: WriteCoalescer | None = None
         self._closed = False
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
+    async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
+        url, timeout, data = request.url, request.timeout, request.body or b""
         place = _placed(url)
-        head = _head(method, place, url, headers, body)
-        data = body or b""
+        head = _head(request, place)
         connection = self._idle_one(place, url)
         try:
             if connection is None:
                 return await self._on_fresh(place, url, head, data, timeout)
             return await self._asked(connection, connection.ask(url, head, data, timeout), timeout)
         except Unreachable as error:
-            if not (repeatable and error.sent):
+            if not (request.repeatable and error.sent):
                 raise
         # The pool may hold more dead connections of the same restart, so none of it is used.
         return await self._on_fresh(place, url, head, data, timeout)
 
-    def start(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> "asyncio.Future[Response] | None":
+    def start(self, request: Request) -> "asyncio.Future[Response] | None":
         """See `EagerTransport.start`."""
+        url, timeout = request.url, request.timeout
         place = _placed(url)
         idle = self._idle.get(place.origin)
         if not idle or self._closed:
@@ -122,11 +107,12 @@ class HttpTransport:
             connection = self._idle_one(place, url)
             if connection is None:
                 return None
-        head = _head(method, place, url, headers, body)
+        head = _head(request, place)
+        answer = connection.ask(url, head, request.body or b"", timeout)
         if timeout < EXACT or self._looker is None:
-            return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
+            return self._asked(connection, answer, timeout)
         self._busy.add(connection)
-        return connection.ask(url, head, body or b"", timeout)
+        return answer
 
     async def _on_fresh(
         self, place: _Place, url: str, head: bytes, body: bytes, timeout: float
@@ -156,22 +142,15 @@ class HttpTransport:
         self._looker = loop.call_later(LOOK, self._look) if self._busy else None
 
     @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AsyncIterator[Streamed]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
+        url, timeout = request.url, request.timeout
         place = _placed(url)
-        head = _head(method, place, url, headers, body)
+        head = _head(request, place)
         connection = self._idle_one(place, url)
         if connection is None:
             connection = await self._connect(place, url, timeout)
-        begun = connection.ask_stream(url, head, body or b"", timeout)
+        begun = connection.ask_stream(url, head, request.body or b"", timeout)
         try:
             await self._asked(connection, begun, timeout)
             yield _Body(connection)
@@ -324,13 +303,12 @@ def _placed(url: str) -> _Place:
     return _Place(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
 
 
-def _head(
-    method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
-) -> bytes:
-    begin = _begin(method, place.head, tuple(headers.items()) if headers else ())
+def _head(request: Request, place: _Place) -> bytes:
+    headers, body = request.headers, request.body
+    begin = _begin(request.method, place.head, tuple(headers.items()) if headers else ())
     if begin is None:
-        raise Unreachable("a header with a line break", url, sent=False)
-    if body is None and method == "GET":
+        raise Unreachable("a header with a line break", request.url, sent=False)
+    if body is None and request.method == "GET":
         return begin + b"\r\n"
     return b"%bContent-Length: %d\r\n\r\n" % (begin, len(body or b""))
 
