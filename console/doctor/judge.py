@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.text import one_line
-from console.doctor import Finding, Patient
+from console.doctor.finding import Finding, Patient
 from console.doctor.remote import PATIENCE, model_file
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ async def _judge(judge: "Judge") -> Finding:
     finally:
         await judge.close()
     if probe.ok:
-        return Finding("judges", name, "ok", one_line(probe.said, 300))
-    return Finding("judges", name, "fail", one_line(probe.said, 300), probe.todo)
+        return Finding("judges", name, "ok", one_line(probe.summary, 300))
+    return Finding("judges", name, "fail", one_line(probe.summary, 300), probe.todo)

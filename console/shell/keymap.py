@@ -16,6 +16,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from ajet_swarm.common.text import did_you_mean
+from console.screens.parts import ScreenPart
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 _NAMED = frozenset(key.value.rpartition("+")[2] for key in Keys) | {f"f{n}" for n in range(1, 25)}
@@ -165,13 +166,17 @@ def _reached(screen: type[Any]) -> list[type[Any]]:
 
 
 def _named_in(owner: type[Any]) -> list[type[Any]]:
+    """Return the widgets that the modules of a class, and those of its parts, import."""
     modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_OURS)]
     found: dict[type[Any], None] = {}
-    for name in modules:
+    for name in modules:  # grows by the modules of screen parts
         for one in vars(sys.modules[name]).values():
-            ours = isinstance(one, type) and one.__module__.startswith(_OURS)
-            if ours and issubclass(one, Widget):
+            if not (isinstance(one, type) and one.__module__.startswith(_OURS)):
+                continue
+            if issubclass(one, Widget):
                 found[one] = None
+            elif issubclass(one, ScreenPart) and one.__module__ not in modules:
+                modules.append(one.__module__)
     return list(found)
 
 

@@ -12,11 +12,11 @@ import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy, _proxy_line
 from console.session.app_state import Session
+from console.session.group_facts import verdict
+from console.text.sections import Room
 from console.views.engine import server_panel
-from console.views.group import verdict
 from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
-from console.widgets.section import Room
 from console.widgets.status_bar import bar_line
 from core.state import Server
 from proxy.admission.registry import Limits

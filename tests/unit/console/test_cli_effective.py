@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from console.cli import main
-from console.cli.clients.forms import ANY_KEY, OWN_KEY
+from console.clients.snippets import ANY_KEY, OWN_KEY
 from core.runtime.home import Home, Role, running
 from core.settings import Settings, load
 from core.settings.effective import HIDDEN
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -26,7 +26,7 @@ async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:
     """A proxy of `home` that was started with `settings`."""
     async with ScriptedSwarm(state="ROLLING") as swarm, world(home.root, swarm) as made:
         made.seat.settings = settings
-        control = Control(
+        control = ControlApi(
             made.seat, CommandDispatcher(made.seat, made.groups), home.token(), frozenset()
         )
         async with served(control.app()) as url:

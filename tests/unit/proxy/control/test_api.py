@@ -27,7 +27,7 @@ from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
 from proxy.context import Seat
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
@@ -86,7 +86,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             rewards = ComposedSource()
             seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = CommandDispatcher(seat, cast(Any, groups), groups)
-            async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
+            async with served(ControlApi(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
     finally:
         journal.close()
@@ -354,7 +354,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
         orders = CommandDispatcher(one.seat, cast(Any, one.groups), one.groups)
-        app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
+        app = FrontDoor({}, ControlApi(one.seat, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,
             httpx.AsyncClient(base_url=url, headers=right) as client,

@@ -19,9 +19,14 @@ from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
 from proxy.context import Seat
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
-from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
+from proxy.control.watch_only import (
+    ReadOnlyTransport,
+    WatchOnlyCommands,
+    WatchOnlyRefused,
+    watch_app,
+)
 from proxy.main import ProxyOptions, _parts, http_config
 from proxy.servers.slots import look
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -63,7 +68,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     options = ProxyOptions(home=Home.open(home), settings=settings)
     async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
         assert groups is None
-        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
+        control = ControlApi(seat, WatchOnlyCommands(seat), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
@@ -226,7 +231,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
                 lambda: client.agree_sync_weight(),
             )
             for order in orders:
-                with pytest.raises(OnlyLooking):
+                with pytest.raises(WatchOnlyRefused):
                     await order()
             assert client.begin_claim() is None
         assert swarm.requests["/claim_episode"] == 1
