@@ -237,7 +237,7 @@ class Watcher:
 
         Args:
             states: The states.
-            seconds: How long it has to stay in them.
+            seconds: Seconds for which it has to stay in them.
             timeout: Seconds to wait at most; None waits without limit.
             while_up: Give up on a server that has accepted no connections for `NO_LINK_FOR`
                 seconds: no operation on an engine makes its server do that.
