@@ -172,7 +172,7 @@ async def test_what_is_kept_is_bounded_and_then_lost_for_good(
         for number in range(30):
             bus.publish(noted(f"{number}" + "x" * 300))
         await until(lambda: len(told) == 2)
-    assert "31 events that were kept meanwhile are lost" in told[1].what
+    assert "31 events in memory are lost" in told[1].what
     assert "restart" in told[1].todo
     later = bus.publish(noted("later"))
     await until(lambda: rows(journal.path, "select max(seq) from events") == [(later,)])
