@@ -8,7 +8,7 @@ from proxy.http.asgi import AT_ONCE, Extra, Receive, Scope, Send, headers_of, re
 from tests.support.front import BODIES, fronted
 from tests.support.seat import settings
 from tests.support.wire import wire
-from tests.unit.proxy.test_httpwire import serving
+from tests.unit.proxy.http.test_protocol import serving
 
 CHAT = "/v1/chat/completions"
 
